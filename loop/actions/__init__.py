@@ -1,0 +1,59 @@
+"""What a step can do: one literal table."""
+
+from loop.actions import environment, kernel, session
+from loop.actions.context import Action, Context, NoArguments, Result
+from loop.model import output
+
+ACTIONS: dict[str, Action] = {
+    "environment.torch": Action(
+        "torch is there, new enough, built for the device",
+        environment.Requirement,
+        output.TorchOutput,
+        environment.torch,
+    ),
+    "environment.numpy": Action(
+        "NumPy is there, new enough, agrees with torch",
+        environment.Requirement,
+        output.NumpyOutput,
+        environment.numpy,
+    ),
+    "environment.device": Action(
+        "the device computes rightly, its driver fits the toolkit",
+        NoArguments,
+        output.DeviceOutput,
+        environment.device,
+    ),
+    "environment.libraries": Action(
+        "shared libraries are found, none twice", NoArguments, output.LibrariesOutput, environment.libraries
+    ),
+    "environment.extension": Action(
+        "built variants are fresh, load and answer",
+        NoArguments,
+        output.ExtensionOutput,
+        environment.extension,
+    ),
+    "kernel.sources": Action(
+        "one translation unit, no framework headers",
+        kernel.SourceLimits,
+        output.SourcesOutput,
+        kernel.sources,
+    ),
+    "kernel.build": Action("compile the variants", NoArguments, output.BuildOutput, kernel.build_variants),
+    "kernel.load": Action(
+        "libraries load and are what is on disk", NoArguments, output.LoadOutput, kernel.load
+    ),
+    "kernel.verify": Action(
+        "variants against the float64 reference", NoArguments, output.VerifyOutput, kernel.verify
+    ),
+    "kernel.measure": Action(
+        "variants against the baseline, turn about", kernel.MeasureTerms, output.MeasureOutput, kernel.measure
+    ),
+    "session.audit": Action(
+        "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit
+    ),
+    "command.run": Action(
+        "a command of the user's own", session.Command, output.CommandOutput, session.command
+    ),
+}
+
+__all__ = ["ACTIONS", "Action", "Context", "Result"]

@@ -1,0 +1,71 @@
+"""What an action is given and what it gives back."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loop.bench.room import Bench
+from loop.model.base import Model
+from loop.model.measurement import Segment
+from loop.model.output import Output
+from loop.model.plan import Plan
+from loop.model.record import Finished, Machine
+from loop.processes import Tick
+
+
+@dataclass(frozen=True)
+class Context:
+    """The session as an action sees it: values only."""
+
+    bench: Bench
+    plan: Plan
+    variants: tuple[str, ...]
+    """Variants that are built, verified and measured."""
+    machine: Machine
+    seed: int
+    """Base of all input seeds."""
+    folder: Path
+    """The target's folder: where commands run."""
+    finished: Sequence[Finished] = ()
+    """Steps of this session that have ended, so far."""
+    budget_s: float = 60.0
+    """What the step is meant to take."""
+    kill_after_s: float = 600.0
+    """When everything the step started is killed."""
+    session: str = ""
+    """Id of the session; empty outside one."""
+
+    def latest(self, action: str) -> dict[str, Any] | None:
+        """Output of the last finished step of a kind; None when there was none."""
+        outputs = [record.output for record in self.finished if record.action == action and record.output]
+        return outputs[-1] if outputs else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an action found, and raw samples to be stored beside it."""
+
+    output: Output
+    samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+
+
+Working = Generator[Tick, None, Result]
+
+
+class NoArguments(Model):
+    """For actions that take none."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """A kind of thing a step can do."""
+
+    summary: str
+    """What it does, in one line."""
+    arguments: type[Model]
+    """What stands under `with`."""
+    output: type[Output]
+    """What it finds: the names a gate may read."""
+    run: Callable[[Context, Any], Working]
+    """Does it, yielding ticks while it waits."""

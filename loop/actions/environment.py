@@ -1,0 +1,135 @@
+"""The five checks of the environment, each with the command that mends it."""
+
+from collections.abc import Generator
+from typing import Any
+
+from loop.actions.context import Context, NoArguments, Result, Working
+from loop.bench import build
+from loop.bench.room import Bench
+from loop.bench.verify import verify
+from loop.model.base import Model
+from loop.model.measurement import Build
+from loop.model.output import (
+    DeviceOutput,
+    ExtensionOutput,
+    LibrariesOutput,
+    NumpyOutput,
+    TorchOutput,
+)
+from loop.model.pattern import Text
+from loop.model.workloads import expand
+from loop.processes import Tick
+
+EXAMINE_LIMIT_S = 120.0
+DRIVER_FOR_TOOLKIT = {11: 450, 12: 525, 13: 580}
+"""Oldest driver branch that runs code of a CUDA major release (CUDA release notes, table of driver versions)."""
+
+
+class Requirement(Model):
+    """How new a package has to be."""
+
+    at_least: Text
+    """Oldest version that will do, as in 2.4."""
+
+
+def torch(context: Context, arguments: Requirement) -> Working:
+    """torch: present, new enough, built for what is here."""
+    found = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
+    output = TorchOutput.model_validate(_known(found))
+    if output.ok and not new_enough(output.version, arguments.at_least):
+        output = _refuse(output, f"torch {output.version} is older than {arguments.at_least}")
+    if output.ok and context.bench.device == "cuda" and output.cuda_build is None:
+        output = _refuse(output, f"torch {output.version} is a CPU build, the session runs on cuda")
+    return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
+
+
+def numpy(context: Context, arguments: Requirement) -> Working:
+    """NumPy: present, new enough, and of one mind with torch about memory."""
+    found = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
+    output = NumpyOutput.model_validate(_known(found))
+    if output.ok and not new_enough(output.version, arguments.at_least):
+        output = _refuse(output, f"NumPy {output.version} is older than {arguments.at_least}")
+    return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
+
+
+def device(context: Context, arguments: NoArguments) -> Working:
+    """The device: there, computing rightly, its driver new enough for the toolkit."""
+    found = yield from context.bench.examine("device", EXAMINE_LIMIT_S)
+    machine = context.machine
+    name = found.get("name") or (machine.processor if context.bench.device == "cpu" else "")
+    output = DeviceOutput.model_validate(
+        {**_known(found), "name": name, "driver": machine.driver, "toolkit": machine.nvcc}
+    )
+    conflict = driver_conflict(machine.nvcc, machine.driver)
+    if output.ok and conflict and context.bench.device == "cuda":
+        output = _refuse(output, conflict)
+    message = f"{name or context.bench.device}: {output.message}"
+    identity = f"{context.bench.device} {name} {machine.name} {machine.driver}"
+    return Result(output.model_copy(update={"message": message, "identity": identity}))
+
+
+def libraries(context: Context, arguments: NoArguments) -> Working:
+    """Shared libraries: all found, no runtime twice."""
+    found = yield from context.bench.examine("libraries", EXAMINE_LIMIT_S)
+    return Result(LibrariesOutput.model_validate(_known(found)))
+
+
+def extension(context: Context, arguments: NoArguments) -> Working:
+    """The built variants: found, fresh, loading, and right on the smallest workload. None yet is no fault."""
+    ready: list[str] = []
+    for name, variant in context.bench.compiled(context.variants).items():
+        try:
+            sources = yield from build.scan(variant, context.folder, context.bench.include)
+        except build.BuildFailed as failed:
+            return Result(_extension("missing", f"{name} needs a build: {failed.message}", failed.hint))
+        found = build.find(name, sources, context.bench.cache)
+        if found is None:
+            return Result(_extension("missing", f"{name} needs a build", None))
+        problem = yield from _smoke(context.bench, name, found)
+        if problem:
+            return Result(_extension("broken", f"{name}: {problem}", f"`loop kernels verify {name}`"))
+        ready.append(name)
+    message = f"{', '.join(ready)}: fresh, loads, answers" if ready else "no variant here has to be built"
+    return Result(_extension("ready", message, None))
+
+
+def _extension(state: str, message: str, hint: str | None) -> ExtensionOutput:
+    fields = {"ok": state != "broken", "message": message, "hint": hint, "extension": state}
+    return ExtensionOutput.model_validate(fields)
+
+
+def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
+    """What is wrong with a build on the first workload of the target; empty when nothing is."""
+    first = next(iter(bench.target.workloads))
+    workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
+    checks = yield from verify(bench, [bench.side(name, built)], [workload])
+    failure = checks[0].first_failure
+    return failure.message if failure else ""
+
+
+def _known(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != "status"}
+
+
+def _refuse(output: Any, message: str) -> Any:
+    return output.model_copy(update={"ok": False, "message": message})
+
+
+def new_enough(version: str, at_least: str) -> bool:
+    """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
+    return _numbers(version) >= _numbers(at_least)
+
+
+def _numbers(version: str) -> list[int]:
+    words = version.split("+")[0].split(".")
+    return [int("".join(c for c in word if c.isdigit()) or 0) for word in words[:3]]
+
+
+def driver_conflict(toolkit: str | None, driver: str | None) -> str | None:
+    """Why code of this CUDA toolkit cannot run under this driver; None when it can, or nothing is known."""
+    if toolkit is None or driver is None:
+        return None
+    needed = DRIVER_FOR_TOOLKIT.get(int(toolkit.split(".")[0]))
+    if needed is None or int(driver.split(".")[0]) >= needed:
+        return None
+    return f"code from CUDA {toolkit} needs driver R{needed} or newer, this machine has {driver}"

@@ -1,0 +1,326 @@
+"""Build, load, verify and measure the selected variants."""
+
+import subprocess
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.actions.context import Context, NoArguments, Result, Working
+from loop.bench import build, timing
+from loop.bench.room import BASELINE, Bench, Side
+from loop.bench.verify import verify as verify_sides
+from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
+from loop.expressions import Expression
+from loop.locks import Held, locked
+from loop.model.base import Model
+from loop.model.measurement import Build, Measurement, Segment, VariantChecks
+from loop.model.output import BuildOutput, LoadOutput, MeasureOutput, SourcesOutput, VerifyOutput
+from loop.model.target import Workload
+from loop.model.workloads import expand, formula_values
+from loop.processes import Tick
+from loop.rules import compare
+from loop.stats import geometric_mean, median
+
+
+class SourceLimits(Model):
+    """What a variant's sources may be."""
+
+    units: Annotated[int, Field(ge=1)] = 1
+    """Translation units a variant may have."""
+
+
+def sources(context: Context, arguments: SourceLimits) -> Working:
+    """What the compiler would read: how many units, and whether framework headers are among it."""
+    units, headers, problems = 0, set[str](), list[str]()
+    for name, variant in context.bench.compiled(context.variants).items():
+        try:
+            found = yield from build.scan(variant, context.folder, context.bench.include)
+        except build.BuildFailed as failed:
+            return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
+        units = max(units, found.units)
+        headers |= set(found.framework_headers)
+        if found.units > arguments.units:
+            problems.append(f"{name} has {found.units} translation units: include them from one file")
+    if headers:
+        problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
+    message = "; ".join(problems) or "one translation unit a variant, no framework headers"
+    return Result(
+        SourcesOutput(ok=not problems, message=message, units=units, framework_headers=tuple(sorted(headers)))
+    )
+
+
+def build_variants(context: Context, arguments: NoArguments) -> Working:
+    """Compile what is not in the cache. A variant that fails leaves the others standing."""
+    made, failures = yield from _builds(context)
+    compiled = [one for one in made if not one.cached]
+    identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
+    return Result(
+        BuildOutput(
+            ok=not failures,
+            message=failures[0].message if failures else _describe_builds(made),
+            hint=failures[0].hint if failures else None,
+            identity=identity,
+            builds=made,
+            units=max((one.units for one in made), default=0),
+            framework_headers=tuple(sorted({header for one in made for header in one.framework_headers})),
+            seconds=sum(one.seconds for one in compiled),
+        )
+    )
+
+
+def _describe_builds(made: Sequence[Build]) -> str:
+    if not made:
+        return "nothing to compile"
+    parts = [
+        f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in made
+    ]
+    return ", ".join([*parts, *(one.note for one in made if one.note)])
+
+
+def _builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
+    """Builds of all selected variants that compile, and the failures of the others."""
+    made: list[Build] = []
+    failures: list[build.BuildFailed] = []
+    bench = context.bench
+    for name, variant in bench.compiled(context.variants).items():
+        limit_s = context.kill_after_s
+        try:
+            one = yield from build.build(
+                name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
+        except build.BuildFailed as failed:
+            failures.append(failed)
+        else:
+            made.append(one)
+    return tuple(made), failures
+
+
+def load(context: Context, arguments: NoArguments) -> Working:
+    """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
+    made, failures = yield from _builds(context)
+    if failures:
+        return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
+    loaded: list[str] = []
+    for one in made:
+        problem = yield from _try_to_load(context.bench, one)
+        if problem:
+            undefined = _undefined(problem)
+            hint = f"define {undefined[0]} in the same translation unit" if undefined else None
+            return Result(
+                LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined)
+            )
+        loaded.append(one.variant)
+    message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
+    return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
+
+
+def _try_to_load(bench: Bench, one: Build) -> Generator[Tick, None, str]:
+    """What goes wrong when a library is loaded; empty when nothing does."""
+    with bench.open(bench.side(one.variant, one)) as worker:
+        try:
+            yield from worker.receive(START_LIMIT_S, f"loading {one.variant}")
+        except (Refusal, WorkerLost) as error:
+            return str(error)
+    return ""
+
+
+def _undefined(problem: str) -> tuple[str, ...]:
+    """The symbol of an `undefined symbol: ...` message, demangled where c++filt is at hand."""
+    _, found, rest = problem.partition("undefined symbol: ")
+    if not found:
+        return ()
+    symbol = rest.split()[0].rstrip(",")
+    try:
+        done = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=False, timeout=10)
+    except OSError:
+        return (symbol,)
+    return (done.stdout.strip() or symbol,)
+
+
+def verify(context: Context, arguments: NoArguments) -> Working:
+    """Every selected variant, and the baseline as a control, on every workload against float64."""
+    made, failures = yield from _builds(context)
+    bench = context.bench
+    names = _usable(context, made)
+    timed = workloads(context, context.plan.workloads)
+    checked = workloads(context, [*context.plan.workloads, *_extra_sets(context)])
+    builds = {one.variant: one for one in made}
+    sides = [bench.side(name, builds.get(name)) for name in names]
+    found = yield from verify_sides(bench, sides, checked)
+    control = (yield from verify_sides(bench, [bench.side(BASELINE)], timed))[0]
+    right = tuple(checks.variant for checks in found if checks.right)
+    missing = [f"{name}: it has no build" for name in context.variants if name not in names]
+    return Result(
+        VerifyOutput(
+            ok=len(right) == len(context.variants) and control.right,
+            message=_describe_checks(found, control, failures),
+            hint=_verify_hint(found),
+            verdicts=tuple(verdict for checks in found for verdict in compare.incorrect(checks)),
+            not_exercised=tuple(missing),
+            variants=found,
+            control=control,
+            seed=context.seed,
+            right=right,
+        )
+    )
+
+
+def _usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
+    """Variants that need no build or have one."""
+    built = {one.variant for one in made}
+    compiled = context.bench.compiled(context.variants)
+    return tuple(name for name in context.variants if name in built or name not in compiled)
+
+
+def _extra_sets(context: Context) -> list[str]:
+    return [name for name in context.plan.checks if name in context.bench.target.workloads]
+
+
+def workloads(context: Context, sets: Iterable[str]) -> tuple[Workload, ...]:
+    """The workloads of the named sets, in the element type that is measured on this device."""
+    target = context.bench.target
+    return expand(target, sets, target.dtypes[context.bench.device], context.seed)
+
+
+def _describe_checks(
+    found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
+) -> str:
+    for checks in found:
+        if checks.first_failure:
+            return f"{checks.variant} is incorrect: {checks.first_failure.message}"
+    if control.first_failure:
+        return f"the control failed, the judge is not to be trusted: {control.first_failure.message}"
+    if failures:
+        return f"no build: {failures[0].message}"
+    parts = [f"{checks.variant} right on {len(checks.checks)} workloads" for checks in found]
+    return ", ".join(parts) or "no variant to verify"
+
+
+def _verify_hint(found: Iterable[VariantChecks]) -> str | None:
+    wrong = next((checks for checks in found if not checks.right), None)
+    if wrong is None:
+        return None
+    return f"mend {wrong.variant}, then `loop kernels verify {wrong.variant}`"
+
+
+class MeasureTerms(Model):
+    """How much is measured."""
+
+    rounds: Annotated[int, Field(ge=2, le=100)] = 5
+    """Sets of fresh processes, as far as the step's budget allows; two at least."""
+
+
+def measure(context: Context, arguments: MeasureTerms) -> Working:
+    """The baseline and every variant that was found right, turn about, in fresh processes."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else None
+    if checks is None or not checks.right:
+        message = "nothing to measure: " + ("no variant is right" if checks else "nothing was verified")
+        skipped = tuple(f"speed of {name}: it was not found right" for name in context.variants)
+        return Result(MeasureOutput(ok=False, message=message, not_exercised=skipped))
+    made, _ = yield from _builds(context)
+    stale = changed_since(checks.variants, made)
+    if stale:
+        message = f"{stale} was edited after it was verified"
+        return Result(MeasureOutput(ok=False, message=message, hint="run the session again"))
+    return (yield from _measure(context, checks, {one.variant: one for one in made}, arguments.rounds))
+
+
+def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
+    """The first variant whose build is not the one that was verified."""
+    now = {one.variant: one.build_id for one in made}
+    return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
+
+
+def _measure(context: Context, checks: VerifyOutput, builds: dict[str, Build], rounds: int) -> Working:
+    bench = context.bench
+    timed = workloads(context, context.plan.workloads)
+    sides = [bench.side(BASELINE), *(bench.side(name, builds.get(name)) for name in checks.right)]
+    terms = timing.Terms(rounds=rounds, limit_s=context.budget_s, seed=context.seed)
+    with ExitStack() as stack:
+        yield from _hold_device(context, stack)
+        timings = yield from timing.measure(bench, sides, timed, terms)
+    measurements = _measurements(context, sides[1:], timed, timings)
+    wrong = tuple(
+        f"speed of {name}: it is incorrect" for name in context.variants if name not in checks.right
+    )
+    return Result(
+        MeasureOutput(
+            ok=True,
+            message=_describe_speed(measurements),
+            verdicts=tuple(compare.judge(one) for one in measurements),
+            not_exercised=wrong,
+            measurements=measurements,
+            rounds=timings.rounds,
+            threads=bench.threads,
+            block_sd=_noise(sides[1:], timed, timings),
+        ),
+        samples={"measure": timings.segments},
+    )
+
+
+def _hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, None]:
+    """Wait until no other session measures on this device; two at once would disturb each other."""
+    folder = context.bench.cache / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            stack.enter_context(locked(folder / context.bench.device))
+        except Held as held:
+            yield Tick(f"waiting for {held.holder} to finish measuring")
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _of(timings: timing.Timings, workload: Workload) -> list[Segment]:
+    return [segment for segment in timings.segments if segment.workload == workload.name]
+
+
+def _measurements(
+    context: Context, sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Timings
+) -> tuple[Measurement, ...]:
+    text = context.bench.target.flops
+    flops = Expression.parse(text, arithmetic=True) if text else None
+    return tuple(
+        compare.measured(
+            _of(timings, workload),
+            compare.Clocked(
+                variant=side.name,
+                workload=workload,
+                against="baseline",
+                reference=BASELINE,
+                reference_peak_bytes=_peak(timings, BASELINE, workload),
+                candidate_peak_bytes=_peak(timings, side.name, workload),
+                own_clock=side.name in timings.own_clock,
+                flops=flops.evaluate_number(formula_values(workload)) if flops else None,
+            ),
+        )
+        for side in sides
+        for workload in timed
+        if workload.dtype in side.dtypes
+    )
+
+
+def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
+    found = timings.peaks.get((side, workload.name))
+    return int(median(found)) if found else None
+
+
+def _noise(sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
+    return compare.noise(
+        compare.log_ratios(_of(timings, workload), BASELINE, side.name)
+        for side in sides
+        for workload in timed
+    )
+
+
+def _describe_speed(measurements: Sequence[Measurement]) -> str:
+    names = dict.fromkeys(one.variant for one in measurements)
+    means = {name: [one.ratio for one in measurements if one.variant == name] for name in names}
+    return ", ".join(
+        f"{name} {geometric_mean(ratios):.2f}x of the baseline" for name, ratios in means.items()
+    )

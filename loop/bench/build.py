@@ -1,0 +1,258 @@
+"""From sources to a shared library that carries the hash of what it was built from.
+
+The build id covers every file the compiler reads (it lists them itself), the flags, the compiler's
+version and the processor that -march=native stands for. The cache is keyed by it; a binary whose bytes
+are not those that were recorded is built again.
+"""
+
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.bench.machine import compiler_version
+from loop.documents import content_hash
+from loop.errors import LoopError
+from loop.model.measurement import Build
+from loop.model.target import BuildRecipe, CAbiVariant
+from loop.processes import Completed, Tick, finish, run
+
+SCAN_LIMIT_S = 60.0
+FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
+DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
+)
+"""How g++, clang and nvcc's host pass report an error."""
+NVCC_DIAGNOSTIC = re.compile(
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
+)
+LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a variant would be built from, now."""
+
+    build_id: str
+    framework_headers: tuple[str, ...]
+    units: int
+
+
+class BuildFailed(Exception):
+    """The compiler said no: the first error with file and line, and the whole log."""
+
+    def __init__(self, message: str, hint: str, log: str) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.log = message, hint, log
+
+
+def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
+    """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
+    _need_compiler(variant.build.compiler)
+    for source in variant.sources:
+        if not (folder / source).is_file():
+            raise BuildFailed(
+                f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", ""
+            )
+    command = [*_base(variant, include), "-M", *variant.sources]
+    done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, note="reading the sources")
+    if not done.ok:
+        raise _failure(done, "read")
+    files = sorted(set(dependencies(done.output)))
+    headers = tuple(file for file in files if FRAMEWORK.search(file))
+    return Sources(_build_id(variant, folder, files), headers, len(variant.sources))
+
+
+def dependencies(rule: str) -> list[str]:
+    """Files named on the right of the make rules that `-M` prints."""
+    joined = rule.replace("\\\n", " ")
+    names: list[str] = []
+    for line in joined.splitlines():
+        names += shlex.split(line.partition(": ")[2])
+    return names
+
+
+def _build_id(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
+    """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
+    parts: list[str] = []
+    for file in files:
+        path = folder / file
+        name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
+        parts += [name, content_hash(path.read_bytes())]
+    recipe = [variant.build.compiler, *variant.build.flags, *variant.sources]
+    version = compiler_version(variant.build.compiler) or ""
+    native = _native(variant.build.compiler) if "-march=native" in variant.build.flags else ""
+    return content_hash("\0".join([*sorted_pairs(parts), *recipe, version, native]))[:32]
+
+
+def sorted_pairs(parts: list[str]) -> list[str]:
+    """Name and hash pairs, in the order of the names."""
+    pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
+    return [text for pair in pairs for text in pair]
+
+
+@functools.cache
+def _native(compiler: str) -> str:
+    """What -march=native means here: all target switches of the compiler."""
+    done = finish(run([compiler, "-march=native", "-Q", "--help=target"], limit_s=SCAN_LIMIT_S))
+    assert isinstance(done, Completed)
+    return content_hash(done.output)
+
+
+def find(variant_name: str, sources: Sources, cache: Path) -> Build | None:
+    """The cached build of exactly these sources, if it is there and whole."""
+    folder = cache / sources.build_id
+    try:
+        record = json.loads((folder / RECORD).read_text())
+        intact = record["sha256"] == content_hash((folder / LIBRARY).read_bytes())
+    except (OSError, ValueError, KeyError):
+        return None
+    if not intact or record["build_id"] != sources.build_id:
+        return None
+    return _build(variant_name, sources, folder, record, cached=True)
+
+
+def build(
+    name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path, limit_s: float
+) -> Generator[Tick, None, Build]:
+    """Build a variant, or find it in the cache.
+
+    Raises BuildFailed with the first error's file and line when it does not compile.
+    """
+    sources = yield from scan(variant, folder, include)
+    found = find(name, sources, cache)
+    if found is not None:
+        return found
+    damaged = (cache / sources.build_id).exists()
+    record = yield from _compile(variant, folder, sources, cache, include, limit_s)
+    note = "the cached binary was not the one that was recorded; built again" if damaged else None
+    made = _build(name, sources, cache / sources.build_id, record, cached=False)
+    return made.model_copy(update={"note": note})
+
+
+def _build(name: str, sources: Sources, folder: Path, record: dict[str, object], *, cached: bool) -> Build:
+    return Build(
+        variant=name,
+        build_id=sources.build_id,
+        library=str(folder / LIBRARY),
+        seconds=float(str(record["seconds"])),
+        cached=cached,
+        units=sources.units,
+        framework_headers=sources.framework_headers,
+        compiler=str(record["compiler"]),
+    )
+
+
+def _compile(
+    variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
+) -> Generator[Tick, None, dict[str, object]]:
+    made = _new_folder(cache)
+    try:
+        define = f'-DLOOP_BUILD_ID="{sources.build_id}"'
+        command = [*_base(variant, include), *_shared(variant.build), define]
+        command += [*variant.sources, "-o", str(made / LIBRARY)]
+        begun = time.monotonic()
+        done = yield from run(command, cwd=folder, limit_s=limit_s, note=f"compiling {variant.sources[0]}")
+        if not done.ok:
+            raise _failure(done, "compile")
+        record = _record(made, sources, command, time.monotonic() - begun, variant.build.compiler)
+        (made / LOG).write_text(done.errors)
+        _move_into_place(made, cache / sources.build_id)
+        return record
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _new_folder(cache: Path) -> Path:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
+    except OSError as error:
+        raise LoopError(
+            f"{cache}: cannot write the build cache: {error.strerror}",
+            hint="set LOOP_CACHE to a folder that can be written",
+        ) from error
+
+
+def _record(
+    made: Path, sources: Sources, command: list[str], seconds: float, compiler: str
+) -> dict[str, object]:
+    record: dict[str, object] = {
+        "format": 1,
+        "build_id": sources.build_id,
+        "sha256": content_hash((made / LIBRARY).read_bytes()),
+        "seconds": round(seconds, 3),
+        "compiler": compiler_version(compiler) or "",
+        "command": command,
+    }
+    (made / RECORD).write_text(json.dumps(record, indent=1))
+    return record
+
+
+def _move_into_place(made: Path, place: Path) -> None:
+    """Rename into the cache; when another session was quicker with the same build, its work stands."""
+    doomed = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
+    try:
+        if place.exists():
+            place.rename(doomed / "old")
+        made.rename(place)
+    except OSError:
+        if not (place / LIBRARY).is_file():
+            raise
+    finally:
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _base(variant: CAbiVariant, include: Path) -> list[str]:
+    return [variant.build.compiler, *variant.build.flags, f"-I{include}"]
+
+
+def _shared(recipe: BuildRecipe) -> list[str]:
+    if Path(recipe.compiler).name == "nvcc":
+        return ["-shared", "-Xcompiler", "-fPIC"]
+    return ["-shared", "-fPIC"]
+
+
+def _need_compiler(compiler: str) -> None:
+    if compiler_version(compiler) is None:
+        package = "the CUDA toolkit" if Path(compiler).name == "nvcc" else "g++"
+        raise BuildFailed(
+            f"{compiler}: no such compiler on the PATH",
+            f"install {package} (Debian and Ubuntu: `apt-get install {'nvidia-cuda-toolkit' if package != 'g++' else 'g++'}`)",
+            "",
+        )
+
+
+def _failure(done: Completed, what: str) -> BuildFailed:
+    if done.timed_out:
+        return BuildFailed(
+            f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source", done.errors
+        )
+    first = first_error(done.errors) or first_error(done.output)
+    message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
+    if done.code < 0 or done.code == 127:
+        message = f"{done.command[0]}: {done.how}"
+    return BuildFailed(message, "mend the line named above, then run the same command again", done.errors)
+
+
+def first_error(log: str) -> str | None:
+    """The first error of a compiler's log as `file:line:col: text`."""
+    for line in log.splitlines():
+        match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
+        if match:
+            found = match.groupdict()
+            column = f":{found['column']}" if found.get("column") else ""
+            return f"{found['file']}:{found['line']}{column}: {found['text']}"
+        if (
+            line.startswith(("/usr/bin/ld:", "ld:", "collect2:", "nvcc fatal"))
+            or "undefined reference" in line
+        ):
+            return line.strip()
+    return None

@@ -1,0 +1,134 @@
+"""A child process that answers requests: the parent's end of it."""
+
+import json
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from loop.errors import LoopError
+from loop.processes import Child, Tick, describe_exit
+
+START_LIMIT_S = 60.0
+
+
+class WorkerLost(Exception):
+    """The worker crashed or hung while it answered: `kind` says which, `how` in words."""
+
+    def __init__(self, kind: str, how: str, errors: str) -> None:
+        super().__init__(how)
+        self.kind, self.how, self.errors = kind, how, errors
+
+
+class Refusal(Exception):
+    """The worker answered that it cannot do what was asked; the message says why."""
+
+
+class Worker:
+    """One child process. Not usable after WorkerLost."""
+
+    def __init__(self, threads: int, *, pinned: bool = False) -> None:
+        request_read, self._request = os.pipe()
+        self._reply, reply_write = os.pipe()
+        os.set_blocking(self._reply, False)
+        self._pending = bytearray()
+        try:
+            self.child = Child(
+                [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), _cores(threads, pinned)],
+                env={**thread_environment(threads), "PYTHONPATH": python_path()},
+                stdin=request_read,
+                pass_fds=[reply_write],
+            )
+        except BaseException:
+            for fd in (self._request, self._reply):
+                os.close(fd)
+            raise
+        finally:
+            os.close(request_read)
+            os.close(reply_write)
+        self.child.watch(self._reply)
+
+    def send(self, do: str, **fields: Any) -> None:
+        """Send a request without waiting for its reply; `receive` takes it up."""
+        try:
+            os.write(self._request, (json.dumps({"do": do, **fields}) + "\n").encode())
+        except BrokenPipeError:
+            pass  # It has died: `receive` says how.
+
+    def receive(self, limit_s: float, note: str) -> Generator[Tick, None, dict[str, Any]]:
+        """The reply to the oldest unanswered request.
+
+        Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
+        """
+        begun = self.child.seconds
+        while b"\n" not in self._pending:
+            if self.child.seconds - begun > limit_s:
+                raise self._lost("hung", f"no answer for {limit_s:.0f} s: killed")
+            self.child.pump()
+            if not self._take() and self.child.code is not None:
+                raise self._lost("crashed", describe_exit(self.child.code))
+            yield Tick(note)
+        line, _, self._pending = self._pending.partition(b"\n")
+        return _reply(json.loads(bytes(line)))
+
+    def ask(
+        self, do: str, *, limit_s: float, note: str, **fields: Any
+    ) -> Generator[Tick, None, dict[str, Any]]:
+        """Send a request and wait for its reply."""
+        self.send(do, **fields)
+        return (yield from self.receive(limit_s, note))
+
+    def _take(self) -> bool:
+        """Take over what has arrived; whether anything had."""
+        try:
+            data = os.read(self._reply, 1 << 16)
+        except BlockingIOError:
+            return False
+        self._pending += data
+        return bool(data)
+
+    def _lost(self, kind: str, how: str) -> WorkerLost:
+        self.child.kill()
+        return WorkerLost(kind, how, self.child.errors.text[-2000:])
+
+    def close(self) -> None:
+        """End the child and free its pipes."""
+        try:
+            self.child.close()
+        finally:
+            os.close(self._request)
+            os.close(self._reply)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reply(reply: dict[str, Any]) -> dict[str, Any]:
+    if reply["status"] == "refused":
+        raise Refusal(reply["message"])
+    if reply["status"] != "ok":
+        raise LoopError(f"worker: {reply['message']}", exit_code=3)
+    return reply
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Variables that hold every runtime to that many threads."""
+    names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
+def _cores(threads: int, pinned: bool) -> str:
+    """The cores a pinned worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
+    if not pinned or not hasattr(os, "sched_getaffinity"):
+        return ""
+    return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
+
+
+def python_path() -> str:
+    """PYTHONPATH with which the child finds this very package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

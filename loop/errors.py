@@ -1,0 +1,68 @@
+"""The one error family: what went wrong, where, and what to do next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process says when it ends."""
+
+    OK = 0
+    GATE_FAILED = 1
+    USAGE = 2
+    BUG = 3
+    PAUSED = 75
+    OVER_BUDGET = 124
+    INTERRUPTED = 130
+
+
+class LoopError(Exception):
+    """Something a user can mend. Anything else is a bug, and crashes."""
+
+    def __init__(self, message: str, hint: str | None = None, exit_code: int = ExitCode.USAGE) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        """What to do next."""
+        self.exit_code = int(exit_code)
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One mistake in a definition, and where it is."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    """Dotted path of the value, as in `steps.0.budget_s`; empty for the whole file."""
+    expected: str
+    got: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}: "
+        path = f"{self.path}: " if self.path else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}{path}expected {self.expected}, got {self.got}{hint}"
+
+
+class DefinitionError(LoopError):
+    """A YAML definition is not what it has to be: all complaints at once."""
+
+    SHOWN = 20
+
+    def __init__(self, complaints: Sequence[Complaint]) -> None:
+        lines = [str(complaint) for complaint in complaints[: self.SHOWN]]
+        if len(complaints) > self.SHOWN:
+            lines.append(f"... and {len(complaints) - self.SHOWN} more")
+        super().__init__("\n".join(lines))
+        self.complaints = tuple(complaints)
+
+
+class Interrupted(LoopError):
+    """The user, or the system, asked to stop."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint, ExitCode.INTERRUPTED)

@@ -1,0 +1,133 @@
+"""What the bench finds: builds, checks of correctness, and timings."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.target import Workload
+from loop.model.verdict import Against, Interval
+
+
+class Build(Model):
+    """One shared library, and what it was built from."""
+
+    variant: str
+    """Name of the variant."""
+    build_id: str
+    """Hash of every file the compiler read, the flags, the compiler and the processor it compiled for."""
+    library: str
+    """Path of the shared library."""
+    seconds: float
+    """Time the compiler took when the library was built."""
+    cached: bool
+    """True when the library was there already."""
+    units: int
+    """Translation units."""
+    framework_headers: tuple[str, ...] = ()
+    """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
+    compiler: str
+    """First line of the compiler's own version text."""
+    note: str | None = None
+    """What was mended on the way, such as a damaged binary in the cache."""
+
+
+class Mismatch(Model):
+    """One element that is wrong, and where it is."""
+
+    index: dict[str, int]
+    """Position by dimension name."""
+    expected: float | None
+    """The reference's value; None stands for NaN."""
+    got: float | None
+    """The variant's value; None stands for NaN."""
+    allowed: float
+    """The error this element may have."""
+
+
+class Check(Model):
+    """A variant's output on one workload, held against the reference."""
+
+    workload: Workload
+    """What was computed."""
+    status: Literal["right", "wrong", "crashed", "hung", "refused"]
+    """Right, wrong values, or no usable output at all."""
+    message: str
+    """One line: the error, or what happened and where."""
+    max_error: float | None = None
+    """Largest absolute error of a finite element."""
+    plain_max_error: float | None = None
+    """Largest absolute error of the plain implementation in the same type."""
+    wrong: int = 0
+    """Elements outside their tolerance."""
+    total: int = 0
+    """Elements in all."""
+    worst: Mismatch | None = None
+    """The element furthest outside."""
+    first: Mismatch | None = None
+    """The first element outside, in memory order."""
+
+
+class VariantChecks(Model):
+    """All checks of one variant."""
+
+    variant: str
+    """Name of the variant; `baseline` for the library it is compared with."""
+    build_id: str | None
+    """Build that was checked; None where nothing is built."""
+    checks: tuple[Check, ...]
+    """One a workload."""
+
+    @property
+    def right(self) -> bool:
+        """Whether every check passed, and there was at least one."""
+        return bool(self.checks) and all(check.status == "right" for check in self.checks)
+
+    @property
+    def first_failure(self) -> Check | None:
+        """The first check that did not pass."""
+        return next((check for check in self.checks if check.status != "right"), None)
+
+
+class Segment(Model):
+    """Consecutive timings of one side; the raw material of a ratio."""
+
+    side: str
+    """`baseline`, or a variant's name."""
+    workload: str
+    """Name of the workload."""
+    round: Annotated[int, Field(ge=0)]
+    """Which set of fresh processes it comes from."""
+    calls: Annotated[int, Field(ge=1)]
+    """Calls in each sample."""
+    seconds: tuple[float, ...]
+    """Seconds of one call, sample by sample."""
+
+
+class Measurement(Model):
+    """One variant on one workload against a reference, measured turn about."""
+
+    variant: str
+    """Name of the variant."""
+    workload: Workload
+    """What was computed."""
+    against: Against
+    """What it was compared with."""
+    rounds: int
+    """Fresh sets of processes: the replicates."""
+    ratio: float
+    """Reference time / candidate time: exp of the mean log ratio of the rounds."""
+    interval: Interval
+    """99 % confidence interval of the ratio, from the rounds."""
+    reference_us: float
+    """Median latency of the reference in microseconds."""
+    candidate_us: float
+    """Median latency of the candidate in microseconds."""
+    reference_peak_bytes: int | None
+    """Memory that the reference's first call added; None where it could not be read."""
+    candidate_peak_bytes: int | None
+    """Memory that the candidate's first call added; None where it could not be read."""
+    timed_by: Literal["loop", "itself"] = "loop"
+    """Whose clock it was."""
+    flops_per_s: float | None = None
+    """Counted operations over the candidate's time."""

@@ -1,0 +1,198 @@
+"""What each action finds: the fields that gates, rules and reports may read."""
+
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from loop.model.base import Model
+from loop.model.measurement import Build, Measurement, VariantChecks
+from loop.model.verdict import Verdict
+
+
+class Output(Model):
+    """What every action gives back."""
+
+    ok: bool
+    """Whether it found nothing wrong."""
+    message: str
+    """One line on the outcome."""
+    hint: str | None = None
+    """What to do next, when something is wrong."""
+    identity: str | None = None
+    """What the result stands on; a resumed session repeats the step when this has changed."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Verdicts it leads to."""
+    not_exercised: tuple[str, ...] = ()
+    """What it did not run, and why."""
+    learned: tuple[str, ...] = ()
+    """What it shows, in sentences."""
+
+
+class TorchOutput(Output):
+    """The torch check of the environment."""
+
+    version: str = ""
+    """Version of torch; empty when it cannot be imported."""
+    cuda_build: str | None = None
+    """CUDA release torch was built for; None for a CPU build."""
+    threads: int = 0
+    """Threads torch uses."""
+
+
+class NumpyOutput(Output):
+    """The NumPy check of the environment."""
+
+    version: str = ""
+    """Version of NumPy; empty when it cannot be imported."""
+    shares_memory: bool = False
+    """Whether torch and NumPy see the same memory: their binary interfaces agree."""
+
+
+class DeviceOutput(Output):
+    """The device check of the environment."""
+
+    device: str = ""
+    """Where the session runs: cpu or cuda."""
+    name: str = ""
+    """Processor or GPU."""
+    capability: str | None = None
+    """Compute capability of the GPU, as in 8.9."""
+    matmul_error: float | None = None
+    """Largest relative error of a small matrix product on it."""
+    driver: str | None = None
+    """Version of the NVIDIA driver."""
+    toolkit: str | None = None
+    """Release of nvcc."""
+
+
+class LibrariesOutput(Output):
+    """The library-path check of the environment."""
+
+    missing: tuple[str, ...] = ()
+    """Libraries that the dynamic linker did not find."""
+    duplicates: tuple[str, ...] = ()
+    """Runtime libraries that were loaded more than once from different files."""
+
+
+class ExtensionOutput(Output):
+    """The check of the built variants."""
+
+    extension: Literal["ready", "missing", "broken"] = "missing"
+    """Loads and answers; has to be built; or was built and does not work."""
+
+
+class BuildOutput(Output):
+    """Builds of the selected variants."""
+
+    builds: tuple[Build, ...] = ()
+    """One a compiled variant."""
+    units: int = 0
+    """Translation units of the variant that has most."""
+    framework_headers: tuple[str, ...] = ()
+    """Framework headers that any of them includes."""
+    seconds: float = 0.0
+    """Compiler time of this step; 0 when all was cached."""
+
+
+class SourcesOutput(Output):
+    """What a variant's sources include, before anything is compiled."""
+
+    units: int = 0
+    """Translation units of the variant that has most."""
+    framework_headers: tuple[str, ...] = ()
+    """Framework headers that any of them includes."""
+
+
+class LoadOutput(Output):
+    """Whether built libraries load, export what they promise, and are what is on disk."""
+
+    loaded: tuple[str, ...] = ()
+    """Variants that loaded."""
+    undefined: tuple[str, ...] = ()
+    """Symbols the linker could not find, demangled."""
+
+
+class VerifyOutput(Output):
+    """Correctness of the selected variants."""
+
+    variants: tuple[VariantChecks, ...] = ()
+    """One a variant."""
+    control: VariantChecks | None = None
+    """The baseline library through the same checks: it has to pass."""
+    seed: int = 0
+    """Base seed of the inputs; the same seed replays them."""
+    right: tuple[str, ...] = ()
+    """Variants without a wrong answer."""
+
+
+class MeasureOutput(Output):
+    """Speed of the variants that are right."""
+
+    measurements: tuple[Measurement, ...] = ()
+    """One a variant and workload."""
+    rounds: int = 0
+    """Fresh sets of processes."""
+    threads: int = 0
+    """Threads of each process on the CPU."""
+    block_sd: float | None = None
+    """Median over workloads of the standard deviation of a round's log ratio: the noise of this machine."""
+
+
+class StepTiming(Model):
+    """Estimate against actual for one step."""
+
+    step: str
+    """Pattern and step."""
+    budget_s: float
+    """Seconds it was meant to take."""
+    seconds: float
+    """Seconds it took."""
+    longest_silence_s: float
+    """Longest time without a sign of life."""
+
+
+class AuditOutput(Output):
+    """The audit of the session's own journal."""
+
+    steps: tuple[StepTiming, ...] = ()
+    """Every finished step."""
+    longest_silence_s: float = 0.0
+    """Longest time without a sign of life."""
+    over_budget: tuple[str, ...] = ()
+    """Steps that took longer than they were meant to."""
+
+
+class CommandOutput(Output):
+    """A command of the user's own."""
+
+    code: int = 0
+    """Exit status."""
+    seconds: float = 0.0
+    """How long it took."""
+    output: str = ""
+    """The end of what it printed."""
+
+
+OUTPUTS: dict[str, type[Output]] = {
+    "environment.torch": TorchOutput,
+    "environment.numpy": NumpyOutput,
+    "environment.device": DeviceOutput,
+    "environment.libraries": LibrariesOutput,
+    "environment.extension": ExtensionOutput,
+    "kernel.sources": SourcesOutput,
+    "kernel.build": BuildOutput,
+    "kernel.load": LoadOutput,
+    "kernel.verify": VerifyOutput,
+    "kernel.measure": MeasureOutput,
+    "session.audit": AuditOutput,
+    "command.run": CommandOutput,
+}
+"""Name of an action to what it finds."""
+
+
+def read_output(action: str, output: dict[str, Any]) -> Output | None:
+    """A record's output as what its action finds; None where it broke off before it found anything."""
+    try:
+        return OUTPUTS[action].model_validate(output, strict=False)
+    except (KeyError, ValidationError):
+        return None

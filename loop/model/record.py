@@ -1,0 +1,231 @@
+"""Records: the stored facts of a session, never edited."""
+
+import datetime
+import shlex
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.money import Bill
+from loop.model.plan import ResolvedPlan
+from loop.model.verdict import Verdict
+
+Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
+DeviceName = Literal["cpu", "cuda"]
+
+
+class StepKey(Model):
+    """Which step of which run: the run counts the patterns walked so far."""
+
+    run: Annotated[int, Field(ge=1)]
+    """Number of the run within the session, from 1."""
+    pattern: str
+    """Name of the pattern."""
+    step: str
+    """Id of the step."""
+
+
+class Started(StepKey):
+    """Written before a step begins, so that a kill leaves at most one step open."""
+
+    event: Literal["started"] = "started"
+    """Kind of the line."""
+    attempt: Annotated[int, Field(ge=1)] = 1
+    """1, or more after a resume."""
+    title: str
+    """What the step does."""
+    index: int
+    """Place of the step in its pattern, from 1."""
+    of: int
+    """Steps in the pattern."""
+    budget_s: float
+    """Seconds it is meant to take."""
+
+
+class Finished(StepKey):
+    """Written when a step has ended, with everything it found."""
+
+    event: Literal["finished"] = "finished"
+    """Kind of the line."""
+    attempt: Annotated[int, Field(ge=1)] = 1
+    """1, or more after a resume."""
+    status: Status
+    """How it ended."""
+    seconds: float
+    """How long it took."""
+    budget_s: float
+    """How long it was meant to take."""
+    message: str
+    """One line on the outcome."""
+    hint: str | None = None
+    """What to do next, when it failed."""
+    action: str
+    """Kind of thing that was done."""
+    output: dict[str, Any] = Field(default_factory=dict)
+    """What the action found."""
+    longest_silence_s: float = 0.0
+    """Longest time without a sign of life on the screen while the step ran."""
+    artifacts: tuple[str, ...] = ()
+    """Files it left in the session folder."""
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether it took longer than it was meant to."""
+        return self.seconds > self.budget_s
+
+
+def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
+    """The last record of each step of each run, in the order in which the steps were first ended."""
+    last: dict[tuple[int, str, str], Finished] = {}
+    for record in finished:
+        last[(record.run, record.pattern, record.step)] = record
+    return tuple(last.values())
+
+
+class Opened(Model):
+    """First line of a journal, and of every resumption."""
+
+    event: Literal["opened"] = "opened"
+    """Kind of the line."""
+    resumed: bool = False
+    """True when the session goes on after an interruption."""
+    pid: int
+    """Process that writes."""
+
+
+class Closed(Model):
+    """Last line of a finished or interrupted walk."""
+
+    event: Literal["closed"] = "closed"
+    """Kind of the line."""
+    status: Status
+    """How the session ended."""
+    reason: str = ""
+    """Why, when it did not run to its end."""
+
+
+Event = Annotated[Started | Finished | Opened | Closed, Field(discriminator="event")]
+
+
+class Line(Model):
+    """One line of the journal; on disk its event's own fields stand beside these three."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    seq: Annotated[int, Field(ge=1)]
+    """Number of the line, without gaps."""
+    at: datetime.datetime
+    """When it was written, UTC."""
+    event: Event
+    """What happened."""
+
+
+class Revision(Model):
+    """Which sources the session saw."""
+
+    commit: str | None
+    """Commit of the target's repository; None outside one."""
+    branch: str | None = None
+    """Branch, when HEAD is on one."""
+    dirty: bool = False
+    """Whether tracked or untracked files differ from the commit."""
+    changed: tuple[str, ...] = ()
+    """Files that differ, the first twenty."""
+
+
+class Machine(Model):
+    """Machine, driver and toolchain facts beside every number."""
+
+    name: str
+    """Host name."""
+    system: str
+    """Operating system and release."""
+    processor: str
+    """Model of the processor."""
+    cores: int
+    """Cores this process may use."""
+    memory_gb: float
+    """Memory in GiB."""
+    python: str
+    """Version of Python."""
+    compiler: str | None
+    """Version line of g++, None when there is none."""
+    nvcc: str | None
+    """Release of the CUDA compiler, None when there is none."""
+    gpus: tuple[str, ...] = ()
+    """Names of the GPUs the driver shows."""
+    driver: str | None = None
+    """Version of the NVIDIA driver."""
+
+
+class SessionHead(Model):
+    """What is known when a session begins; everything needed to resume it."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    id: str
+    """Name of the session and of its folder."""
+    started: datetime.datetime
+    """When it began, UTC."""
+    plan: ResolvedPlan
+    """Chain as it was resolved."""
+    target: str
+    """Name of the target."""
+    target_folder: str
+    """Where the target's manifest is; `bundled` for the one that ships with loop."""
+    baseline: str = "the baseline"
+    """Name of the library function that variants are compared with."""
+    variants: tuple[str, ...]
+    """Variants that are built, verified and measured."""
+    device: DeviceName
+    """Where they run."""
+    threads: int
+    """Threads of each process on the CPU."""
+    seed: int
+    """Base of all input seeds."""
+    revision: Revision
+    """Sources."""
+    machine: Machine
+    """Environment."""
+    loop_version: str
+    """Version of loop."""
+
+    def command(self, *variants: str) -> str:
+        """The command that runs this session again, on all its variants or on those named."""
+        target = [] if self.target_folder == "bundled" else ["--target", self.target_folder]
+        chosen = [word for name in variants or self.variants for word in ("--variant", name)]
+        words = [self.plan.plan.name, *target, "--device", self.device, *chosen, "--seed", str(self.seed)]
+        return shlex.join(["loop", "run", "session", *words])
+
+
+class SessionRecord(Model):
+    """The final record: what a session found, cost and proposes."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    head: SessionHead
+    """What was known at the start."""
+    status: Status
+    """How it ended."""
+    reason: str
+    """Why it ended so, in one line."""
+    seconds: float
+    """Wall time of all its walks."""
+    own_seconds: float
+    """Part of it spent by the runner itself, outside any step."""
+    verdicts: tuple[Verdict, ...]
+    """What it says of each variant on each workload."""
+    bill: Bill
+    """Cost and saving."""
+    grade: str
+    """A to F, by the rule printed in the report."""
+    grade_reason: str
+    """Which line of the rule applied."""
+    learnings: tuple[str, ...]
+    """What the records show, in sentences."""
+    not_exercised: tuple[str, ...]
+    """What was not run, and why."""
+    proposal: str
+    """What the next session should do."""

@@ -1,0 +1,208 @@
+"""A target: a kernel project as its manifest declares it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from loop.model.base import Model
+from loop.model.pattern import Identifier, Text
+
+Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+Device = Literal["cpu", "cuda"]
+Scalar = bool | int | float | str
+SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+
+ITEM_SIZES: dict[Dtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes an element."""
+
+
+class Attribute(Model):
+    """A value of the call that is not a tensor; it reaches a C kernel as a double."""
+
+    kind: Literal["flag", "choice", "number"]
+    """A flag is 0 or 1, a choice its index in `choices`, a number itself."""
+    default: bool | int | float | str | None = None
+    """Value where a workload gives none; a number without one reaches C as NaN and Python as None."""
+    choices: tuple[str, ...] = ()
+    """The words of a choice, in the order of their indices."""
+
+    @model_validator(mode="after")
+    def _default_fits(self) -> "Attribute":
+        if self.kind == "choice" and not self.choices:
+            raise ValueError("a choice needs `choices`")
+        if self.default is not None and not self.admits(self.default):
+            raise ValueError(f"a {self.kind} cannot have the default {self.default!r}")
+        return self
+
+    def admits(self, value: object) -> bool:
+        """Whether a workload may give this attribute that value."""
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "choice":
+            return value in self.choices
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    @property
+    def initial(self) -> bool | int | float | str | None:
+        """The default: given, or a flag's false and a choice's first word."""
+        if self.default is None and self.kind != "number":
+            return False if self.kind == "flag" else self.choices[0]
+        return self.default
+
+
+class Signature(Model):
+    """What the function takes and gives; the order here is the order of the C interface."""
+
+    inputs: Annotated[dict[Identifier, Text], Field(min_length=1)]
+    """Input tensors: name to dimensions, as in `q: B H Sq D`."""
+    output: Text
+    """Dimensions of the output tensor."""
+    attributes: dict[Identifier, Attribute] = Field(default_factory=dict)
+    """Values that are not tensors."""
+    shorthand: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Names a workload may use for several dimensions at once, as in `S: [Sq, Sk]`."""
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """All dimension names, in order of appearance."""
+        words = " ".join([*self.inputs.values(), self.output]).split()
+        return tuple(dict.fromkeys(words))
+
+
+class PythonFunction(Model):
+    """A Python callable: positional tensors in signature order, attributes by keyword, returns the output."""
+
+    python: Text
+    """A bundled function by name, or `module:function` found from the target's folder."""
+
+
+class Tolerance(Model):
+    """How far one element may be from the reference: atol + rtol * |reference|."""
+
+    atol: Annotated[float, Field(ge=0)]
+    """Absolute part."""
+    rtol: Annotated[float, Field(ge=0)]
+    """Relative part."""
+
+
+class BuildRecipe(Model):
+    """How one shared library is compiled."""
+
+    compiler: Text = "g++"
+    """Compiler: a name on the PATH or an absolute path."""
+    flags: tuple[str, ...] = ("-O3",)
+    """Flags, in order; `loop` adds the output, the header's folder and the build id."""
+
+
+class CAbiVariant(Model):
+    """A shared library behind the C interface, built by `loop`."""
+
+    kind: Literal["c_abi"]
+    """Compiled, loaded with ctypes."""
+    title: Text = "compiled variant"
+    """Its idea in a few words."""
+    device: Device
+    """Where it runs."""
+    sources: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Translation units, relative to the target's folder."""
+    entry: Identifier
+    """The exported function."""
+    build: BuildRecipe = BuildRecipe()
+    """How to compile it."""
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
+    """Element types it takes."""
+    deterministic: bool = True
+    """Whether the same inputs must give the same bits."""
+
+
+class PythonVariant(Model):
+    """Anything importable: PyTorch, Triton, a torch extension."""
+
+    kind: Literal["python"]
+    """Imported in a child process that has torch."""
+    title: Text = "Python variant"
+    """Its idea in a few words."""
+    device: Literal["cpu", "cuda", "any"]
+    """Where it runs."""
+    module: Text
+    """Module, found from the target's folder or among the installed packages."""
+    function: Identifier
+    """Callable in it: positional tensors, attributes by keyword, returns the output."""
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
+    """Element types it takes."""
+    deterministic: bool = True
+    """Whether the same inputs must give the same bits."""
+
+
+class CommandVariant(Model):
+    """A program that reads tensors from files, writes its output to one, and times itself."""
+
+    kind: Literal["command"]
+    """Run once a call; its own figures are marked as its own."""
+    title: Text = "external program"
+    """Its idea in a few words."""
+    device: Device
+    """Where it runs."""
+    run: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """The command line; the call is described by the JSON file named in LOOP_CALL."""
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
+    """Element types it takes."""
+    deterministic: bool = True
+    """Whether the same inputs must give the same bits."""
+
+
+Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
+
+
+class Target(Model):
+    """A kernel project: signature, reference, workloads and variants."""
+
+    format: Literal[1]
+    """Format number of this file."""
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+    """Name of the project."""
+    function: Identifier
+    """What all variants compute."""
+    signature: Signature
+    """What the function takes and gives."""
+    reference: PythonFunction
+    """The trusted slow answer; it is given float64 tensors."""
+    plain: PythonFunction | None = None
+    """The function written out in the element type itself: its error bounds what a variant may lose."""
+    baseline: PythonFunction
+    """What the user would otherwise run."""
+    tolerance: dict[Dtype, Tolerance]
+    """Allowed error of one element, by element type."""
+    dtypes: dict[Device, Dtype]
+    """Element type that is measured on each device where a workload names none."""
+    flops: str | None = None
+    """Expression over dimensions and attributes: floating-point operations of one call."""
+    bytes: str | None = None
+    """Expression over dimensions, attributes and `itemsize`: bytes one call must move."""
+    workloads: Annotated[
+        dict[SetName, tuple[dict[str, Scalar | tuple[Scalar, ...]], ...]], Field(min_length=1)
+    ]
+    """Named sets; a list as a value stands for one workload each."""
+    variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
+    """Implementations by name."""
+
+    def variants_on(self, device: Device) -> tuple[str, ...]:
+        """Names of the variants that run on a device, in the manifest's order."""
+        return tuple(name for name, variant in self.variants.items() if variant.device in (device, "any"))
+
+
+class Workload(Model):
+    """Shape, type, attributes, kind of values and seed: everything that fixes a call's inputs."""
+
+    name: str
+    """Short description, unique within its target."""
+    sizes: dict[str, Annotated[int, Field(ge=0)]]
+    """Dimension to size."""
+    attributes: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+    """Attribute to value."""
+    dtype: Dtype
+    """Element type."""
+    values: Literal["normal", "wide", "constant"] = "normal"
+    """Unit normals; normals of standard deviation 4; or each tensor all one value."""
+    seed: int = 0
+    """Seed of the values."""

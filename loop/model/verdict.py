@@ -1,0 +1,46 @@
+"""A verdict: what a session says of one variant on one workload, and never more than it knows."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+
+Against = Literal["baseline", "known_good", "self"]
+Interval = tuple[float, float]
+
+
+class _Judged(Model):
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Name of the workload."""
+    against: Against
+    """What it was compared with."""
+    reason: str
+    """Why the verdict is this one."""
+
+
+class SpeedVerdict(_Judged):
+    """A verdict on a variant whose outputs were right."""
+
+    verdict: Literal["faster", "slower", "same", "inconclusive"]
+    """What the evidence allows to say."""
+    ratio: Annotated[float, Field(gt=0)]
+    """Reference time / candidate time; above 1 the candidate is faster."""
+    interval: Interval
+    """99 % confidence interval of the ratio."""
+
+
+class NoSpeedVerdict(_Judged):
+    """A verdict on a variant that is wrong or could not be judged: it has no speed."""
+
+    verdict: Literal["incorrect", "invalid"]
+    """Wrong output, or no trustworthy answer."""
+    ratio: None = None
+    """Always absent."""
+    interval: None = None
+    """Always absent."""
+
+
+Verdict = Annotated[SpeedVerdict | NoSpeedVerdict, Field(discriminator="verdict")]

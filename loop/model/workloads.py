@@ -1,0 +1,125 @@
+"""From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from loop.model.target import ITEM_SIZES, Dtype, Scalar, Signature, Target, Workload
+
+Entry = dict[str, Scalar | tuple[Scalar, ...]]
+VALUES = ("normal", "wide", "constant")
+RESERVED = ("dtype", "values")
+
+
+class WorkloadError(ValueError):
+    """An entry that does not fit the signature: which key, what was expected, what was there."""
+
+    def __init__(self, key: str, expected: str, got: str) -> None:
+        super().__init__(f"{key}: expected {expected}, got {got}")
+        self.key, self.expected, self.got = key, expected, got
+
+
+def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
+    """All workloads of the named sets, each once, in order.
+
+    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed`.
+    Raises WorkloadError for an entry that does not fit the target's signature.
+    """
+    found: dict[str, Workload] = {}
+    for name in sets:
+        for entry in target.workloads[name]:
+            for choice in _multiply(entry):
+                workload = _workload(target.signature, choice, dtype, seed + len(found))
+                found.setdefault(workload.name, workload)
+    return tuple(found.values())
+
+
+def formula_values(workload: Workload) -> dict[str, object]:
+    """What a target's `flops` and `bytes` expressions may read."""
+    return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
+
+
+def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
+    """Sizes of a tensor declared as, say, `B H Sq D`."""
+    return tuple(workload.sizes[name] for name in dimensions.split())
+
+
+def _multiply(entry: Entry) -> Iterator[dict[str, Scalar]]:
+    lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
+    for values in itertools.product(*lists):
+        yield dict(zip(entry, values, strict=True))
+
+
+def _workload(signature: Signature, entry: dict[str, Scalar], dtype: Dtype, seed: int) -> Workload:
+    sizes = _sizes(signature, entry)
+    attributes = _attributes(signature, entry)
+    chosen = _word("dtype", entry, dtype, tuple(ITEM_SIZES))
+    values = _word("values", entry, "normal", VALUES)
+    name = _name(signature, sizes, attributes, chosen, values)
+    fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
+    return Workload.model_validate({"name": name, "seed": seed, **fields})
+
+
+def _sizes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for key, value in entry.items():
+        names = signature.shorthand.get(key, (key,) if key in signature.dimensions else ())
+        if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise WorkloadError(key, "a size of 0 or more", repr(value))
+        sizes |= {name: int(value) for name in names}
+        if not names and key not in signature.attributes and key not in RESERVED:
+            raise WorkloadError(key, f"one of {', '.join(_known(signature))}", "an unknown name")
+    for name in signature.dimensions:
+        if name not in sizes:
+            raise WorkloadError(name, "a size", "nothing")
+    return {name: sizes[name] for name in signature.dimensions}
+
+
+def _known(signature: Signature) -> list[str]:
+    return [*signature.shorthand, *signature.dimensions, *signature.attributes, *RESERVED]
+
+
+def _attributes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, Scalar | None]:
+    chosen: dict[str, Scalar | None] = {}
+    for name, attribute in signature.attributes.items():
+        value = entry.get(name, attribute.initial)
+        if name in entry and not attribute.admits(value):
+            wanted = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            raise WorkloadError(name, wanted, repr(value))
+        chosen[name] = value
+    return chosen
+
+
+def _word(key: str, entry: dict[str, Scalar], default: str, choices: tuple[str, ...]) -> str:
+    value = entry.get(key, default)
+    if value not in choices:
+        raise WorkloadError(key, f"one of {', '.join(choices)}", repr(value))
+    return str(value)
+
+
+def _name(
+    signature: Signature, sizes: dict[str, int], attributes: dict[str, Scalar | None], dtype: str, values: str
+) -> str:
+    words = [f"{name}{size}" for name, size in _short_sizes(signature, sizes).items()]
+    for name, value in attributes.items():
+        words += _attribute_words(name, value, signature.attributes[name].initial)
+    words.append(dtype)
+    return " ".join(words if values == "normal" else [*words, values])
+
+
+def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
+    """Sizes with each shorthand in place of its dimensions where those are equal."""
+    short = dict(sizes)
+    for word, names in signature.shorthand.items():
+        if all(name in short for name in names) and len({short[name] for name in names}) == 1:
+            short = {(word if name == names[0] else name): size for name, size in short.items()}
+            for name in names[1:]:
+                del short[name]
+    return short
+
+
+def _attribute_words(name: str, value: Scalar | None, initial: Scalar | None) -> list[str]:
+    if value == initial:
+        return []
+    if isinstance(value, bool):
+        return [name if value else f"{name}=no"]
+    return [value] if isinstance(value, str) else [f"{name}={value:g}"] if value is not None else []

@@ -1,0 +1,95 @@
+"""Where things live: what ships with loop, the user's project, caches and state."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.errors import LoopError
+
+PACKAGE = Path(__file__).resolve().parent
+BUNDLED_TARGET = "kernels/attention"
+MANIFEST = "target.yaml"
+
+
+def shipped(name: str) -> Path:
+    """A folder or file that ships with loop, such as `patterns`: packaged data if there, else the checkout's."""
+    packaged = PACKAGE / "_data" / name
+    return packaged if packaged.exists() else PACKAGE.parent / name
+
+
+def include_folder() -> Path:
+    """Folder of loop_kernel.h."""
+    return shipped("kernels/include")
+
+
+def cache_folder() -> Path:
+    """Builds; safe to delete. LOOP_CACHE, else the user's cache folder."""
+    return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_folder() -> Path:
+    """What the user has trusted. LOOP_STATE, else the user's state folder."""
+    return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def _folder(own: str, shared: str, default: str) -> Path:
+    if os.environ.get(own):
+        return Path(os.environ[own]).absolute()
+    if os.environ.get(shared):
+        return Path(os.environ[shared]).absolute() / "loop"
+    return Path.home() / default / "loop"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A target and the folders that belong to it."""
+
+    target: Path
+    """Folder of target.yaml."""
+    sessions: Path
+    """Where its sessions are kept."""
+    bundled: bool
+    """True for the target that ships with loop."""
+
+    @property
+    def manifest(self) -> Path:
+        """The target's manifest."""
+        return self.target / MANIFEST
+
+    def own(self, name: str) -> Path | None:
+        """The project's own `patterns`, `plans` or `templates`, if it has them."""
+        folder = self.target / name
+        return folder if not self.bundled and folder.is_dir() else None
+
+
+def project(target: Path | None, here: Path) -> Project:
+    """The project to work on: `target`, else ./target.yaml, else the bundled target.
+
+    Raises LoopError when `target` has no manifest.
+    """
+    chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
+    if chosen is None:
+        return Project(shipped(BUNDLED_TARGET), _sessions(here), bundled=True)
+    folder = chosen.parent if chosen.name == MANIFEST else chosen
+    folder = folder.absolute()
+    if not (folder / MANIFEST).is_file():
+        raise LoopError(
+            f"{folder}: no {MANIFEST} there",
+            hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
+        )
+    bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
+    return Project(
+        folder.resolve(), _sessions(here) if bundled else _override() or folder / "sessions", bundled
+    )
+
+
+def _override() -> Path | None:
+    chosen = os.environ.get("LOOP_SESSIONS")
+    return Path(chosen).absolute() if chosen else None
+
+
+def _sessions(here: Path) -> Path:
+    """LOOP_SESSIONS; the checkout's folder when working inside it; else ./sessions."""
+    checkout = PACKAGE.parent
+    inside = (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
+    return _override() or (checkout if inside else here.absolute()) / "sessions"

@@ -1,0 +1,112 @@
+"""From timings to measurements and verdicts. Pure: no clock, no disk."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from loop.model.measurement import Measurement, Segment, VariantChecks
+from loop.model.target import Workload
+from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict
+from loop.stats import median, ratio_interval
+
+MARGIN = 0.01
+"""A difference below one per cent is none."""
+SAME = 0.02
+"""`same` needs the whole interval within two per cent."""
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """What a measurement takes from outside the samples."""
+
+    variant: str
+    workload: Workload
+    against: Against
+    reference: str
+    """Name of the side that is compared with."""
+    reference_peak_bytes: int | None
+    candidate_peak_bytes: int | None
+    own_clock: bool
+    flops: float | None
+    """Operations of one call."""
+
+
+def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
+    """One log(reference time / candidate time) a round, from the medians of the segments of one workload."""
+    rounds: dict[int, dict[str, list[float]]] = {}
+    for segment in segments:
+        sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
+        if segment.side in sides:
+            sides[segment.side].append(math.log(median(segment.seconds)))
+    complete = (sides for _, sides in sorted(rounds.items()) if sides[reference] and sides[candidate])
+    return [fmean(sides[reference]) - fmean(sides[candidate]) for sides in complete]
+
+
+def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
+    """The measurement of one variant on one workload; `segments` are those of that workload."""
+    logs = log_ratios(segments, clocked.reference, clocked.variant)
+    ratio, low, high = ratio_interval(logs)
+    candidate_s = _latency(segments, clocked.variant)
+    return Measurement(
+        variant=clocked.variant,
+        workload=clocked.workload,
+        against=clocked.against,
+        rounds=len(logs),
+        ratio=ratio,
+        interval=(low, high),
+        reference_us=_latency(segments, clocked.reference) * 1e6,
+        candidate_us=candidate_s * 1e6,
+        reference_peak_bytes=clocked.reference_peak_bytes,
+        candidate_peak_bytes=clocked.candidate_peak_bytes,
+        timed_by="itself" if clocked.own_clock else "loop",
+        flops_per_s=clocked.flops / candidate_s if clocked.flops else None,
+    )
+
+
+def _latency(segments: Iterable[Segment], side: str) -> float:
+    return median([median(segment.seconds) for segment in segments if segment.side == side])
+
+
+def noise(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
+    """Median over workloads of the standard deviation of a round's log ratio; None without two rounds."""
+    deviations = [stdev(logs) for logs in logs_by_workload if len(logs) > 1]
+    return median(deviations) if deviations else None
+
+
+def judge(measurement: Measurement) -> SpeedVerdict:
+    """`faster` and `slower` need the whole 99 % interval beyond the margin, `same` all of it near 1."""
+    low, high = measurement.interval
+    word, reason = "inconclusive", "the interval is too wide to tell"
+    if low > 1 + MARGIN:
+        word, reason = "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
+    elif high < 1 / (1 + MARGIN):
+        word, reason = "slower", f"at least {1 / high - 1:.1%} slower, at 99 % confidence"
+    elif low > 1 / (1 + SAME) and high < 1 + SAME:
+        word, reason = "same", f"within {SAME:.0%} either way, at 99 % confidence"
+    return SpeedVerdict.model_validate(
+        {
+            "variant": measurement.variant,
+            "workload": measurement.workload.name,
+            "against": measurement.against,
+            "verdict": word,
+            "ratio": measurement.ratio,
+            "interval": measurement.interval,
+            "reason": reason,
+        }
+    )
+
+
+def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:
+    """A verdict for every workload on which a variant was wrong, crashed, hung or refused."""
+    return tuple(
+        NoSpeedVerdict(
+            variant=checks.variant,
+            workload=check.workload.name,
+            against=against,
+            verdict="incorrect",
+            reason=check.message,
+        )
+        for check in checks.checks
+        if check.status != "right"
+    )

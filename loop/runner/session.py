@@ -1,0 +1,251 @@
+"""Walk a resolved plan: step by step, each timed against its budget, outcomes answered by patterns.
+
+A generator of events. It neither prints nor writes; whoever drives it stores each record before asking
+for the next event.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loop.actions import ACTIONS, Context, Result
+from loop.errors import LoopError
+from loop.expressions import Expression, ExpressionError
+from loop.model.pattern import Pattern, Step
+from loop.model.plan import ResolvedPlan
+from loop.model.record import Finished, Started, Status
+from loop.processes import Tick
+from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
+from loop.runner.plan import arguments_of
+
+HEARTBEAT_S = 30.0
+Clock = Callable[[], float]
+Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
+"""From the steps that have ended to what expressions read as `session`."""
+
+
+@dataclass
+class Walk:
+    """One walk over a plan. `earlier` are the records of the walk that this one resumes."""
+
+    resolved: ResolvedPlan
+    context: Context
+    facts: Facts
+    earlier: Sequence[Finished] = ()
+    clock: Clock = time.monotonic
+    finished: list[Finished] = field(default_factory=list)
+    stopped: str | None = None
+    """Why the chain was stopped; None when it ran to its end."""
+
+    def events(self) -> Iterator[Happening]:
+        """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
+        waiting = list(self.resolved.plan.patterns)
+        visits: dict[tuple[str, str], int] = {}
+        run = 0
+        while waiting and self.stopped is None:
+            run += 1
+            name = waiting.pop(0)
+            walked = PatternRun(self, run, self.resolved.find(name).pattern)
+            yield PatternBegan(run, name, walked.pattern.title, run, run + len(waiting))
+            yield from walked.events()
+            answer = walked.answer(visits)
+            yield PatternEnded(run, name, walked.status, walked.seconds, answer)
+            if answer is not None:
+                self.stopped = None
+                waiting = [answer, *(other for other in waiting if other != answer)]
+
+    def replayable(self, key: tuple[int, str, str]) -> Finished | None:
+        """The record of a step that ended before the resume and need not be repeated."""
+        for record in reversed(self.earlier):
+            if (record.run, record.pattern, record.step) == key:
+                return record if record.status in ("passed", "failed", "skipped") else None
+        return None
+
+    def attempts(self, key: tuple[int, str, str]) -> int:
+        """How often a step was begun and ended before."""
+        return sum((r.run, r.pattern, r.step) == key for r in self.earlier)
+
+
+@dataclass
+class PatternRun:
+    """One run of one pattern."""
+
+    walk: Walk
+    run: int
+    pattern: Pattern
+    outputs: dict[str, Any] = field(default_factory=dict)
+    status: Status = "passed"
+    seconds: float = 0.0
+
+    def events(self) -> Iterator[Happening]:
+        """Do the steps in order, until one of them stops the chain or leaves the pattern."""
+        for index, step in enumerate(self.pattern.steps, start=1):
+            record = yield from self._step(step, index)
+            self.walk.finished.append(record)
+            self.outputs[step.id] = record.output
+            self.seconds += record.seconds
+            if record.status == "failed":
+                self.status = "failed"
+                if step.on_fail == "stop":
+                    self.walk.stopped = f"{self.pattern.name}/{step.id}: {record.message}"
+                if step.on_fail != "continue":
+                    return
+
+    def _step(self, step: Step, index: int) -> Generator[Happening, None, Finished]:
+        key = (self.run, self.pattern.name, step.id)
+        earlier = self.walk.replayable(key)
+        if earlier is not None and earlier.output.get("identity") is None:
+            yield StepEnded(earlier, replayed=True)
+            return earlier
+        started = Started(
+            run=self.run,
+            pattern=self.pattern.name,
+            step=step.id,
+            attempt=self.walk.attempts(key) + 1,
+            title=step.title,
+            index=index,
+            of=len(self.pattern.steps),
+            budget_s=step.budget_s,
+        )
+        yield StepBegan(started)
+        record, result = yield from self._timed(step, started)
+        self._forget_what_stood_on(earlier, record)
+        yield StepEnded(record, result.samples if result else {})
+        return record
+
+    def _forget_what_stood_on(self, earlier: Finished | None, record: Finished) -> None:
+        """When a repeated step now stands on something else, nothing after it is reused."""
+        if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
+            self.walk.earlier = [r for r in self.walk.earlier if r.status == "aborted"]
+
+    def _timed(
+        self, step: Step, started: Started
+    ) -> Generator[Happening, None, tuple[Finished, Result | None]]:
+        timing = StepTimer(self.walk.clock)
+        fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
+        fields["action"] = step.action
+        reason = self._reason_to_skip(step)
+        if reason is not None:
+            return Finished(status="skipped", seconds=0.0, message=reason, **fields), None
+        try:
+            result = yield from self._act(step, started, timing)
+        except LoopError as error:
+            ended = Finished(
+                status="failed",
+                message=error.message,
+                hint=step.mend or error.hint,
+                **fields,
+                **timing.end(),
+            )
+            return ended, None
+        outcome = self._outcome(step, result)
+        return Finished(**outcome, **fields, **timing.end()), result
+
+    def _reason_to_skip(self, step: Step) -> str | None:
+        """Why a step's `when` does not hold; None when it is to be done."""
+        try:
+            holds = step.when is None or self._holds(step.when)
+        except ExpressionError as error:
+            return f"skipped: {error.message}"
+        return None if holds else f"skipped: not {step.when}"
+
+    def _act(self, step: Step, started: Started, timing: "StepTimer") -> Generator[Ticked, None, Result]:
+        """Drive the action; past its limit, closing the generator ends everything it started."""
+        limit_s = step.kill_after_s
+        context = replace(
+            self.walk.context,
+            finished=tuple(self.walk.finished),
+            budget_s=step.budget_s,
+            kill_after_s=limit_s,
+        )
+        working: Generator[Tick, None, Result] = ACTIONS[step.action].run(context, arguments_of(step))
+        try:
+            while True:
+                tick = next(working)
+                heartbeat = timing.tick()
+                yield Ticked(started, timing.seconds, tick.note, heartbeat)
+                if timing.seconds > limit_s:
+                    raise LoopError(
+                        f"killed after {timing.seconds:.0f} s, its limit ({tick.note})", exit_code=124
+                    )
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            working.close()
+
+    def _outcome(self, step: Step, result: Result) -> dict[str, Any]:
+        output = result.output.model_dump(mode="json")
+        message, passed = result.output.message, result.output.ok
+        if step.gate is not None:
+            self.outputs[step.id] = output
+            try:
+                passed = self._holds(step.gate)
+            except ExpressionError as error:
+                message, passed = f"gate `{step.gate}`: {error}", False
+            if not passed and result.output.ok:
+                message = f"gate `{step.gate}` is false: {message}"
+        hint = None if passed else result.output.hint or step.mend
+        status = "passed" if passed else "failed"
+        return {"status": status, "message": message, "hint": hint, "output": output}
+
+    def _holds(self, text: str) -> bool:
+        walk = self.walk
+        values = {
+            **self.outputs,
+            "failed": self.status == "failed",
+            "passed": self.status == "passed",
+            "target": walk.context.bench.target.name,
+            "device": walk.context.bench.device,
+            "plan": walk.resolved.plan.parameters,
+            "session": walk.facts(walk.finished),
+        }
+        return Expression.parse(text).evaluate_bool(values)
+
+    def answer(self, visits: dict[tuple[str, str], int]) -> str | None:
+        """The pattern that answers this run's outcome, while it may still be visited."""
+        for following in self.pattern.next:
+            if self._answers(following.when):
+                key = (self.pattern.name, following.pattern)
+                visits[key] = visits.get(key, 0) + 1
+                return following.pattern if visits[key] <= following.visits else None
+        return None
+
+    def _answers(self, when: str) -> bool:
+        """Whether an outcome is of this kind; not when it asks about a step that never ran."""
+        try:
+            return self._holds(when)
+        except ExpressionError:
+            return False
+
+
+class StepTimer:
+    """Seconds of one step, and how long the screen was without a sign of life."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = self._shown = clock()
+        self._silence = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the step began."""
+        return self._clock() - self._begun
+
+    def tick(self) -> bool:
+        """Whether it is time for a heartbeat, which counts as a sign of life."""
+        now = self._clock()
+        if now - self._shown < HEARTBEAT_S:
+            return False
+        self._note(now)
+        return True
+
+    def _note(self, now: float) -> None:
+        self._silence = max(self._silence, now - self._shown)
+        self._shown = now
+
+    def end(self) -> dict[str, float]:
+        """What the record says of time."""
+        now = self._clock()
+        self._note(now)
+        return {"seconds": now - self._begun, "longest_silence_s": self._silence}

@@ -1,0 +1,126 @@
+"""The journal: an append-only file of JSON lines, each on disk before the next thing begins."""
+
+import datetime
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from loop.errors import LoopError
+from loop.model.record import Closed, Event, Finished, Line, Opened, Started
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Appends events to one file. `append` returns only when the line is on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines = read(path)
+        self._seq = self._lines[-1].seq if self._lines else 0
+        try:
+            self._cut_torn_tail()
+            self._file = path.open("ab")
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def _cut_torn_tail(self) -> None:
+        """Drop what a kill left of an unfinished last line, so that the next one starts on its own."""
+        if not self.path.exists():
+            return
+        data = self.path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Everything written so far, by this process and by those before it."""
+        return tuple(self._lines)
+
+    def append(self, event: Event) -> Line:
+        """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
+        line = Line(seq=self._seq + 1, at=datetime.datetime.now(datetime.UTC), event=event)
+        try:
+            self._file.write(to_text(line).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        self._seq += 1
+        self._lines.append(line)
+        return line
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def to_text(line: Line) -> str:
+    """One line without its line end."""
+    outer = line.model_dump(mode="json", exclude={"event"})
+    return json.dumps({**outer, **line.event.model_dump(mode="json")}, ensure_ascii=False)
+
+
+def read(path: Path) -> list[Line]:
+    """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
+    if not path.exists():
+        return []
+    lines: list[Line] = []
+    parts = path.read_bytes().split(b"\n")
+    for number, part in enumerate(parts[:-1], start=1):
+        lines.append(_parse(path, number, part))
+    return lines
+
+
+def _parse(path: Path, number: int, text: bytes) -> Line:
+    try:
+        fields = json.loads(text)
+        outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
+        line = Line.model_validate({**outer, "event": fields}, strict=False)
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        raise LoopError(
+            f"{path}:{number}: damaged journal line",
+            hint=f"the {number - 1} lines before it are whole; move the session aside, or cut the file there",
+            exit_code=1,
+        ) from error
+    if line.seq != number:
+        raise LoopError(f"{path}:{number}: expected line {number}, got {line.seq}", exit_code=1)
+    return line
+
+
+def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
+    """The steps that have ended, in order."""
+    return tuple(line.event for line in lines if isinstance(line.event, Finished))
+
+
+def open_step(lines: Iterable[Line]) -> Started | None:
+    """The step that was begun and never ended, if there is one."""
+    last: Started | None = None
+    for line in lines:
+        if isinstance(line.event, Started):
+            last = line.event
+        elif isinstance(line.event, Finished):
+            last = None
+    return last
+
+
+def last_closed(lines: Iterable[Line]) -> Closed | None:
+    """How the session was closed; None while it is open, or was killed."""
+    last: Closed | None = None
+    for line in lines:
+        if isinstance(line.event, Closed):
+            last = line.event
+        elif isinstance(line.event, Opened):
+            last = None
+    return last
+
+
+def unwritable(path: Path, error: OSError) -> LoopError:
+    """What to tell a user whose disk refuses."""
+    hint = "free some space, or choose another folder with LOOP_SESSIONS"
+    return LoopError(f"{path}: cannot be written: {error.strerror}", hint=hint)

@@ -1,0 +1,145 @@
+"""Session folders: made, found, read. `sessions/<id>/` holds head, journal, samples, record and report."""
+
+import datetime
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from loop.documents import to_json, write_atomic
+from loop.errors import LoopError
+from loop.locks import locked
+from loop.model.record import Finished, Line, SessionHead, SessionRecord
+from loop.store import journal
+
+HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
+NOT_SESSIONS = ("plans", "history")
+
+T = TypeVar("T", SessionHead, SessionRecord)
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """One session on disk."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """Name of the session."""
+        return self.path.name
+
+    @property
+    def report(self) -> Path:
+        """Where its report is."""
+        return self.path / REPORT
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold it for writing; raises Held when another process does."""
+        return locked(self.path / LOCK)
+
+    def head(self) -> SessionHead:
+        """What was known when it began."""
+        return _load(SessionHead, self.path / HEAD)
+
+    def record(self) -> SessionRecord | None:
+        """What it found; None while it is not finished."""
+        path = self.path / RECORD
+        return _load(SessionRecord, path) if path.exists() else None
+
+    def lines(self) -> list[Line]:
+        """Its journal."""
+        return journal.read(self.path / journal.NAME)
+
+    def finished(self) -> tuple[Finished, ...]:
+        """Its ended steps."""
+        return journal.finished(self.lines())
+
+    def write_head(self, head: SessionHead) -> None:
+        """Store what is known at the start."""
+        write_atomic(self.path / HEAD, to_json(head))
+
+    def write_record(self, record: SessionRecord) -> None:
+        """Store what was found."""
+        write_atomic(self.path / RECORD, to_json(record))
+
+    def write_report(self, text: str) -> None:
+        """Store the report."""
+        write_atomic(self.report, text)
+
+    def write_samples(self, name: str, rows: Sequence[Any]) -> str:
+        """Store raw samples; returns the file's path inside the session."""
+        folder = self.path / SAMPLES
+        folder.mkdir(exist_ok=True)
+        write_atomic(folder / f"{name}.json", to_json({"format": 1, "segments": list(rows)}))
+        return f"{SAMPLES}/{name}.json"
+
+
+def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
+    """A new, empty session folder, named by time and plan. Raises LoopError when it cannot be made."""
+    stem = f"{now:%Y-%m-%d-%H%M%S}-{plan}"
+    for name in (stem, *(f"{stem}-{number}" for number in range(2, 100))):
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            (root / name).mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise journal.unwritable(root, error) from error
+        return SessionFolder(root / name)
+    raise LoopError(f"{root}: a hundred sessions began in this second", hint="try again")
+
+
+def every(root: Path) -> list[SessionFolder]:
+    """All sessions in a folder, oldest first."""
+    if not root.is_dir():
+        return []
+    folders = (path for path in sorted(root.iterdir()) if path.name not in NOT_SESSIONS)
+    return [SessionFolder(path) for path in folders if (path / HEAD).is_file()]
+
+
+def find(root: Path, name: str) -> SessionFolder:
+    """A session by id, by the beginning of one, or `last`. Raises LoopError when none or several match."""
+    folders = every(root)
+    if name == "last" and folders:
+        return folders[-1]
+    matches = [f for f in folders if f.id == name] or [f for f in folders if f.id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise LoopError(f"{name}: {len(matches)} sessions begin so", hint=_list(matches))
+    hint = _list(folders[-5:]) if folders else "`loop run session` makes one"
+    raise LoopError(f"{root}: no session {name}", hint=hint)
+
+
+def _list(folders: Iterable[SessionFolder]) -> str:
+    return "one of " + ", ".join(folder.id for folder in folders)
+
+
+def records(root: Path) -> list[SessionRecord]:
+    """The records of all sessions that ended, oldest first; unreadable ones are left out."""
+    found = []
+    for folder in every(root):
+        try:
+            record = folder.record()
+        except LoopError:
+            continue
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def _load(model: type[T], path: Path) -> T:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise LoopError(
+            f"{path}: damaged, or of another format: {place}: {first['msg']}", exit_code=1
+        ) from error
