@@ -61,8 +61,9 @@ class DefinitionError(LoopError):
         self.complaints = tuple(complaints)
 
 
-class Interrupted(LoopError):
-    """The user, or the system, asked to stop."""
+class Stopped(Exception):
+    """The walk has to end now: interrupted by the user or the system, or out of time. Never caught by a step."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint, ExitCode.INTERRUPTED)
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = int(exit_code)

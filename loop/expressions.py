@@ -170,9 +170,7 @@ def _check_node(node: Any) -> None:
         raise ExpressionError(f"expected a name before .{node.attr}")
     if kind == "Name" and node.name.startswith("_"):
         raise ExpressionError(f"expected a name, got {node.name!r}")
-    if kind == "Test" and (
-        node.name not in TESTS or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs
-    ):
+    if kind == "Test" and (node.name not in TESTS or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
         raise ExpressionError(f"expected `is defined` or `is none`, got `is {node.name}`")
     if kind in ("Tuple", "List") and any(_kind(item) != "Const" for item in node.items):
         raise ExpressionError("expected a list of constants")

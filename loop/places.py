@@ -78,9 +78,7 @@ def project(target: Path | None, here: Path) -> Project:
             hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
         )
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    return Project(
-        folder.resolve(), _sessions(here) if bundled else _override() or folder / "sessions", bundled
-    )
+    return Project(folder.resolve(), _sessions(here) if bundled else _override() or folder / "sessions", bundled)
 
 
 def _override() -> Path | None:

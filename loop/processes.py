@@ -28,7 +28,34 @@ TAG = "LOOP_CHILD"
 OUTPUT_CAP = 1 << 20
 """Bytes kept of one stream: the first quarter and the last three quarters."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-INHERITED = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV", "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"]
+INHERITED = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "SHELL",
+    "TERM",
+    "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "PYTHONNOUSERSITE",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "TRITON_CACHE_DIR",
+    "TORCH_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+]
 """What a child sees of our environment, besides LC_*; secrets stay here."""
 
 

@@ -39,9 +39,7 @@ ACTIONS: dict[str, Action] = {
         kernel.sources,
     ),
     "kernel.build": Action("compile the variants", NoArguments, output.BuildOutput, kernel.build_variants),
-    "kernel.load": Action(
-        "libraries load and are what is on disk", NoArguments, output.LoadOutput, kernel.load
-    ),
+    "kernel.load": Action("libraries load and are what is on disk", NoArguments, output.LoadOutput, kernel.load),
     "kernel.verify": Action(
         "variants against the float64 reference", NoArguments, output.VerifyOutput, kernel.verify
     ),
@@ -51,9 +49,7 @@ ACTIONS: dict[str, Action] = {
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit
     ),
-    "command.run": Action(
-        "a command of the user's own", session.Command, output.CommandOutput, session.command
-    ),
+    "command.run": Action("a command of the user's own", session.Command, output.CommandOutput, session.command),
 }
 
 __all__ = ["ACTIONS", "Action", "Context", "Result"]

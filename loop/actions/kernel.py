@@ -74,9 +74,7 @@ def build_variants(context: Context, arguments: NoArguments) -> Working:
 def _describe_builds(made: Sequence[Build]) -> str:
     if not made:
         return "nothing to compile"
-    parts = [
-        f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in made
-    ]
+    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in made]
     return ", ".join([*parts, *(one.note for one in made if one.note)])
 
 
@@ -109,9 +107,7 @@ def load(context: Context, arguments: NoArguments) -> Working:
         if problem:
             undefined = _undefined(problem)
             hint = f"define {undefined[0]} in the same translation unit" if undefined else None
-            return Result(
-                LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined)
-            )
+            return Result(LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined))
         loaded.append(one.variant)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
     return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
@@ -244,9 +240,7 @@ def _measure(context: Context, checks: VerifyOutput, builds: dict[str, Build], r
         yield from _hold_device(context, stack)
         timings = yield from timing.measure(bench, sides, timed, terms)
     measurements = _measurements(context, sides[1:], timed, timings)
-    wrong = tuple(
-        f"speed of {name}: it is incorrect" for name in context.variants if name not in checks.right
-    )
+    wrong = tuple(f"speed of {name}: it is incorrect" for name in context.variants if name not in checks.right)
     return Result(
         MeasureOutput(
             ok=True,
@@ -312,15 +306,11 @@ def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
 
 def _noise(sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
     return compare.noise(
-        compare.log_ratios(_of(timings, workload), BASELINE, side.name)
-        for side in sides
-        for workload in timed
+        compare.log_ratios(_of(timings, workload), BASELINE, side.name) for side in sides for workload in timed
     )
 
 
 def _describe_speed(measurements: Sequence[Measurement]) -> str:
     names = dict.fromkeys(one.variant for one in measurements)
     means = {name: [one.ratio for one in measurements if one.variant == name] for name in names}
-    return ", ".join(
-        f"{name} {geometric_mean(ratios):.2f}x of the baseline" for name, ratios in means.items()
-    )
+    return ", ".join(f"{name} {geometric_mean(ratios):.2f}x of the baseline" for name, ratios in means.items())

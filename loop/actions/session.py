@@ -1,5 +1,7 @@
 """Looking at the session itself, and commands of the user's own."""
 
+from pydantic import Field
+
 from loop.actions.context import Context, Result, Working
 from loop.model.base import Model
 from loop.model.output import AuditOutput, CommandOutput
@@ -36,7 +38,7 @@ class Command(Model):
 
     run: Text
     """For the shell, in the target's folder. Values reach it through its environment, never through braces."""
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(default_factory=dict)
     """Further variables."""
 
 

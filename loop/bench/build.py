@@ -58,9 +58,7 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
     _need_compiler(variant.build.compiler)
     for source in variant.sources:
         if not (folder / source).is_file():
-            raise BuildFailed(
-                f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", ""
-            )
+            raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
     command = [*_base(variant, include), "-M", *variant.sources]
     done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, note="reading the sources")
     if not done.ok:
@@ -181,9 +179,7 @@ def _new_folder(cache: Path) -> Path:
         ) from error
 
 
-def _record(
-    made: Path, sources: Sources, command: list[str], seconds: float, compiler: str
-) -> dict[str, object]:
+def _record(made: Path, sources: Sources, command: list[str], seconds: float, compiler: str) -> dict[str, object]:
     record: dict[str, object] = {
         "format": 1,
         "build_id": sources.build_id,
@@ -222,12 +218,9 @@ def _shared(recipe: BuildRecipe) -> list[str]:
 
 def _need_compiler(compiler: str) -> None:
     if compiler_version(compiler) is None:
-        package = "the CUDA toolkit" if Path(compiler).name == "nvcc" else "g++"
-        raise BuildFailed(
-            f"{compiler}: no such compiler on the PATH",
-            f"install {package} (Debian and Ubuntu: `apt-get install {'nvidia-cuda-toolkit' if package != 'g++' else 'g++'}`)",
-            "",
-        )
+        package = "nvidia-cuda-toolkit" if Path(compiler).name == "nvcc" else Path(compiler).name
+        hint = f"install it (Debian and Ubuntu: `apt-get install {package}`), or name another in target.yaml"
+        raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "")
 
 
 def _failure(done: Completed, what: str) -> BuildFailed:
@@ -250,9 +243,6 @@ def first_error(log: str) -> str | None:
             found = match.groupdict()
             column = f":{found['column']}" if found.get("column") else ""
             return f"{found['file']}:{found['line']}{column}: {found['text']}"
-        if (
-            line.startswith(("/usr/bin/ld:", "ld:", "collect2:", "nvcc fatal"))
-            or "undefined reference" in line
-        ):
+        if line.startswith(("/usr/bin/ld:", "ld:", "collect2:", "nvcc fatal")) or "undefined reference" in line:
             return line.strip()
     return None

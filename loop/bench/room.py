@@ -75,9 +75,7 @@ class Bench:
         """One check of the environment, in the process that will judge. Raises LoopError when it dies."""
         return (yield from self._ask("examine", limit_s, f"checking {check}", check=check))
 
-    def judge(
-        self, do: str, limit_s: float, note: str, **fields: Any
-    ) -> Generator[Tick, None, dict[str, Any]]:
+    def judge(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         """A request to the judge, which is started when there is none."""
         if not self._judging:
             yield from self._ask("start_judge", START_LIMIT_S, "importing torch", **self._judge_terms())
@@ -94,9 +92,7 @@ class Bench:
             "dimensions": target.signature.output.split(),
         }
 
-    def _ask(
-        self, do: str, limit_s: float, note: str, **fields: Any
-    ) -> Generator[Tick, None, dict[str, Any]]:
+    def _ask(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         worker = self.warm_up()
         try:
             request = {"threads": self.threads, "device": self.device, **fields}

@@ -79,7 +79,7 @@ def _batch(
     shuffle: random.Random,
     timings: Timings,
 ) -> Generator[Tick, None, None]:
-    """Start the processes of several rounds together, for starting is most of the cost; then time round by round."""
+    """Start the processes of several rounds together, for that is most of the cost; then time one by one."""
     with ExitStack() as stack:
         rounds = [Round(bench, sides, number, stack) for number in batch]
         for one in rounds:
@@ -136,9 +136,7 @@ class Round:
             timings.own_clock.add(name)
         samples = tuple(reply["samples"])
         timings.segments.append(
-            Segment(
-                side=name, workload=workload.name, round=self.number, calls=reply["calls"], seconds=samples
-            )
+            Segment(side=name, workload=workload.name, round=self.number, calls=reply["calls"], seconds=samples)
         )
 
     def _note(self, workload: Workload) -> str:

@@ -86,7 +86,9 @@ def _judged(side: Side, workload: Workload, reply: dict[str, Any], finding: dict
     repeats = len(set(reply["digests"])) == 1
     worst, first = (_mismatch(finding.get(key)) for key in ("worst", "first"))
     if finding["wrong"] and worst is not None:
-        message = f"{finding['wrong']} of {finding['total']} elements wrong on {workload.name}; worst {where(worst)}"
+        message = (
+            f"{finding['wrong']} of {finding['total']} elements wrong on {workload.name}; worst {where(worst)}"
+        )
     elif finding["message"]:
         message = f"{finding['message']} on {workload.name}"
     elif side.deterministic and not repeats:

@@ -1,5 +1,6 @@
 """A child process that answers requests: the parent's end of it."""
 
+import contextlib
 import json
 import os
 import sys
@@ -51,10 +52,8 @@ class Worker:
 
     def send(self, do: str, **fields: Any) -> None:
         """Send a request without waiting for its reply; `receive` takes it up."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # It has died: `receive` says how.
             os.write(self._request, (json.dumps({"do": do, **fields}) + "\n").encode())
-        except BrokenPipeError:
-            pass  # It has died: `receive` says how.
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, dict[str, Any]]:
         """The reply to the oldest unanswered request.
@@ -72,9 +71,7 @@ class Worker:
         line, _, self._pending = self._pending.partition(b"\n")
         return _reply(json.loads(bytes(line)))
 
-    def ask(
-        self, do: str, *, limit_s: float, note: str, **fields: Any
-    ) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(self, do: str, *, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         """Send a request and wait for its reply."""
         self.send(do, **fields)
         return (yield from self.receive(limit_s, note))

@@ -186,11 +186,11 @@ def _step_into(model: Any, step: Any) -> Any:
     """The model type behind one part of a location, as far as it can be told from annotations."""
     fields = getattr(model, "model_fields", None)
     if fields is None:
-        tagged = [m for m in _models(model) if step in _tags(m)]
+        tagged = [m for m in models_in(model) if step in _tags(m)]
         return tagged[0] if tagged else model
     for name, info in fields.items():
         if step in (name, info.alias):
-            models = _models(info.annotation)
+            models = models_in(info.annotation)
             return models[0] if len(models) == 1 else info.annotation
     return None
 
@@ -200,8 +200,8 @@ def _tags(model: Any) -> tuple[Any, ...]:
     return get_args(kind.annotation) if kind is not None else ()
 
 
-def _models(annotation: Any) -> list[Any]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """All models inside an annotation such as `tuple[Step, ...]` or `A | B`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in _models(inner)]
+    return [model for inner in get_args(annotation) for model in models_in(inner)]

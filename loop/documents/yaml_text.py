@@ -17,7 +17,7 @@ from loop.errors import Complaint, DefinitionError, LoopError
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
 MAX_DIGITS = 300
-PARSER: Any = getattr(yaml, "CParser", None)
+PARSER: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)
 """libyaml's parser where PyYAML was built with it: ten times faster, the same events."""
 
 Place = tuple[str | int, ...]
@@ -207,13 +207,13 @@ class _Builder:
         key = self._scalar(event, place)
         if not isinstance(key, str):
             raise self._complain(event, place, "a word as a key", repr(key)[:60])
-        if key == "<<" and event.style is None:
+        if key == "<<" and not event.style:
             raise self._complain(event, place, "a key", "the merge key <<")
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
         text: str = event.value
-        if event.style is not None or event.tag == "!":
+        if event.style or event.tag == "!":
             return text
         if text in SPECIAL:
             return SPECIAL[text]

@@ -9,8 +9,8 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         populate_by_name=True,
         serialize_by_alias=True,
         allow_inf_nan=False,
+        defer_build=True,  # Validators are made when first used: listing patterns needs few of them.
     )

@@ -86,9 +86,7 @@ class History(Model):
         `debugging_build_minutes` or `time_to_baseline_minutes`.
         """
         if what == "environment_minutes":
-            rows = {
-                s.id: s.environment.minutes for s in self.sessions if s.environment and by_hand(s.environment)
-            }
+            rows = {s.id: s.environment.minutes for s in self.sessions if s.environment and by_hand(s.environment)}
         else:
             rows = getattr(self, what)
         return {session: minutes for session, minutes in rows.items() if minutes is not None}

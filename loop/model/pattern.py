@@ -54,9 +54,7 @@ class Without(Model):
 
     minutes: Positive | None = None
     """Minutes, as its author credited them: a prior."""
-    history: Literal["environment_minutes", "debugging_build_minutes", "time_to_baseline_minutes"] | None = (
-        None
-    )
+    history: Literal["environment_minutes", "debugging_build_minutes", "time_to_baseline_minutes"] | None = None
     """Which rows of the recorded history say so; better evidence than `minutes`."""
     evidence: Text
     """Where the figure comes from."""

@@ -179,9 +179,7 @@ class Target(Model):
     """Expression over dimensions and attributes: floating-point operations of one call."""
     bytes: str | None = None
     """Expression over dimensions, attributes and `itemsize`: bytes one call must move."""
-    workloads: Annotated[
-        dict[SetName, tuple[dict[str, Scalar | tuple[Scalar, ...]], ...]], Field(min_length=1)
-    ]
+    workloads: Annotated[dict[SetName, tuple[dict[str, Scalar | tuple[Scalar, ...]], ...]], Field(min_length=1)]
     """Named sets; a list as a value stands for one workload each."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
     """Implementations by name."""

@@ -14,6 +14,8 @@ MARGIN = 0.01
 """A difference below one per cent is none."""
 SAME = 0.02
 """`same` needs the whole interval within two per cent."""
+TOO_WIDE = 2.0
+"""An interval whose ends differ by this factor comes from disturbance, whatever side of 1 it lies on."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def judge(measurement: Measurement) -> SpeedVerdict:
     """`faster` and `slower` need the whole 99 % interval beyond the margin, `same` all of it near 1."""
     low, high = measurement.interval
     word, reason = "inconclusive", "the interval is too wide to tell"
-    if low > 1 + MARGIN:
+    if high > TOO_WIDE * low:
+        reason = "the machine is too noisy to judge: end what else runs on it, or raise `rounds`"
+    elif low > 1 + MARGIN:
         word, reason = "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
     elif high < 1 / (1 + MARGIN):
         word, reason = "slower", f"at least {1 / high - 1:.1%} slower, at 99 % confidence"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loop.actions import ACTIONS, Action
-from loop.documents import Complaint, Document, complain, nearest, parse_part
+from loop.documents import Complaint, Document, complain, parse_part
 from loop.errors import DefinitionError
-from loop.library import Read, check_expression
+from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.rules.prediction import predict
@@ -22,7 +22,7 @@ def resolve(
 
     `earlier` holds seconds of earlier runs by pattern. Raises DefinitionError with all complaints at once.
     """
-    complaints = [*_unknown(plan.document, ("patterns",), plan.value.patterns, patterns)]
+    complaints = unknown_patterns(plan, patterns)
     reached = _reachable(plan.value.patterns, patterns)
     for name in reached:
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
@@ -49,21 +49,6 @@ def _reachable(names: Sequence[str], patterns: Mapping[str, Read[Pattern]]) -> l
     return reached
 
 
-def _unknown(
-    document: Document, place: tuple[str | int, ...], names: Sequence[str], known: Mapping[str, object]
-) -> Iterator[Complaint]:
-    for index, name in enumerate(names):
-        if name not in known:
-            yield complain(
-                document, (*place, index), "the name of a pattern", repr(name), _close(name, known)
-            )
-
-
-def _close(name: str, known: Mapping[str, object]) -> str:
-    close = nearest(name, list(known))
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-
-
 def check_pattern(
     read: Read[Pattern], patterns: Mapping[str, Read[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
@@ -81,11 +66,9 @@ def check_pattern(
     for index, answer in enumerate(read.value.next):
         place = ("next", index)
         if answer.pattern not in patterns:
-            close = _close(answer.pattern, patterns)
+            close = hint_for(answer.pattern, patterns)
             complaints.append(
-                complain(
-                    read.document, (*place, "pattern"), "the name of a pattern", repr(answer.pattern), close
-                )
+                complain(read.document, (*place, "pattern"), "the name of a pattern", repr(answer.pattern), close)
             )
         complaints += check_expression(read.document, (*place, "when"), answer.when, names)
     return complaints
@@ -96,7 +79,7 @@ def _check_step(
 ) -> Iterator[Complaint]:
     action = ACTIONS.get(step.action)
     if action is None:
-        hint = _close(step.action, ACTIONS)
+        hint = hint_for(step.action, ACTIONS)
         yield complain(document, (*place, "action"), "the name of an action", repr(step.action), hint)
     else:
         yield from _check_arguments(document, place, step, action)

@@ -5,12 +5,13 @@ for the next event.
 """
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loop.actions import ACTIONS, Context, Result
-from loop.errors import LoopError
+from loop.errors import LoopError, Stopped
 from loop.expressions import Expression, ExpressionError
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
@@ -33,12 +34,16 @@ class Walk:
     context: Context
     facts: Facts
     earlier: Sequence[Finished] = ()
+    begun: Sequence[Started] = ()
+    """The steps that were begun before the resume, whether or not they ended."""
     clock: Clock = time.monotonic
     finished: list[Finished] = field(default_factory=list)
     stopped: str | None = None
     """Why the chain was stopped; None when it ran to its end."""
+    bug: bool = False
+    """Whether an action crashed: a mistake of loop, not of the kernel."""
 
-    def events(self) -> Iterator[Happening]:
+    def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
         waiting = list(self.resolved.plan.patterns)
         visits: dict[tuple[str, str], int] = {}
@@ -63,8 +68,8 @@ class Walk:
         return None
 
     def attempts(self, key: tuple[int, str, str]) -> int:
-        """How often a step was begun and ended before."""
-        return sum((r.run, r.pattern, r.step) == key for r in self.earlier)
+        """How often a step was begun before."""
+        return sum((s.run, s.pattern, s.step) == key for s in self.begun)
 
 
 @dataclass
@@ -119,9 +124,7 @@ class PatternRun:
         if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
             self.walk.earlier = [r for r in self.walk.earlier if r.status == "aborted"]
 
-    def _timed(
-        self, step: Step, started: Started
-    ) -> Generator[Happening, None, tuple[Finished, Result | None]]:
+    def _timed(self, step: Step, started: Started) -> Generator[Happening, None, tuple[Finished, Result | None]]:
         timing = StepTimer(self.walk.clock)
         fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
         fields["action"] = step.action
@@ -135,6 +138,19 @@ class PatternRun:
                 status="failed",
                 message=error.message,
                 hint=step.mend or error.hint,
+                **fields,
+                **timing.end(),
+            )
+            return ended, None
+        except Stopped:
+            raise
+        except Exception as error:
+            self.walk.bug = True
+            ended = Finished(
+                status="failed",
+                message=f"bug in loop: {type(error).__name__}: {error}",
+                hint="please report it with the journal of this session",
+                output={"traceback": traceback.format_exc()},
                 **fields,
                 **timing.end(),
             )
@@ -166,9 +182,7 @@ class PatternRun:
                 heartbeat = timing.tick()
                 yield Ticked(started, timing.seconds, tick.note, heartbeat)
                 if timing.seconds > limit_s:
-                    raise LoopError(
-                        f"killed after {timing.seconds:.0f} s, its limit ({tick.note})", exit_code=124
-                    )
+                    raise LoopError(f"killed after {timing.seconds:.0f} s, its limit ({tick.note})", exit_code=124)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 from loop.documents import to_json, write_atomic
 from loop.errors import LoopError
 from loop.locks import locked
-from loop.model.record import Finished, Line, SessionHead, SessionRecord
+from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 NOT_SESSIONS = ("plans", "history")
+RECENT = 50
+"""Sessions that predictions look back on."""
 
 T = TypeVar("T", SessionHead, SessionRecord)
 
@@ -140,6 +142,43 @@ def _load(model: type[T], path: Path) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise LoopError(
-            f"{path}: damaged, or of another format: {place}: {first['msg']}", exit_code=1
-        ) from error
+        raise LoopError(f"{path}: damaged, or of another format: {place}: {first['msg']}", exit_code=1) from error
+
+
+def pattern_seconds(root: Path, target: str) -> dict[str, list[float]]:
+    """Seconds that the runs of each pattern took in the finished sessions of a target, oldest first."""
+    found: dict[str, list[float]] = {}
+    for folder in every(root)[-RECENT:]:
+        try:
+            runs = _runs(folder, target)
+        except LoopError:
+            continue
+        for (_, name), seconds in runs.items():
+            found.setdefault(name, []).append(seconds)
+    return found
+
+
+def _runs(folder: SessionFolder, target: str) -> dict[tuple[int, str], float]:
+    """Seconds of each run of a session that ended; empty for another target's."""
+    if not (folder.path / RECORD).exists() or folder.head().target != target:
+        return {}
+    runs: dict[tuple[int, str], float] = {}
+    for record in folder.finished():
+        key = (record.run, record.pattern)
+        runs[key] = runs.get(key, 0.0) + record.seconds
+    return runs
+
+
+def wall_seconds(lines: Sequence[Line]) -> tuple[float, float]:
+    """Wall time of all walks of a session, and the part of it outside any step: the runner's own."""
+    wall = steps = 0.0
+    begun = last = None
+    for line in lines:
+        if isinstance(line.event, Opened):
+            begun = line.at
+        if begun is not None and last is not None and line.at > last and not isinstance(line.event, Opened):
+            wall += (line.at - last).total_seconds()
+        if isinstance(line.event, Finished):
+            steps += line.event.seconds
+        last = line.at
+    return wall, max(0.0, wall - steps)

@@ -46,7 +46,7 @@ struct Scratch {
   static int64_t floats(int64_t depth, bool widened, int group) {
     const int64_t block = 2 * part(depth * kBlockRows) + 2 * part(kBlockRows);
     const int64_t copies = widened ? 2 * part(kKeyTile * depth) + part(kBlockRows * depth) : 0;
-    return group * block + part(kKeyTile * kBlockRows) + copies;
+    return group * block + part(kScoreRows * kBlockRows) + copies;
   }
 
   Scratch(float *memory, int64_t depth, bool widened, int group) {
@@ -61,7 +61,7 @@ struct Scratch {
       blocks[b].max = take(kBlockRows);
       blocks[b].sum = take(kBlockRows);
     }
-    scores = take(kKeyTile * kBlockRows);
+    scores = take(kScoreRows * kBlockRows);
     k = widened ? take(kKeyTile * depth) : nullptr;
     v = widened ? take(kKeyTile * depth) : nullptr;
     rows = widened ? take(kBlockRows * depth) : nullptr;
@@ -151,7 +151,7 @@ void attend_blocks(const Problem &problem, int64_t batch, int64_t head, const Bl
       const Block &block = scratch.blocks[b];
       if (j >= block.keys) continue;
       const int seen = static_cast<int>(std::min(tile, block.keys - j));
-      attend_tile(block, k_tile, v_tile, j, seen, depth, scratch.scores);
+      attend_keys(block, {k_tile, v_tile, j, seen}, depth, scratch.scores);
     }
   }
 

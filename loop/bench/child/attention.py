@@ -31,9 +31,7 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
     return weights @ v
 
 
-def torch_sdpa(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
-) -> Tensor:
+def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """PyTorch's scaled_dot_product_attention: what a user would otherwise run. Shapes as in `eager`.
 
     The library masks from the top left only; the other alignment is given to it as an explicit mask.

@@ -83,9 +83,7 @@ def check_libraries(request: dict[str, Any]) -> dict[str, Any]:
     duplicates = duplicate_runtimes(Path("/proc/self/maps"))
     message = "all libraries found, none twice"
     if missing or duplicates:
-        message = "; ".join(
-            [*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)]
-        )
+        message = "; ".join([*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)])
     return {
         "ok": not missing and not duplicates,
         "message": message,

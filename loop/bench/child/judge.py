@@ -42,9 +42,7 @@ class Judge:
         """Write the inputs of a call and work out its right answer."""
         call = request["call"]
         inputs = [
-            torch_side.make_values(
-                request["values"], request["seed"], index, tuple(t["shape"]), call["dtype"]
-            )
+            torch_side.make_values(request["values"], request["seed"], index, tuple(t["shape"]), call["dtype"])
             for index, t in enumerate(call["inputs"])
         ]
         for tensor, file in zip(inputs, call["inputs"], strict=True):

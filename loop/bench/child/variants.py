@@ -89,9 +89,7 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
     function.restype = ctypes.c_char_p
     found = (function() or b"").decode(errors="replace")
     if found != expected:
-        raise Refused(
-            f"stale binary: built from {found[:12] or 'nothing known'}, the sources are {expected[:12]}"
-        )
+        raise Refused(f"stale binary: built from {found[:12] or 'nothing known'}, the sources are {expected[:12]}")
 
 
 class CompiledCall:

@@ -1,0 +1,155 @@
+"""Drive a walk: each record is on disk before it is shown, and shown before the next thing begins."""
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from types import FrameType
+
+from loop.documents import to_json
+from loop.errors import ExitCode, Stopped
+from loop.model.record import Finished, Status
+from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
+from loop.runner.session import Walk
+from loop.screen import Screen, seconds_text
+from loop.store.journal import Journal
+from loop.store.sessions import SessionFolder
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C, SIGTERM and a closed terminal into Stopped, once; a second one is ignored while we tidy up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for name in names:
+            signal.signal(name, signal.SIG_IGN)
+        raise Stopped(f"interrupted by {signal.Signals(number).name}", ExitCode.INTERRUPTED)
+
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {name: signal.signal(name, interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@dataclass
+class Show:
+    """Shows the events of a walk: live in a terminal, a plain line a step elsewhere."""
+
+    screen: Screen
+    as_events: bool = False
+    """Write each event as a line of JSON to stdout."""
+
+    def event(self, event: Happening) -> None:
+        """Show one event."""
+        if self.as_events:
+            self._emit(event)
+        if isinstance(event, PatternBegan):
+            self.screen.say(f"[{event.index}/{event.of}] {event.title}")
+        elif isinstance(event, Ticked):
+            self._tick(event)
+        elif isinstance(event, StepEnded):
+            self._ended(event)
+        elif isinstance(event, PatternEnded) and event.answered_by:
+            self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
+
+    def _tick(self, event: Ticked) -> None:
+        step = event.started
+        now = f"{seconds_text(event.seconds)} of about {seconds_text(step.budget_s)}"
+        self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
+        if event.heartbeat and not self.screen.live:
+            self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
+
+    def _ended(self, event: StepEnded) -> None:
+        record = event.finished
+        took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
+        again = ", as before" if event.replayed else ""
+        line = f"  {self.screen.word(record.status):8} {record.step}: {record.message} ({took}{again})"
+        self.screen.say(line)
+        if record.status == "failed" and record.hint:
+            self.screen.say(f"           next: {record.hint}")
+
+    def _emit(self, event: Happening) -> None:
+        if isinstance(event, Ticked) and not event.heartbeat:
+            return
+        fields = {"schema_version": 1, "happening": type(event).__name__}
+        if isinstance(event, StepBegan | Ticked):
+            fields |= event.started.model_dump(mode="json")
+        elif isinstance(event, StepEnded):
+            fields |= event.finished.model_dump(mode="json")
+        else:
+            fields |= vars(event)
+        self.screen.data(json.dumps(json.loads(to_json(fields))))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a walk ended."""
+
+    status: Status | None
+    """None when it ran to its end: its records say how."""
+    reason: str
+    exit_code: int
+
+
+def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], limit_s: float | None = None) -> Ending:
+    """Walk to the end, to `limit_s`, or to an interruption; `store` makes each event durable."""
+    begun = time.monotonic()
+    last: Happening | None = None
+    with closing(walk.events()) as events:
+        try:
+            with interruptible():
+                for event in events:
+                    last = store(event)
+                    show.event(last)
+                    if limit_s is not None and time.monotonic() - begun > limit_s:
+                        raise Stopped(f"over its budget of {seconds_text(limit_s)}", ExitCode.OVER_BUDGET)
+        except Stopped as stop:
+            events.close()
+            if isinstance(last, StepBegan | Ticked):
+                show.event(store(StepEnded(_aborted(walk, last, str(stop)))))
+            return Ending("aborted", str(stop), stop.exit_code)
+    return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
+
+
+def _aborted(walk: Walk, last: StepBegan | Ticked, reason: str) -> Finished:
+    """The record of the step that was under way."""
+    started = last.started
+    step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
+    fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
+    seconds = last.seconds if isinstance(last, Ticked) else 0.0
+    return Finished(status="aborted", seconds=seconds, message=reason, action=step.action, **fields)
+
+
+def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
+    """A `store` that writes records to the journal, and samples beside it."""
+
+    def store(event: Happening) -> Happening:
+        if isinstance(event, StepBegan):
+            journal.append(event.started)
+        if isinstance(event, StepEnded) and not event.replayed:
+            event = _with_artifacts(folder, event)
+            journal.append(event.finished)
+        return event
+
+    return store
+
+
+def _with_artifacts(folder: SessionFolder, event: StepEnded) -> StepEnded:
+    """Samples on disk first, then the record that names them."""
+    record = event.finished
+    written = tuple(
+        folder.write_samples(f"{record.run}-{record.step}-{record.attempt}-{name}", rows)
+        for name, rows in event.samples.items()
+    )
+    return StepEnded(record.model_copy(update={"artifacts": written}), event.samples)
+
+
+def nowhere(event: Happening) -> Happening:
+    """A `store` for walks that leave no session."""
+    return event

@@ -1,0 +1,236 @@
+"""`loop run session`: resolve, walk, close. And the same walk again after an interruption."""
+
+import datetime
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import loop
+from loop.actions import Context
+from loop.bench.machine import machine
+from loop.commands import closing
+from loop.commands.drive import Ending, Show, drive, into
+from loop.commands.setting import (
+    Setting,
+    choose_device,
+    choose_threads,
+    choose_variants,
+    open_bench,
+    trusted_setting,
+)
+from loop.documents import Document
+from loop.errors import Complaint, DefinitionError, ExitCode, LoopError
+from loop.library import definitions, figures
+from loop.model.plan import Plan, PlanBudget, ResolvedPlan
+from loop.model.record import Closed, Finished, Opened, SessionHead, SessionRecord, Started
+from loop.model.target import Target
+from loop.repository import revision
+from loop.rules.facts import session_facts
+from loop.runner import plan as planning
+from loop.runner.session import Walk
+from loop.screen import Screen, seconds_text
+from loop.store import sessions
+from loop.store.journal import Journal, last_closed
+from loop.store.sessions import SessionFolder
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """What the user asked for."""
+
+    plan: str = "baseline"
+    pattern: str | None = None
+    """Run this pattern alone instead of a plan."""
+    target: Path | None = None
+    device: str = "auto"
+    variants: Sequence[str] = field(default_factory=tuple)
+    threads: int | None = None
+    seed: int | None = None
+    budget_minutes: float | None = None
+    dry_run: bool = False
+    json: bool = False
+    events: bool = False
+
+
+def run_session(request: SessionRequest, screen: Screen) -> int:
+    """Run a session from its first step; the exit code."""
+    setting = trusted_setting(request.target, screen)
+    resolved = resolve(request, setting)
+    head = make_head(request, setting, resolved)
+    if request.dry_run:
+        return show_plan(request, head, setting, screen)
+    folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
+    head = head.model_copy(update={"id": folder.id})
+    with folder.lock():
+        folder.write_head(head)
+        return walk_session(request, setting, head, folder, screen)
+
+
+def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
+    """Go on with a session that was interrupted; the exit code."""
+    setting = trusted_setting(request.target, screen)
+    folder = sessions.find(setting.project.sessions, name)
+    with folder.lock():
+        head, record = folder.head(), folder.record()
+        ended = last_closed(folder.lines())
+        if record is not None and ended is not None and ended.status != "aborted":
+            screen.say(f"{folder.id} has ended already: {record.reason}")
+            return closing.tell(record, folder, screen, as_json=request.json)
+        if head.target != setting.target.name:
+            raise LoopError(
+                f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
+                hint=f"--target {head.target_folder}",
+            )
+        return walk_session(request, setting, head, folder, screen)
+
+
+def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
+    """The plan asked for, with everything it could reach, checked against the target."""
+    read = _pattern_plan(request.pattern, setting) if request.pattern else None
+    read = read or definitions.choose(setting.plans, request.plan, "plan")
+    _check_workloads(read, setting.target)
+    earlier = sessions.pattern_seconds(setting.project.sessions, setting.target.name)
+    return planning.resolve(read, setting.patterns, earlier)
+
+
+def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
+    """A plan of one pattern, on the target's first workloads."""
+    pattern = definitions.choose(setting.patterns, name, "pattern")
+    plan = Plan(
+        format=1,
+        name=name,
+        title=f"Run the pattern: {pattern.value.title}",
+        patterns=(name,),
+        workloads=(next(iter(setting.target.workloads)),),
+        budget=PlanBudget(minutes=pattern.value.estimate.minutes),
+    )
+    return definitions.Read(plan, Document(name), pattern.path)
+
+
+def _check_workloads(read: definitions.Read[Plan], target: Target) -> None:
+    """A plan names workload sets; the target has to have them (those it only checks are optional)."""
+    for index, name in enumerate(read.value.workloads):
+        if name not in target.workloads:
+            line, column = read.document.position(("workloads", index))
+            known = ", ".join(target.workloads)
+            raise DefinitionError(
+                [
+                    Complaint(
+                        read.document.name,
+                        line,
+                        column,
+                        f"workloads.{index}",
+                        f"one of the sets of target {target.name} ({known})",
+                        repr(name),
+                    )
+                ]
+            )
+
+
+def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
+    """What is known before the first step."""
+    device = choose_device(request.device, setting.target)
+    return SessionHead(
+        id="",
+        started=datetime.datetime.now(datetime.UTC),
+        plan=resolved,
+        target=setting.target.name,
+        target_folder="bundled" if setting.project.bundled else str(setting.project.target),
+        variants=choose_variants(request.variants, setting.target, device),
+        device=device,
+        threads=choose_threads(request.threads),
+        seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
+        revision=revision(setting.project.target),
+        machine=machine(),
+        loop_version=loop.__version__,
+    )
+
+
+def walk_session(
+    request: SessionRequest, setting: Setting, head: SessionHead, folder: SessionFolder, screen: Screen
+) -> int:
+    """Walk what has not been walked yet, then close; the exit code."""
+    journal = Journal(folder.path / "journal.jsonl")
+    earlier = [line.event for line in journal.lines]
+    card = figures.rates(setting.project)
+    journal.append(Opened(resumed=bool(earlier), pid=os.getpid()))
+    screen.say(announce(head))
+    limit_s = request.budget_minutes * 60 if request.budget_minutes else None
+    with open_bench(setting, head.device, head.threads) as bench:
+        context = Context(
+            bench=bench,
+            plan=head.plan.plan,
+            variants=head.variants,
+            machine=head.machine,
+            seed=head.seed,
+            folder=setting.project.target,
+            session=head.id,
+        )
+        walk = Walk(
+            resolved=head.plan,
+            context=context,
+            facts=session_facts(card, head.device),
+            earlier=[event for event in earlier if isinstance(event, Finished)],
+            begun=[event for event in earlier if isinstance(event, Started)],
+        )
+        ending = drive(walk, Show(screen, request.events), into(folder, journal), limit_s)
+    record = close(setting, head, folder, journal, ending)
+    closing.tell(record, folder, screen, as_json=request.json)
+    if ending.exit_code == ExitCode.INTERRUPTED:
+        screen.say(f"go on with: loop run session --resume {folder.id}")
+    return exit_code(record, ending)
+
+
+def close(
+    setting: Setting, head: SessionHead, folder: SessionFolder, journal: Journal, ending: Ending
+) -> SessionRecord:
+    """Write down how it ended, work out what it means, render the report."""
+    seconds, own_seconds = sessions.wall_seconds(journal.lines)
+    record = closing.conclude(setting, head, folder, ending, seconds, own_seconds)
+    folder.write_record(record)
+    folder.write_report(closing.render(setting, record, folder))
+    journal.append(Closed(status=record.status, reason=record.reason))
+    journal.close()
+    return record
+
+
+def exit_code(record: SessionRecord, ending: Ending) -> int:
+    """The walk's own exit code if it did not run to its end, else what the gates say."""
+    if ending.exit_code:
+        return ending.exit_code
+    return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+
+
+def announce(head: SessionHead) -> str:
+    """The first line of a session."""
+    plan = head.plan
+    where = f"{head.device}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    return (
+        f"session {head.id}: {plan.plan.title}\n"
+        f"  target {head.target} ({', '.join(head.variants)}) on {where}; about {seconds_text(plan.seconds)}"
+    )
+
+
+def show_plan(request: SessionRequest, head: SessionHead, setting: Setting, screen: Screen) -> int:
+    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    cost = closing.predicted_usd(setting, head.device, head.plan.seconds)
+    if request.json:
+        screen.data(closing.plan_json(head, cost))
+        return ExitCode.OK
+    plan = head.plan
+    screen.data(f"plan {plan.plan.name}: {plan.plan.title}")
+    screen.data(f"target {head.target} ({', '.join(head.variants)}) on {head.device}\n")
+    rows = []
+    for index, planned in enumerate(plan.patterns, start=1):
+        number = str(index) if planned.planned else "-"
+        steps = ", ".join(step.id for step in planned.pattern.steps)
+        when = "" if planned.planned else " (only as an answer)"
+        time = f"{seconds_text(planned.seconds)} {planned.evidence}"
+        rows.append((number, planned.pattern.name, time, steps + when))
+    screen.table(("#", "pattern", "predicted", "steps"), rows)
+    screen.data(
+        f"\npredicted: {seconds_text(plan.seconds)}, ${cost:.4f}; planned: {plan.plan.budget.minutes:g} min"
+    )
+    return ExitCode.OK

@@ -1,0 +1,110 @@
+"""What every command that runs something needs first: the project, its definitions, device and variants."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop import trust
+from loop.bench.machine import cores, machine
+from loop.bench.room import Bench
+from loop.documents import nearest
+from loop.errors import LoopError
+from loop.library import definitions, targets
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.model.target import Device, Target
+from loop.places import Project, cache_folder, include_folder, project
+from loop.screen import Screen
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The project and everything it defines, read and checked."""
+
+    project: Project
+    target: Target
+    patterns: dict[str, definitions.Read[Pattern]]
+    plans: dict[str, definitions.Read[Plan]]
+
+
+def read_setting(target: Path | None) -> Setting:
+    """Read all definitions of the project. Raises DefinitionError with every mistake of the first bad file."""
+    chosen = project(target, Path.cwd())
+    return Setting(
+        project=chosen,
+        target=targets.target(chosen).value,
+        patterns=definitions.patterns(chosen),
+        plans=definitions.plans(chosen),
+    )
+
+
+def trusted_setting(target: Path | None, screen: Screen) -> Setting:
+    """The same, for a command that runs what the definitions say: they have to be allowed."""
+    setting = read_setting(target)
+    if not trust.is_trusted(setting.project) and not ask_for_trust(setting, screen):
+        raise trust.refusal(setting.project)
+    return setting
+
+
+def ask_for_trust(setting: Setting, screen: Screen) -> bool:
+    """Show what would run and ask; remembers a yes."""
+    own = setting.project.own("patterns")
+    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
+    screen.say(f"{setting.project.manifest} would run:")
+    for line in trust.what_runs(setting.target, patterns):
+        screen.say(f"  {line}")
+    if not screen.confirm("Allow it, until these definitions change?"):
+        return False
+    trust.grant(setting.project)
+    return True
+
+
+def choose_device(wanted: str, target: Target) -> Device:
+    """`auto` is cuda when there is a GPU and a variant for it. Raises LoopError when it is not there."""
+    gpus = machine().gpus
+    if wanted == "auto":
+        return "cuda" if gpus and target.variants_on("cuda") else "cpu"
+    if wanted not in ("cpu", "cuda"):
+        close = nearest(wanted, ["cpu", "cuda", "auto"])
+        raise LoopError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
+    if wanted == "cuda" and not gpus:
+        raise LoopError(
+            "no GPU: nvidia-smi shows none", hint="run with --device cpu, or install the NVIDIA driver"
+        )
+    device: Device = "cuda" if wanted == "cuda" else "cpu"
+    if not target.variants_on(device):
+        raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
+    return device
+
+
+def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
+    """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
+    there = target.variants_on(device)
+    for name in names:
+        if name not in target.variants:
+            raise LoopError(
+                f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
+            )
+        if name not in there:
+            other = target.variants[name].device
+            raise LoopError(f"variant {name} does not run on {device}", hint=f"--device {other}")
+    return tuple(dict.fromkeys(names)) or there
+
+
+def choose_threads(wanted: int | None) -> int:
+    """Threads of each process: those asked for, or one a core."""
+    if wanted is not None and not 1 <= wanted <= cores():
+        raise LoopError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
+    return wanted or cores()
+
+
+def open_bench(setting: Setting, device: Device, threads: int) -> Bench:
+    """The bench of a session; use it as a context manager."""
+    return Bench(
+        target=setting.target,
+        folder=setting.project.target,
+        cache=cache_folder() / "builds",
+        include=include_folder(),
+        device=device,
+        threads=threads,
+    )

@@ -1,0 +1,1 @@
+"""Folders of YAML to definitions: read, checked, never executed."""

@@ -1,0 +1,99 @@
+"""Patterns and plans, bundled and the project's own."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from loop.documents import Complaint, Document, complain, load_yaml, nearest, parse
+from loop.errors import DefinitionError, LoopError
+from loop.expressions import Expression, ExpressionError
+from loop.model.base import Model
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.places import Project, shipped
+
+T = TypeVar("T", bound=Model, covariant=True)
+
+
+@dataclass(frozen=True)
+class Read(Generic[T]):
+    """A definition with the document it was read from, so that later complaints find their line."""
+
+    value: T
+    document: Document
+    path: Path
+
+
+def folders(name: str, project: Project) -> list[Path]:
+    """Where definitions of a kind live: the bundled ones first, then the project's own."""
+    bundled = shipped({"plans": "sessions/plans"}.get(name, name))
+    own = project.own(name)
+    return [bundled, own] if own else [bundled]
+
+
+def patterns(project: Project) -> dict[str, Read[Pattern]]:
+    """All patterns by name, in order of their numbers; a project's own replaces a bundled one of its name."""
+    found = {read.value.name: read for read in _read_all("patterns", project, Pattern)}
+    return dict(sorted(found.items(), key=lambda item: item[1].value.number))
+
+
+def plans(project: Project) -> dict[str, Read[Plan]]:
+    """All plans by name."""
+    return {read.value.name: read for read in _read_all("plans", project, Plan)}
+
+
+def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
+    for folder in folders(kind, project):
+        for path in sorted(folder.glob("*.yaml")):
+            read = read_file(path, model)
+            name = getattr(read.value, "name", path.stem)
+            if name != path.stem:
+                raise DefinitionError(
+                    [complain(read.document, ("name",), f"{path.stem!r}, the file's name", repr(name))]
+                )
+            yield read
+
+
+def read_file(path: Path, model: type[T]) -> Read[T]:
+    """One YAML file as a model. Raises DefinitionError with file, line and column of every mistake."""
+    document = load_yaml(path)
+    return Read(parse(model, document), document, path)
+
+
+def check_expression(
+    document: Document, place: tuple[str | int, ...], text: str, known: set[str], *, arithmetic: bool = False
+) -> Iterator[Complaint]:
+    """Complaints about an expression that does not parse or reads an unknown name."""
+    try:
+        names = Expression.parse(text, arithmetic=arithmetic).names
+    except ExpressionError as error:
+        yield complain(document, place, "an expression", str(error))
+        return
+    for name in sorted(names):
+        if name not in known and name.split(".")[0] not in known:
+            close = nearest(name, sorted(known))
+            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
+            yield complain(document, place, "a known name", repr(name), hint)
+
+
+def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Complaint]:
+    """Complaints about patterns that a plan lists and nobody defines."""
+    return [
+        complain(plan.document, ("patterns", index), "the name of a pattern", repr(name), hint_for(name, known))
+        for index, name in enumerate(plan.value.patterns)
+        if name not in known
+    ]
+
+
+def hint_for(name: str, known: Mapping[str, object]) -> str:
+    """The nearest known name, or all of them."""
+    close = nearest(name, list(known))
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+
+
+def choose(found: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
+    """One definition by name. Raises LoopError with the nearest names."""
+    if name in found:
+        return found[name]
+    raise LoopError(f"no {kind} {name!r}", hint=hint_for(name, found))

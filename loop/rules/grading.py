@@ -1,0 +1,69 @@
+"""A letter for a session, by a rule short enough to be printed whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from loop.model.record import Finished, Status, latest_attempts
+from loop.model.verdict import Verdict
+
+RULE: tuple[tuple[str, str], ...] = (
+    ("A", "every gate passed, every step kept its budget, every timed workload is faster or same"),
+    (
+        "B",
+        "every gate passed; a step overran its budget, or up to half of the workloads are slower or inconclusive",
+    ),
+    ("C", "every gate passed; over half of the workloads are slower or inconclusive, or speed was not judged"),
+    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
+    ("F", "the session was aborted, or no step of it was run"),
+    ("-", "the session is paused; it is graded when it has ended"),
+)
+"""Letter and what leads to it: the lowest letter that applies. Speeds are those against the baseline; a session
+without a step that measures is graded by its gates and budgets alone."""
+
+Ground = tuple[str, str]
+"""A letter and what in this session leads to it."""
+
+
+def grade(
+    status: Status, reason: str, finished: Iterable[Finished], verdicts: Sequence[Verdict]
+) -> tuple[str, str]:
+    """Letter and reason. `status` and `reason` are the session's own; `finished` its records."""
+    steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
+    if status == "paused":
+        return "-", f"paused: {reason}"
+    if status in ("aborted", "skipped") or not steps:
+        return "F", reason
+    if status == "failed":
+        return "D", reason
+    grounds = [*_speed_grounds(steps, verdicts), *_budget_grounds(steps)]
+    if not grounds:
+        return "A", _best(steps, verdicts)
+    letter = max(ground[0] for ground in grounds)
+    return letter, "every gate passed, but " + "; ".join(why for _, why in grounds)
+
+
+def _best(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> str:
+    speed = f"; all {len(verdicts)} timed workloads are faster or same" if verdicts else ""
+    return f"all {len(steps)} steps passed within their budgets{speed}"
+
+
+def _speed_grounds(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> Iterator[Ground]:
+    judged = [one for one in verdicts if one.against == "baseline"]
+    short = [one for one in judged if one.verdict in ("slower", "inconclusive")]
+    if short:
+        words = ", ".join(
+            f"{_count(short, word)} {word}" for word in ("slower", "inconclusive") if _count(short, word)
+        )
+        yield ("C" if 2 * len(short) > len(judged) else "B", f"of {len(judged)} timed workloads {words}")
+    if not judged and any(record.action == "kernel.measure" for record in steps):
+        yield "C", "no workload was judged against the baseline"
+
+
+def _count(verdicts: Iterable[Verdict], word: str) -> int:
+    return sum(one.verdict == word for one in verdicts)
+
+
+def _budget_grounds(steps: Iterable[Finished]) -> Iterator[Ground]:
+    late = [record for record in steps if record.over_budget]
+    if late:
+        names = ", ".join(f"{r.pattern}/{r.step} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in late)
+        yield "B", f"over budget: {names}"

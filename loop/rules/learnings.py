@@ -1,0 +1,216 @@
+"""What the records of a session show, in sentences, and what the next session should do about it. Plain text."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
+from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput, read_output
+from loop.model.record import Finished, SessionHead, latest_attempts
+from loop.rules.summary import collect
+from loop.stats import CONFIDENCE, geometric_mean, t_quantile
+
+SHORT_CALL_US = 10.0
+"""A call shorter than this is mostly the cost of calling."""
+CRITICAL, MEDIUM = 0.5, 1.5
+"""Ratios below which a workload is critical, and above which it is left alone (the profiling decision tree)."""
+MANY_WORKLOADS = 3
+"""How many are named before the rest is counted."""
+
+T = TypeVar("T", bound=Output)
+
+
+def found(finished: Iterable[Finished], model: type[T]) -> list[T]:
+    """What all steps of one kind found."""
+    outputs = (read_output(record.action, record.output) for record in latest_attempts(finished))
+    return [output for output in outputs if isinstance(output, model)]
+
+
+def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
+    """Concrete sentences from the records, the ones that actions wrote themselves at the end; each once."""
+    sentences = [
+        *_wrong(found(finished, VerifyOutput)),
+        *_extremes(found(finished, MeasureOutput)),
+        *_noise(found(finished, MeasureOutput)),
+        *_memory(found(finished, MeasureOutput)),
+        *_builds(found(finished, BuildOutput)),
+        *_budgets(finished),
+        *collect(finished).learned,
+    ]
+    return tuple(dict.fromkeys(sentences))
+
+
+def _wrong(outputs: Iterable[VerifyOutput]) -> Iterator[str]:
+    for checks in (checks for output in outputs for checks in output.variants):
+        bad = [check for check in checks.checks if check.status != "right"]
+        if bad:
+            names = [check.workload.name for check in bad]
+            listed = ", ".join(names[:MANY_WORKLOADS]) + (" ..." if len(names) > MANY_WORKLOADS else "")
+            yield f"{checks.variant} is incorrect on {len(bad)} of {len(checks.checks)} workloads: {listed}."
+            yield from _where(checks.variant, bad[0])
+
+
+def _where(variant: str, check: Check) -> Iterator[str]:
+    if check.first is not None and check.worst is not None:
+        yield (
+            f"On {check.workload.name} the first wrong element of {variant} is at {_place(check.first)}, "
+            f"the worst at {_place(check.worst)}."
+        )
+
+
+def _place(mismatch: Mismatch) -> str:
+    return " ".join(f"{name}={index}" for name, index in mismatch.index.items())
+
+
+def _extremes(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
+    for variant, measurements in _by_variant(outputs).items():
+        best = max(measurements, key=lambda one: one.ratio)
+        worst = min(measurements, key=lambda one: one.ratio)
+        if best is worst:
+            yield f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
+        else:
+            yield (
+                f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
+                f"and worst on {worst.workload.name} ({_ratio(worst)})."
+            )
+
+
+def _by_variant(outputs: Iterable[MeasureOutput]) -> dict[str, list[Measurement]]:
+    found: dict[str, list[Measurement]] = {}
+    for one in (one for output in outputs for one in output.measurements if one.against == "baseline"):
+        found.setdefault(one.variant, []).append(one)
+    return found
+
+
+def _ratio(measurement: Measurement) -> str:
+    low, high = measurement.interval
+    return f"{measurement.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def resolution(rounds: int, block_sd: float) -> float:
+    """Half width of the ratio's interval, as a fraction, that this noise leads to after so many rounds."""
+    return t_quantile(0.5 + CONFIDENCE / 2, rounds - 1) * block_sd / math.sqrt(rounds)
+
+
+def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
+    for output in outputs:
+        if output.block_sd is not None and output.rounds > 1:
+            yield (
+                f"A round's ratio scatters by {output.block_sd:.1%} on this machine: {output.rounds} rounds "
+                f"resolve differences of about {resolution(output.rounds, output.block_sd):.1%}."
+            )
+
+
+def _memory(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
+    for variant, measurements in _by_variant(outputs).items():
+        pairs = [
+            one.candidate_peak_bytes / one.reference_peak_bytes
+            for one in measurements
+            if one.candidate_peak_bytes and one.reference_peak_bytes
+        ]
+        if pairs:
+            share = geometric_mean(pairs)
+            more = f"{share:.2g} times the memory" if share >= 1 else f"{1 - share:.0%} less memory"
+            yield f"{variant} needs {more} than the baseline (geometric mean of {len(pairs)} workloads)."
+
+
+def _builds(outputs: Iterable[BuildOutput]) -> Iterator[str]:
+    builds = {build.build_id: build for output in outputs for build in output.builds}.values()
+    cached = [build for build in builds if build.cached]
+    for build in builds:
+        if not build.cached:
+            yield f"{build.variant} was compiled in {build.seconds:.1f} s."
+    if cached:
+        names = ", ".join(build.variant for build in cached)
+        seconds = sum(build.seconds for build in cached)
+        yield f"The cache held {names}: {seconds:.1f} s of compiling were not repeated."
+
+
+def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
+    ran = [record for record in latest_attempts(finished) if record.status in ("passed", "failed")]
+    late = [record for record in ran if record.over_budget]
+    for record in late:
+        times = record.seconds / record.budget_s
+        yield (
+            f"{record.pattern}/{record.step} took {record.seconds:.1f} s against a budget of "
+            f"{record.budget_s:g} s, {times:.1f} times as long."
+        )
+    if ran and not late:
+        tightest = max(ran, key=lambda record: record.seconds / record.budget_s)
+        share = tightest.seconds / tightest.budget_s
+        yield (
+            f"All {len(ran)} steps kept their budgets; the tightest was {tightest.pattern}/{tightest.step} "
+            f"with {share:.0%} of {tightest.budget_s:g} s."
+        )
+
+
+def proposal(
+    head: SessionHead, finished: Sequence[Finished], sources: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """What the next session should do: a sentence, then the commands, a line each.
+
+    `sources`: variant to its files, so that the sentence can say where to look.
+    """
+    wrong = _first_wrong(found(finished, VerifyOutput))
+    if wrong is not None:
+        return _mend_variant(head, *wrong, (sources or {}).get(wrong[0].variant, ()))
+    broken = next((r for r in latest_attempts(finished) if r.status == "failed"), None)
+    if broken is not None:
+        return _mend_step(head, broken)
+    if any(record.status in ("aborted", "paused") for record in latest_attempts(finished)):
+        return f"Go on where this session stopped.\nloop run session --resume {head.id}"
+    measured = found(finished, MeasureOutput)
+    candidates = [one for measurements in _by_variant(measured).values() for one in measurements]
+    if not candidates:
+        return f"Nothing was timed: measure against the baseline next.\n{head.command()}"
+    return _look_at(head, min(candidates, key=lambda one: one.ratio), measured[-1])
+
+
+def _first_wrong(outputs: Iterable[VerifyOutput]) -> tuple[VariantChecks, Check] | None:
+    for checks in (checks for output in outputs for checks in output.variants):
+        if checks.first_failure is not None:
+            return checks, checks.first_failure
+    return None
+
+
+def _mend_variant(head: SessionHead, checks: VariantChecks, check: Check, files: Sequence[str]) -> str:
+    where = f" in {', '.join(files)}" if files else ""
+    return (
+        f"Mend {checks.variant}{where}: {_one_line(check.message)}. "
+        f"Start from its first failing workload, {check.workload.name}, then run the session again.\n"
+        f"loop kernels verify {checks.variant}\n{head.command()}"
+    )
+
+
+def _mend_step(head: SessionHead, record: Finished) -> str:
+    hint = f" What usually cures it: {_one_line(record.hint)}." if record.hint else ""
+    what = f"Mend {record.pattern}/{record.step}: {_one_line(record.message)}.{hint}"
+    return f"{what} Then run the session again.\n{head.command()}"
+
+
+def _one_line(text: str) -> str:
+    """A proposal's lines after the first are commands: nothing else may begin a line."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def _look_at(head: SessionHead, worst: Measurement, measured: MeasureOutput) -> str:
+    slack = resolution(measured.rounds, measured.block_sd) if measured.block_sd and measured.rounds > 1 else None
+    return f"{_advice(worst)}{_worth(slack)}\n{head.command(worst.variant)}"
+
+
+def _advice(worst: Measurement) -> str:
+    where = f"{worst.variant} on {worst.workload.name}, its lowest ratio ({_ratio(worst)})"
+    low, high = worst.interval
+    if low < 1 < high:
+        return f"Measure again with more rounds, on a quieter machine: {where}, cannot be told from the baseline."
+    if worst.ratio >= MEDIUM:
+        return f"Leave the speed alone, or add workloads that matter: even {where}, is well ahead of the baseline."
+    urgency = "Profile first, this is critical" if worst.ratio < CRITICAL else "Profile next"
+    if worst.candidate_us < SHORT_CALL_US:
+        return f"{urgency}: {where}. At {worst.candidate_us:.1f} µs a call, look at the cost of the call itself."
+    rate = f" It computes {worst.flops_per_s / 1e9:.3g} GFLOP/s there." if worst.flops_per_s else ""
+    return f"{urgency}: {where}.{rate} Change one thing, verify, measure again."
+
+
+def _worth(slack: float | None) -> str:
+    return "" if slack is None else f" A change has to bring over {slack:.1%} to show above this machine's noise."

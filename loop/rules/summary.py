@@ -1,0 +1,61 @@
+"""How did a session end, and what did all its steps together find?"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from loop.model.output import read_output
+from loop.model.record import Finished, Status, latest_attempts
+from loop.model.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the steps of a session led to. The last attempt of each step counts."""
+
+    verdicts: tuple[Verdict, ...]
+    not_exercised: tuple[str, ...]
+    learned: tuple[str, ...]
+
+
+def collect(finished: Iterable[Finished]) -> Findings:
+    """Verdicts, gaps and lessons of all steps, each once, in order.
+
+    A variant that is incorrect anywhere keeps no verdict on its speed.
+    """
+    outputs = [read_output(record.action, record.output) for record in latest_attempts(finished)]
+    found = [output for output in outputs if output is not None]
+    return Findings(
+        verdicts=_honest([verdict for output in found for verdict in output.verdicts]),
+        not_exercised=tuple(dict.fromkeys(text for output in found for text in output.not_exercised)),
+        learned=tuple(dict.fromkeys(text for output in found for text in output.learned)),
+    )
+
+
+def _honest(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """One verdict a variant, workload and comparison, the last one; correctness before speed."""
+    wrong = {one.variant for one in verdicts if one.verdict in ("incorrect", "invalid")}
+    kept = [one for one in verdicts if one.ratio is None or one.variant not in wrong]
+    return tuple({(one.variant, one.workload, one.against): one for one in kept}.values())
+
+
+def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
+    """How the session ended and why, in one line: failed before aborted before paused before passed."""
+    steps = latest_attempts(finished)
+    for verdict in verdicts:
+        if verdict.verdict in ("incorrect", "invalid"):
+            return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
+        if verdict.verdict == "slower" and verdict.against == "known_good":
+            return "failed", f"{verdict.variant} is slower than the known good on {verdict.workload}"
+    return _step_status(steps)
+
+
+def _step_status(steps: Sequence[Finished]) -> tuple[Status, str]:
+    endings: tuple[Status, ...] = ("failed", "aborted", "paused")
+    for status in endings:
+        for record in steps:
+            if record.status == status:
+                return status, f"{record.pattern}/{record.step}: {record.message}"
+    passed = sum(record.status == "passed" for record in steps)
+    if passed:
+        return "passed", f"all {passed} steps that ran passed"
+    return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")
