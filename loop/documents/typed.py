@@ -1,6 +1,7 @@
 """Plain data to frozen models; what does not fit is said in words, at its line and column."""
 
 import difflib
+import json
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
@@ -39,11 +40,14 @@ def parse(model: type[T], document: Document) -> T:
 
 def parse_part(model: type[T], document: Document, place: Place) -> T:
     """The part of a document at `place` as a `model`; an absent part counts as an empty mapping."""
+    # Strict validation of JSON is the meaning we want: lists become tuples and text becomes dates, but text
+    # is no number and true is no integer.
+    text = json.dumps(part(document.data, place))
     try:
-        return model.model_validate(part(document.data, place), strict=False, context={"yaml": True})
+        return model.model_validate_json(text, strict=True)
     except ValidationError as error:
         found = [_complaint(model, document, place, item) for item in _best(error)]
-        raise DefinitionError(list(dict.fromkeys(found))) from error
+        raise DefinitionError(sorted(set(found), key=lambda one: (one.line, one.column, one.path))) from error
 
 
 def part(data: Any, place: Place) -> Any:
@@ -71,7 +75,7 @@ def nearest(word: str, choices: Sequence[str]) -> list[str]:
 
 def _best(error: ValidationError) -> list[Any]:
     """Errors without the noise of unions: of several at one value, those of the branch that got furthest."""
-    items = error.errors(include_url=False)
+    items = [item for item in error.errors(include_url=False) if not _follows(item, error)]
     kept: list[Any] = []
     for item in items:
         place = _real(item["loc"])
@@ -79,6 +83,12 @@ def _best(error: ValidationError) -> list[Any]:
         if not rivals or item["loc"] <= min((r["loc"] for r in rivals), key=str):
             kept.append(item)
     return kept or items
+
+
+def _follows(item: Any, error: ValidationError) -> bool:
+    """Whether a list only counts as too short because some of its items are wrong."""
+    inner = (other["loc"] for other in error.errors(include_url=False) if len(other["loc"]) > len(item["loc"]))
+    return item["type"] == "too_short" and any(loc[: len(item["loc"])] == item["loc"] for loc in inner)
 
 
 def _real(location: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -185,6 +195,8 @@ def _with_fields(model: Any) -> list[str]:
 def _step_into(model: Any, step: Any) -> Any:
     """The model type behind one part of a location, as far as it can be told from annotations."""
     fields = getattr(model, "model_fields", None)
+    if isinstance(step, int):
+        return model
     if fields is None:
         tagged = [m for m in models_in(model) if step in _tags(m)]
         return tagged[0] if tagged else model

@@ -68,7 +68,7 @@ def check_expression(
     try:
         names = Expression.parse(text, arithmetic=arithmetic).names
     except ExpressionError as error:
-        yield complain(document, place, "an expression", str(error))
+        yield complain(document, place, "an expression", repr(text), error.message)
         return
     for name in sorted(names):
         if name not in known and name.split(".")[0] not in known:

@@ -194,10 +194,33 @@ class SessionHead(Model):
 
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""
-        target = [] if self.target_folder == "bundled" else ["--target", self.target_folder]
+        plan = self.plan.plan
         chosen = [word for name in variants or self.variants for word in ("--variant", name)]
-        words = [self.plan.plan.name, *target, "--device", self.device, *chosen, "--seed", str(self.seed)]
-        return shlex.join(["loop", "run", "session", *words])
+        if plan.patterns == (plan.name,):
+            return shlex.join(["loop", "run", "pattern", plan.name, *chosen, *self._where])
+        return shlex.join(["loop", "run", "session", plan.name, *chosen, *self._where, "--seed", str(self.seed)])
+
+    def verify_command(self, variant: str) -> str:
+        """The command that verifies one variant alone."""
+        return shlex.join(["loop", "kernels", "verify", variant, *self._where, "--seed", str(self.seed)])
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with this session."""
+        return shlex.join(["loop", "run", "session", "--resume", self.id, *self._target])
+
+    @property
+    def report_command(self) -> str:
+        """The command that renders this session's report again."""
+        return shlex.join(["loop", "report", self.id, *self._target])
+
+    @property
+    def _target(self) -> list[str]:
+        return [] if self.target_folder == "bundled" else ["--target", self.target_folder]
+
+    @property
+    def _where(self) -> list[str]:
+        return [*self._target, "--device", self.device, "--threads", str(self.threads)]
 
 
 class SessionRecord(Model):

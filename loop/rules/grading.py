@@ -5,20 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
-RULE: tuple[tuple[str, str], ...] = (
-    ("A", "every gate passed, every step kept its budget, every timed workload is faster or same"),
-    (
-        "B",
-        "every gate passed; a step overran its budget, or up to half of the workloads are slower or inconclusive",
-    ),
-    ("C", "every gate passed; over half of the workloads are slower or inconclusive, or speed was not judged"),
-    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
-    ("F", "the session was aborted, or no step of it was run"),
-    ("-", "the session is paused; it is graded when it has ended"),
-)
-"""Letter and what leads to it: the lowest letter that applies. Speeds are those against the baseline; a session
-without a step that measures is graded by its gates and budgets alone."""
-
 Ground = tuple[str, str]
 """A letter and what in this session leads to it."""
 

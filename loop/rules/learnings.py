@@ -158,7 +158,7 @@ def proposal(
     if broken is not None:
         return _mend_step(head, broken)
     if any(record.status in ("aborted", "paused") for record in latest_attempts(finished)):
-        return f"Go on where this session stopped.\nloop run session --resume {head.id}"
+        return f"Go on where this session stopped.\n{head.resume_command}"
     measured = found(finished, MeasureOutput)
     candidates = [one for measurements in _by_variant(measured).values() for one in measurements]
     if not candidates:
@@ -178,7 +178,7 @@ def _mend_variant(head: SessionHead, checks: VariantChecks, check: Check, files:
     return (
         f"Mend {checks.variant}{where}: {_one_line(check.message)}. "
         f"Start from its first failing workload, {check.workload.name}, then run the session again.\n"
-        f"loop kernels verify {checks.variant}\n{head.command()}"
+        f"{head.verify_command(checks.variant)}\n{head.command()}"
     )
 
 

@@ -51,6 +51,8 @@ struct Block {
   float *q;           // [D][lanes], scaled by log2(e) * scale: the softmax is in powers of two
   float *o;           // [D][lanes], not yet divided by sum
   float *max, *sum;   // [lanes]
+
+  int lanes() const { return vectors * kLanes; }
 };
 
 // A tile of keys: `count` of them from number `first` on, and their values.
@@ -58,13 +60,12 @@ struct Keys {
   Rows k, v;
   int64_t first;
   int count;
-};
 
-// How many keys of the tile vector `n` of the block sees: its last lane's, for the others are a little behind.
-inline int seen_keys(const Block &block, const Keys &keys, int n) {
-  const int64_t seen = block.keys_full + (n + 1) * kLanes - 1 - keys.first;
-  return static_cast<int>(std::min<int64_t>(std::max<int64_t>(seen, 0), keys.count));
-}
+  // How many of them a query sees that sees `visible` of all keys.
+  int seen_by(int64_t visible) const {
+    return static_cast<int>(std::min<int64_t>(std::max<int64_t>(visible - first, 0), count));
+  }
+};
 
 // scores[r][n] = sum over the features d in [first, last) of k[r][d] * q[d][n].
 template <int R, int N>
@@ -84,42 +85,23 @@ ATTENTION_INLINE void multiply_keys(const float *const (&k)[R], const float *q, 
   } while (++first < last);
 }
 
-// Scores of the keys [begin, end) of a tile for the last N vectors of a block, masked, into `scores` [key][lanes].
-// Raises max[n] to cover those of vector n.
+// Scores of the keys [begin, end) of a tile for the last N vectors of a block, into `scores` [key][lanes].
 template <int N>
 __attribute__((noinline)) void score_keys(const Block &block, const Keys &keys, int begin, int end, int64_t depth,
-                                          float *scores, float *max) {
+                                          float *scores) {
   constexpr int R = kTileRows<N>;
-  const int lanes = block.vectors * kLanes, first_lane = lanes - N * kLanes;
-  const float *q = block.q + first_lane;
+  const int lanes = block.lanes(), first_lane = lanes - N * kLanes;
   for (int j = begin; j < end; j += R) {
     const float *row[R];  // the last row again where there are fewer: scored and not used
     for (int r = 0; r < R; r++) row[r] = keys.k.data + std::min(j + r, end - 1) * keys.k.stride;
-    Vec tile[R][N];
-    multiply_keys<R, N>(row, q, lanes, 0, std::min(kChain, depth), tile);
-    for (int64_t d = kChain; d < depth; d += kChain) {
-      Vec sum[R][N];
+    for (int64_t d = 0; d < depth; d += kChain) {
+      Vec tile[R][N];
+      multiply_keys<R, N>(row, block.q + first_lane, lanes, d, std::min(d + kChain, depth), tile);
       for (int r = 0; r < R; r++)
-        for (int n = 0; n < N; n++) sum[r][n] = tile[r][n];
-      multiply_keys<R, N>(row, q, lanes, d, std::min(d + kChain, depth), tile);
-      for (int r = 0; r < R; r++)
-        for (int n = 0; n < N; n++) tile[r][n] += sum[r][n];
-    }
-
-    if (keys.first + j + R > block.keys_full) {  // the diagonal: lane i sees one key more than lane i - 1
-      for (int r = 0; r < R; r++) {
-        const int sees = static_cast<int>(keys.first + j + r - block.keys_full) + 1 - first_lane;
-        for (int n = 0; n < N; n++)
-          tile[r][n] = select(lane_numbers() + n * kLanes >= sees, tile[r][n], splat(-INFINITY));
-      }
-    }
-    for (int n = 0; n < N; n++) {
-      Vec most = load(max + first_lane + n * kLanes);
-      for (int r = 0; r < R; r++) {
-        most = larger(tile[r][n], most);  // passes over NaN: it comes back with the exponential
-        store(scores + (j + r) * lanes + first_lane + n * kLanes, tile[r][n]);
-      }
-      store(max + first_lane + n * kLanes, most);
+        for (int n = 0; n < N; n++) {
+          float *const to = scores + (j + r) * lanes + first_lane + n * kLanes;
+          store(to, d == 0 ? tile[r][n] : load(to) + tile[r][n]);
+        }
     }
   }
 }
@@ -127,31 +109,59 @@ __attribute__((noinline)) void score_keys(const Block &block, const Keys &keys, 
 // Scores of the keys of a tile from `begin` on for the last N vectors of a block: all of them for the keys that the
 // first of them sees; beyond, one vector after the other has seen enough, so that little of the diagonal is wasted.
 template <int N>
-void score_staircase(const Block &block, const Keys &keys, int begin, int64_t depth, float *scores, float *max) {
-  const int end = seen_keys(block, keys, block.vectors - N);
-  score_keys<N>(block, keys, begin, end, depth, scores, max);
+void score_staircase(const Block &block, const Keys &keys, int begin, int64_t depth, float *scores) {
+  const int end = keys.seen_by(block.keys_full + (block.vectors - N + 1) * kLanes - 1);
+  score_keys<N>(block, keys, begin, end, depth, scores);
   if constexpr (N > 1)
-    if (end < keys.count) score_staircase<N - 1>(block, keys, end, depth, scores, max);
+    if (end < keys.count) score_staircase<N - 1>(block, keys, end, depth, scores);
 }
 
-// scores = 2^(scores - max - headroom) for one vector of queries, `step` floats from key to key. Returns their sum.
-ATTENTION_INLINE Vec exponentiate(float *scores, int step, int count, Vec max, float headroom) {
-  Vec sum = Vec{};
-  int j = 0;
-  for (; j + 4 <= count; j += 4, scores += 4 * step) {
-    Vec weights[4];
-    for (int i = 0; i < 4; i++) weights[i] = load(scores + i * step) - max;
-    exp2_of_nonpositive(weights, headroom);
-    sum += (weights[0] + weights[1]) + (weights[2] + weights[3]);
-    for (int i = 0; i < 4; i++) store(scores + i * step, weights[i]);
+// The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked.
+// Updates the running maximum and sum; returns what older sums and outputs are to be multiplied with.
+inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores) {
+  const int lanes = block.lanes();
+  const float headroom = block.headroom;
+  scores += n * kLanes;
+  float *const running_max = block.max + n * kLanes, *const running_sum = block.sum + n * kLanes;
+
+  // The diagonal: the first lane of the vector sees `seen_full` keys, the next one more, the last lane `seen`.
+  const int64_t first_sees = block.keys_full + n * kLanes;
+  const int seen_full = keys.seen_by(first_sees), seen = keys.seen_by(first_sees + kLanes - 1);
+  for (int j = seen_full; j < seen; j++) {
+    const int first_lane = static_cast<int>(keys.first + j - first_sees) + 1;
+    store(scores + j * lanes, select(lane_numbers() >= first_lane, load(scores + j * lanes), splat(-INFINITY)));
   }
-  for (; j < count; j++, scores += step) {
-    Vec weight[1] = {load(scores) - max};
+
+  Vec max = load(running_max);
+  int j = 0;
+  for (; j + 4 <= seen; j += 4) {
+    const float *const from = scores + j * lanes;
+    max = larger(larger(larger(load(from), load(from + lanes)), larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
+  }
+  for (; j < seen; j++) max = larger(load(scores + j * lanes), max);  // passes over NaN: see below
+  Vec decay[1] = {load(running_max) - max};
+  exp2_of_nonpositive(decay, 0);
+
+  Vec sum = Vec{};
+  j = 0;
+  for (; j + 4 <= seen; j += 4) {
+    Vec weights[4];
+    for (int i = 0; i < 4; i++) weights[i] = load(scores + (j + i) * lanes) - max;
+    exp2_of_nonpositive(weights, headroom);
+    sum += (weights[0] + weights[1]) + (weights[2] + weights[3]);  // NaN for a NaN score, and then the whole row
+    for (int i = 0; i < 4; i++) store(scores + (j + i) * lanes, weights[i]);
+  }
+  for (; j < seen; j++) {
+    Vec weight[1] = {load(scores + j * lanes) - max};
     exp2_of_nonpositive(weight, headroom);
     sum += weight[0];
-    store(scores, weight[0]);
+    store(scores + j * lanes, weight[0]);
   }
-  return sum;
+  for (; j < keys.count; j++) store(scores + j * lanes, Vec{});
+
+  store(running_max, max);
+  store(running_sum, load(running_sum) * decay[0] + sum);
+  return decay[0];
 }
 
 // R features of the outputs: o[r] = o[r] * decay + sum over keys of v[key][r] * weights[key]. The first time there is no o.
@@ -184,21 +194,9 @@ __attribute__((noinline)) void accumulate(bool first_time, float *o, const Vec (
 template <int N>
 void attend_keys(const Block &block, const Keys &keys, int64_t depth, float *scores) {
   constexpr int R = kTileRows<N>, lanes = N * kLanes;
-  float new_max[lanes];
+  score_staircase<N>(block, keys, 0, depth, scores);
   Vec decay[N];
-  std::copy_n(block.max, lanes, new_max);
-  score_staircase<N>(block, keys, 0, depth, scores, new_max);
-
-  for (int n = 0; n < N; n++) decay[n] = load(block.max + n * kLanes) - load(new_max + n * kLanes);
-  exp2_of_nonpositive(decay, 0);
-  for (int n = 0; n < N; n++) {
-    const int seen = seen_keys(block, keys, n);
-    const Vec max = load(new_max + n * kLanes);
-    const Vec sum = exponentiate(scores + n * kLanes, lanes, seen, max, block.headroom);
-    for (int j = seen; j < keys.count; j++) store(scores + j * lanes + n * kLanes, Vec{});
-    store(block.sum + n * kLanes, load(block.sum + n * kLanes) * decay[n] + sum);
-    store(block.max + n * kLanes, max);
-  }
+  for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores);
 
   int64_t d = 0;
   const auto advance = [&](auto features) {
@@ -220,7 +218,7 @@ inline void attend_keys(const Block &block, const Keys &keys, int64_t depth, flo
 
 // Starts a block: its queries transposed and scaled, nothing seen yet.
 inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) {
-  const int lanes = block.vectors * kLanes;
+  const int lanes = block.lanes();
   const float factor = scale * 1.44269504088896341f;
   for (int i = 0; i < lanes; i += 4) {
     const float *rows = q.data + i * q.stride;
@@ -245,7 +243,7 @@ inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) 
 
 // Ends a block: outputs divided by the sums and transposed back to `rows` [query][D]. A query that saw no key gets zeros.
 inline void end_block(const Block &block, int64_t depth, float *rows, int64_t stride) {
-  const int lanes = block.vectors * kLanes;
+  const int lanes = block.lanes();
   for (int n = 0; n < block.vectors; n++) {
     const Vec sum = load(block.sum + n * kLanes);
     store(block.sum + n * kLanes, select(sum == 0.0f, Vec{}, 1.0f / sum));

@@ -1,0 +1,54 @@
+# Two commands on a fresh machine: `make session` runs the main job, `make test` passes the tests.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PLAN ?=
+SESSION_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help session test lint types check schema bench fuzz clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+
+# An unpinned or default torch pulls gigabytes of CUDA libraries. Without an NVIDIA GPU:
+#   make session TORCH_INDEX=https://download.pytorch.org/whl/cpu
+$(VENV)/.made: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11; name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(BIN)/pip install --disable-pip-version-check -q --index-url $(TORCH_INDEX) -c constraints.txt torch)
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.made
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS="--variant cpu"
+	$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS)
+
+test: $(VENV)/.tools  ## set up, then run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.tools  ## format and style
+	$(BIN)/ruff format --check loop tests
+	$(BIN)/ruff check loop tests
+
+types: $(VENV)/.tools  ## strict types
+	$(BIN)/mypy
+
+check: lint types test  ## everything that has to hold before a commit; layers and docs are tests
+
+schema: $(VENV)/.made  ## write the JSON Schemas anew
+	$(BIN)/loop patterns schema --write
+
+bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/bench/RESULTS.md
+	$(BIN)/python -m tests.bench
+
+fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
+	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py
+
+clean:  ## remove what was made; sessions stay
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

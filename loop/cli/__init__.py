@@ -1,0 +1,131 @@
+"""The command line: parse, call, exit code. Commands are imported when they are called, so that help is quick."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from loop import __version__
+from loop.cli.catalogue import patterns_app, plan_app
+from loop.cli.kernels import kernels_app
+from loop.cli.options import Device, Json, Target, group, screen_for
+from loop.cli.run import run_app
+from loop.cli.sessions import sessions_app
+from loop.errors import ExitCode, LoopError, Stopped
+
+app = group("Run GPU-kernel optimisation sessions, and learn from them.")
+GROUPS = {
+    "run": run_app,
+    "patterns": patterns_app,
+    "kernels": kernels_app,
+    "sessions": sessions_app,
+    "plan": plan_app,
+}
+for group_name, group_app in GROUPS.items():
+    app.add_typer(group_app, name=group_name)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"loop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Run GPU-kernel optimisation sessions, and learn from them.
+
+    Start with: loop run session
+    """
+
+
+@app.command()
+def status(target: Target = None, json: Json = False) -> None:
+    """What runs, what waits, and what it cost so far.
+
+    Example: loop status
+    """
+    from loop.commands import browse
+
+    raise typer.Exit(browse.status(target, screen_for(), as_json=json))
+
+
+@app.command()
+def report(
+    session_id: Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or last.")] = "last",
+    form: Annotated[str, typer.Option("--format", help="md or json.")] = "md",
+    target: Target = None,
+) -> None:
+    """A session's report, rendered again from its record.
+
+    Example: loop report last > report.md
+    """
+    from loop.commands import browse
+
+    raise typer.Exit(browse.report(session_id, form, target, screen_for()))
+
+
+@app.command()
+def trust(
+    path: Annotated[Path | None, typer.Argument(help="Folder of a project. Default: here.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what a project's definitions would run, and allow it.
+
+    Example: loop trust ../my-kernel
+    """
+    from loop.commands import allow
+
+    raise typer.Exit(allow.trust_project(path, screen_for(), as_json=json))
+
+
+@app.command()
+def doctor(target: Target = None, device: Device = "auto", json: Json = False) -> None:
+    """Check the environment, each failure with the command that mends it.
+
+    Example: loop doctor --device cuda
+    """
+    from loop.commands import kernels
+
+    request = kernels.BenchRequest(target=target, device=device, json=json)
+    raise typer.Exit(kernels.doctor(request, screen_for(json)))
+
+
+def main() -> None:
+    """The one door where errors become exit codes: expected, interrupted, bug."""
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        app()
+    except LoopError as error:
+        screen_for().fail(error)
+        sys.exit(error.exit_code)
+    except Stopped as stop:
+        sys.exit(stop.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.OK)
+    except Exception as error:
+        screen_for().fail(LoopError(f"bug in loop: {type(error).__name__}: {error}", hint=_log_bug()))
+        sys.exit(ExitCode.BUG)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    raise Stopped("interrupted", ExitCode.INTERRUPTED)
+
+
+def _log_bug() -> str:
+    """Put the traceback where it can be found; returns what to do with it."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file:
+        traceback.print_exc(file=file)
+    return f"please report it with {file.name}"

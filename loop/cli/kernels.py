@@ -1,0 +1,101 @@
+"""`loop kernels ...`"""
+
+from typing import Annotated, Any
+
+import typer
+
+from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, VariantNames, group, screen_for
+
+kernels_app = group("Build, verify and measure kernels without a session.")
+
+
+@kernels_app.command("list")
+def kernels_list(target: Target = None, json: Json = False) -> None:
+    """The variants of the target.
+
+    Example: loop kernels list
+    """
+    from loop.commands import kernels
+
+    raise typer.Exit(kernels.list_variants(target, screen_for(), as_json=json))
+
+
+@kernels_app.command("show")
+def kernels_show(name: str, target: Target = None, json: Json = False) -> None:
+    """One variant: its recipe and its workloads.
+
+    Example: loop kernels show cpu
+    """
+    from loop.commands import kernels
+
+    raise typer.Exit(kernels.show_variant(name, target, screen_for(), as_json=json))
+
+
+@kernels_app.command("header")
+def kernels_header() -> None:
+    """Path of the C header a kernel includes.
+
+    Example: cp "$(loop kernels header)" .
+    """
+    from loop.commands import kernels
+
+    raise typer.Exit(kernels.header(screen_for()))
+
+
+def _bench(what: str, variants: list[str] | None, json: bool, **options: Any) -> None:
+    from loop.commands import kernels
+
+    sets = tuple(options.pop("sets", None) or ())
+    request = kernels.BenchRequest(variants=tuple(variants or ()), workloads=sets, json=json, **options)
+    raise typer.Exit(kernels.run_bench(what, request, screen_for(json)))
+
+
+@kernels_app.command("build")
+def kernels_build(
+    variants: VariantNames = None, target: Target = None, device: Device = "auto", json: Json = False
+) -> None:
+    """Compile variants into the cache.
+
+    Example: loop kernels build cpu
+    """
+    _bench("build", variants, json, target=target, device=device)
+
+
+@kernels_app.command("verify")
+def kernels_verify(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    workloads: Sets = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Hold variants against the float64 reference, on all workloads of the target.
+
+    Example: loop kernels verify cpu --seed 7
+    """
+    _bench("verify", variants, json, target=target, device=device, sets=workloads, threads=threads, seed=seed)
+
+
+@kernels_app.command("measure")
+def kernels_measure(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    workloads: Sets = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    rounds: Annotated[int, typer.Option("--rounds", min=2, max=100, help="Sets of fresh processes.")] = 3,
+    json: Json = False,
+) -> None:
+    """Verify variants, then time them against the library, turn about.
+
+    Examples:
+
+      loop kernels measure cpu
+
+      loop kernels measure cpu --workloads large --threads 1 --rounds 7
+    """
+    options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
+    _bench("measure", variants, json, rounds=rounds, **options)

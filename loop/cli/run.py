@@ -1,0 +1,91 @@
+"""`loop run ...`"""
+
+from typing import Annotated
+
+import typer
+
+from loop.cli.options import Device, Json, Target, Threads, Variants, group, screen_for
+
+run_app = group("Run a session or a single pattern.")
+
+
+@run_app.command("session")
+def run_session(
+    plan: Annotated[str, typer.Argument(help="Name of a plan; see `loop plan list`.")] = "baseline",
+    target: Target = None,
+    device: Device = "auto",
+    variant: Variants = None,
+    threads: Threads = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Base of all input seeds. Default: fresh.")] = None,
+    budget_minutes: Annotated[
+        float | None, typer.Option("--budget-minutes", min=0.01, help="Stop then, and report.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with this session (an id, or last).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
+    ] = False,
+    json: Json = False,
+    events: Annotated[bool, typer.Option("--events", help="Each event as a line of JSON on stdout.")] = False,
+) -> None:
+    """Walk a plan: build, verify, measure, report.
+
+    Examples:
+
+      loop run session
+
+      loop run session quick --variant cpu
+
+      loop run session --target ../my-kernel --json
+
+      loop run session --resume last
+    """
+    from loop.commands import session
+
+    request = session.SessionRequest(
+        plan=plan,
+        target=target,
+        device=device,
+        variants=tuple(variant or ()),
+        threads=threads,
+        seed=seed,
+        budget_minutes=budget_minutes,
+        dry_run=dry_run,
+        json=json,
+        events=events,
+    )
+    screen = screen_for(json or events)
+    if resume is not None:
+        raise typer.Exit(session.resume_session(resume, request, screen))
+    raise typer.Exit(session.run_session(request, screen))
+
+
+@run_app.command("pattern")
+def run_pattern(
+    name: Annotated[str, typer.Argument(help="Name of a pattern; see `loop patterns list`.")],
+    target: Target = None,
+    device: Device = "auto",
+    variant: Variants = None,
+    threads: Threads = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run one pattern as a session of its own.
+
+    Example: loop run pattern baseline-first --variant cpu
+    """
+    from loop.commands import session
+
+    request = session.SessionRequest(
+        pattern=name,
+        target=target,
+        device=device,
+        variants=tuple(variant or ()),
+        threads=threads,
+        dry_run=dry_run,
+        json=json,
+    )
+    raise typer.Exit(session.run_session(request, screen_for(json)))

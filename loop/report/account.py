@@ -1,0 +1,158 @@
+"""What the report says of money, and of sessions before this one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from loop.model.history import History, HistorySession
+from loop.model.money import Bill, Saving
+from loop.model.record import SessionHead, SessionRecord
+from loop.model.verdict import SpeedVerdict
+from loop.report import format as say
+from loop.report.findings import speed_verdicts
+from loop.report.markdown import Column, Table
+from loop.stats import geometric_mean
+
+RECENT = 5
+"""Earlier sessions that are shown."""
+WHO = {"gpu": "GPU", "engineer": "engineer, waiting", "ai": "AI", "energy": "energy"}
+CLASSES = {
+    "measured": "this project's own records",
+    "history": "the recorded history",
+    "prior": "an author's estimate",
+}
+
+
+def charges(bill: Bill) -> Table | None:
+    """Measured use times rate; None when nothing was charged."""
+    heads = (
+        Column("What"),
+        Column("Rate"),
+        Column("Dollars an hour", right=True),
+        Column("Used", right=True),
+        Column("Cost", right=True),
+    )
+    rows = tuple(
+        (WHO[one.resource], one.rate, _per_hour(one.usd, one.seconds), say.seconds(one.seconds), say.usd(one.usd))
+        for one in bill.charges
+    )
+    total = (("Sum", "", "", "", say.usd(bill.usd)),) if len(rows) > 1 else ()
+    return Table(heads, (*rows, *total)) if rows else None
+
+
+def _per_hour(usd: float, seconds: float) -> str:
+    return f"${usd / seconds * 3600:.5g}" if seconds > 0 else "-"
+
+
+def unmeasured(bill: Bill) -> tuple[str, ...]:
+    """What has no figure, and why."""
+    return tuple(f"{WHO[one.resource]}: not measured ({one.reason})" for one in bill.unmeasured)
+
+
+def savings(bill: Bill) -> Table | None:
+    """Avoided time, pattern by pattern with its evidence; None when nothing is known to be avoided."""
+    heads = (
+        Column("Pattern"),
+        Column("Avoided", right=True),
+        Column("Lowest to highest", right=True),
+        Column("Worth", right=True),
+        Column("Evidence"),
+        Column("Without the pattern it took"),
+    )
+    rows = tuple(_saving_row(saving) for saving in bill.savings)
+    return Table(heads, rows) if rows else None
+
+
+def _saving_row(saving: Saving) -> tuple[str, ...]:
+    between = f"{saving.minutes_low:.1f} to {say.minutes(saving.minutes_high)}"
+    return (
+        saving.pattern,
+        say.minutes(saving.minutes),
+        between if saving.minutes_high > saving.minutes_low else "-",
+        say.usd(saving.usd),
+        saving.evidence,
+        saving.source,
+    )
+
+
+def returns(bill: Bill) -> tuple[str, ...]:
+    """ROI with its arithmetic, one line a class of evidence."""
+    return tuple(_return(bill, evidence) for evidence in CLASSES if evidence in bill.saved_usd)
+
+
+def _return(bill: Bill, evidence: str) -> str:
+    saved, roi = ({str(key): value for key, value in figures.items()} for figures in (bill.saved_usd, bill.roi))
+    words = f"On {evidence} evidence ({CLASSES[evidence]}): {say.usd(saved[evidence])} avoided, "
+    if evidence not in roi:
+        return f"{words}ROI undefined, for nothing was charged"
+    sums = f"({say.usd(saved[evidence])} - {say.usd(bill.usd)}) / {say.usd(bill.usd)}"
+    return f"{words}ROI {say.significant(roi[evidence])} = {sums}"
+
+
+def earlier(record: SessionRecord, before: Iterable[SessionRecord]) -> Table | None:
+    """Earlier sessions of this target and device, newest first: ratios only, on the workloads in common."""
+    heads = (
+        Column("Session"),
+        Column("Sources"),
+        Column("Machine"),
+        Column("Variant"),
+        Column("Workloads in common", right=True),
+        Column("Ratio then", right=True),
+        Column("Ratio now", right=True),
+    )
+    head = record.head
+    mine = [
+        one
+        for one in before
+        if (one.head.target, one.head.device) == (head.target, head.device) and one.head.id != head.id
+    ]
+    mine.sort(key=lambda one: one.head.started)
+    rows = tuple(row for one in reversed(mine[-RECENT:]) for row in _earlier_rows(record, one))
+    return Table(heads, rows) if rows else None
+
+
+def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str, ...]]:
+    sources = (then.head.revision.commit or "unknown")[:12] + (" + changes" if then.head.revision.dirty else "")
+    machine = "this one" if _place(now.head) == _place(then.head) else "another"
+    for variant in dict.fromkeys((*now.head.variants, *then.head.variants)):
+        if variant in then.head.variants:
+            figures = _in_common(_ratios(now, variant), _ratios(then, variant))
+            yield then.head.id, sources, machine, variant, *figures
+
+
+def _in_common(now: dict[str, float], then: dict[str, float]) -> tuple[str, str, str]:
+    common = [name for name in then if name in now]
+    if not common:
+        return "0", _known(then), _known(now)
+    means = (geometric_mean([side[name] for name in common]) for side in (then, now))
+    first, second = (say.times(mean) for mean in means)
+    return str(len(common)), first, second
+
+
+def _known(ratios: dict[str, float]) -> str:
+    return "other workloads" if ratios else "no speed"
+
+
+def _ratios(record: SessionRecord, variant: str) -> dict[str, float]:
+    judged: list[SpeedVerdict] = speed_verdicts(record.verdicts)
+    return {one.workload: one.ratio for one in judged if one.variant == variant}
+
+
+def _place(head: SessionHead) -> tuple[object, ...]:
+    machine = head.machine
+    return machine.name, machine.processor, machine.cores, machine.gpus, head.threads
+
+
+def recorded(histories: Sequence[History]) -> tuple[str, ...]:
+    """The ratios of recorded histories, a line each: for orientation, never for comparison."""
+    return tuple(text for history in histories for text in _recorded(history))
+
+
+def _recorded(history: History) -> Iterator[str]:
+    rows = [session for session in history.sessions if session.speedup is not None]
+    if rows:
+        where = history.gpu.get("name", "another machine")
+        yield f"Recorded elsewhere ({where}), not comparable: {'; '.join(_row(row) for row in rows)}"
+
+
+def _row(session: HistorySession) -> str:
+    wrong = " (its output was wrong)" if session.correct is False else ""
+    return f"{session.id} {say.times(session.speedup or 0.0)}{wrong}"

@@ -1,0 +1,149 @@
+"""What the report says of the course of a session: steps, patterns, machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.output import BuildOutput, DeviceOutput, MeasureOutput, NumpyOutput, TorchOutput
+from loop.model.plan import ResolvedPlan
+from loop.model.record import Finished, Revision, SessionHead, latest_attempts
+from loop.report import format as say
+from loop.report.findings import found
+from loop.report.markdown import Column, Table
+
+LONGEST_MESSAGE = 110
+"""Longer ones are cut in the table; a failed step's is printed whole below it."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A step that failed, with all it said."""
+
+    step: str
+    message: str
+    hint: str | None
+
+
+def steps(finished: Sequence[Finished]) -> Table | None:
+    """Every step, target against actual; None when none has ended."""
+    heads = (
+        Column("Step"),
+        Column("Status"),
+        Column("Target", right=True),
+        Column("Actual", right=True),
+        Column("Outcome"),
+    )
+    rows = tuple(_step_row(record) for record in latest_attempts(finished))
+    return Table(heads, rows) if rows else None
+
+
+def _step_row(record: Finished) -> tuple[str, ...]:
+    ran = record.status != "skipped"
+    late = ", over budget" if ran and record.over_budget else ""
+    again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+    return (
+        name_of(record),
+        record.status + late + again,
+        say.seconds(record.budget_s),
+        say.seconds(record.seconds) if ran else "-",
+        _cut(record.message.removeprefix("skipped: ") if not ran else record.message),
+    )
+
+
+def name_of(record: Finished) -> str:
+    """Pattern and step."""
+    return f"{record.pattern}/{record.step}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 4].rstrip()} ..."
+
+
+def troubles(finished: Sequence[Finished]) -> tuple[Trouble, ...]:
+    """The steps that failed."""
+    failed = [record for record in latest_attempts(finished) if record.status == "failed"]
+    return tuple(Trouble(name_of(record), record.message, record.hint) for record in failed)
+
+
+def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
+    """Every run of a pattern, predicted time against actual; None when none was begun."""
+    heads = (
+        Column("Pattern"),
+        Column("Outcome"),
+        Column("Predicted", right=True),
+        Column("Actual", right=True),
+        Column("Predicted from"),
+    )
+    records = latest_attempts(finished)
+    runs = dict.fromkeys((record.run, record.pattern) for record in records)
+    rows = []
+    for run, name in runs:
+        planned = plan.find(name)
+        mine = [record for record in records if (record.run, record.pattern) == (run, name)]
+        source = "earlier sessions" if planned.evidence == "measured" else "its author's estimate"
+        took = say.seconds(sum(record.seconds for record in mine))
+        title = f"{planned.pattern.title} (no. {planned.pattern.number})"
+        rows.append((title, _ended(mine, len(planned.pattern.steps)), say.seconds(planned.seconds), took, source))
+    return Table(heads, tuple(rows)) if rows else None
+
+
+def _ended(records: Sequence[Finished], steps: int) -> str:
+    """`passed`, `failed at verify`, `stopped after 2 of 5 steps`."""
+    for status in ("failed", "aborted", "paused"):
+        names = [record.step for record in records if record.status == status]
+        if names:
+            return f"{status} at {say.listed(names)}"
+    if len(records) < steps:
+        return f"stopped after {len(records)} of {steps} steps"
+    return "passed" if any(record.status == "passed" for record in records) else "skipped"
+
+
+def environment(head: SessionHead, finished: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
+    """What the numbers of this report stand beside: label and text."""
+    return tuple((label, text) for label, text in _environment(head, finished) if text)
+
+
+def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+    machine = head.machine
+    yield "Machine", f"{machine.name}, {machine.system}"
+    cores = say.count(machine.cores, "core")
+    yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
+    yield "GPU", ", ".join(machine.gpus) + (f", driver {machine.driver}" if machine.driver else "")
+    for device in found(finished, DeviceOutput):
+        if device.capability:
+            yield "Compute capability", device.capability
+    yield "Python", f"{machine.python}{_packages(finished)}"
+    yield "Compilers", ", ".join(_compilers(head, finished))
+    yield (
+        "Ran on",
+        f"{head.device}, {say.count(_threads(head, finished), 'thread')} a process, base seed {head.seed}",
+    )
+    yield "Sources", _revision(head.revision)
+    yield "Loop", head.loop_version
+
+
+def _packages(finished: Sequence[Finished]) -> str:
+    torch = [f", torch {one.version}" for one in found(finished, TorchOutput) if one.version]
+    numpy = [f", NumPy {one.version}" for one in found(finished, NumpyOutput) if one.version]
+    return "".join([*torch[-1:], *numpy[-1:]])
+
+
+def _compilers(head: SessionHead, finished: Sequence[Finished]) -> list[str]:
+    used = [build.compiler for output in found(finished, BuildOutput) for build in output.builds]
+    names = used or ([head.machine.compiler] if head.machine.compiler else ["no C++ compiler"])
+    cuda = [f"nvcc {head.machine.nvcc}" if head.machine.nvcc else "no CUDA compiler"]
+    return list(dict.fromkeys([*names, *cuda]))
+
+
+def _threads(head: SessionHead, finished: Sequence[Finished]) -> int:
+    return next((output.threads for output in found(finished, MeasureOutput) if output.threads), head.threads)
+
+
+def _revision(revision: Revision) -> str:
+    if revision.commit is None:
+        return "not under version control"
+    branch = f" on {revision.branch}" if revision.branch else ""
+    if not revision.dirty:
+        return f"commit {revision.commit[:12]}{branch}, nothing changed since"
+    changed = f": {', '.join(revision.changed)}" if revision.changed else ""
+    return f"commit {revision.commit[:12]}{branch}, with changes that are not committed{changed}"

@@ -1,0 +1,177 @@
+"""What the report says of correctness and speed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
+from loop.model.output import MeasureOutput, Output, VerifyOutput, read_output
+from loop.model.record import Finished, SessionRecord, latest_attempts
+from loop.model.verdict import SpeedVerdict, Verdict
+from loop.report import format as say
+from loop.report.markdown import Column, Table
+from loop.stats import geometric_mean
+
+MANY_FAILURES = 8
+"""How many failing workloads of a variant are described one by one."""
+
+T = TypeVar("T", bound=Output)
+
+
+def found(finished: Iterable[Finished], model: type[T]) -> list[T]:
+    """What all steps of one kind found."""
+    outputs = (read_output(record.action, record.output) for record in latest_attempts(finished))
+    return [output for output in outputs if isinstance(output, model)]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One workload on which a variant is not right."""
+
+    variant: str
+    workload: str
+    what: str
+    places: tuple[str, ...] = ()
+    """Where: the first wrong element and the worst."""
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """Right or wrong, variant by variant."""
+
+    table: Table | None
+    failures: tuple[Failure, ...] = ()
+    more: tuple[str, ...] = ()
+    """How many failures are not described."""
+
+
+def correctness(finished: Sequence[Finished]) -> Correctness:
+    """Everything that was verified, the control included."""
+    outputs = found(finished, VerifyOutput)
+    checked = [checks for output in outputs for checks in output.variants]
+    controls = [output.control for output in outputs if output.control is not None]
+    rows = [row for checks in (*checked, *controls) for row in _check_rows(checks)]
+    columns = ("Variant", "Type", "Right", "Largest error", "Plain implementation's", "Build")
+    heads = tuple(Column(title, right=place in (2, 3, 4)) for place, title in enumerate(columns))
+    return Correctness(
+        table=Table(heads, tuple(rows)) if rows else None,
+        failures=tuple(failure for checks in (*checked, *controls) for failure in _failures(checks)),
+        more=tuple(text for checks in (*checked, *controls) for text in _more(checks)),
+    )
+
+
+def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
+    """One row a type of elements: errors of different types do not belong in one figure."""
+    name = "baseline (control)" if checks.variant == "baseline" else checks.variant
+    for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
+        mine = [check for check in checks.checks if check.workload.dtype == dtype]
+        right = sum(check.status == "right" for check in mine)
+        largest = max((check.max_error for check in mine if check.max_error is not None), default=None)
+        plain = max((check.plain_max_error for check in mine if check.plain_max_error is not None), default=None)
+        build = (checks.build_id or "not built")[:12]
+        yield name, dtype, f"{right} of {len(mine)}", say.error(largest), say.error(plain), build
+
+
+def _wrong(checks: VariantChecks) -> list[Check]:
+    return [check for check in checks.checks if check.status != "right"]
+
+
+def _failures(checks: VariantChecks) -> Iterator[Failure]:
+    for check in _wrong(checks)[:MANY_FAILURES]:
+        places = [("first", check.first), ("worst", check.worst)]
+        texts = tuple(f"{word} at {_element(place)}" for word, place in places if place is not None)
+        yield Failure(checks.variant, check.workload.name, _what(check, bool(texts)), texts)
+
+
+def _what(check: Check, has_places: bool) -> str:
+    if check.status == "wrong" and check.wrong and has_places:
+        return f"{check.wrong} of {say.count(check.total, 'element')} wrong"
+    return check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+
+
+def _element(mismatch: Mismatch) -> str:
+    place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
+    expected, got = ("nan" if value is None else f"{value:.6g}" for value in (mismatch.expected, mismatch.got))
+    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
+
+
+def _more(checks: VariantChecks) -> Iterator[str]:
+    left = _wrong(checks)[MANY_FAILURES:]
+    if left:
+        names = "; ".join(check.workload.name for check in left)
+        yield f"{checks.variant} fails on {say.count(len(left), 'more workload')}: {names}"
+
+
+@dataclass(frozen=True)
+class VariantSpeed:
+    """One variant against the baseline."""
+
+    variant: str
+    summary: str
+    table: Table
+
+
+def speeds(record: SessionRecord, finished: Sequence[Finished]) -> tuple[VariantSpeed, ...]:
+    """Every timed variant, one row a workload, by the session's verdicts."""
+    judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
+    by_variant: dict[str, list[Measurement]] = {}
+    for one in (one for output in found(finished, MeasureOutput) for one in output.measurements):
+        if one.against == "baseline" and (one.variant, one.workload.name) in judged:
+            by_variant.setdefault(one.variant, []).append(one)
+    return tuple(_speed(name, mine, judged, record.head.baseline) for name, mine in by_variant.items())
+
+
+def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
+    """Verdicts on speed against the baseline; a variant that is incorrect anywhere has none."""
+    listed = list(verdicts)
+    wrong = {one.variant for one in listed if not isinstance(one, SpeedVerdict)}
+    return [
+        one
+        for one in listed
+        if isinstance(one, SpeedVerdict) and one.against == "baseline" and one.variant not in wrong
+    ]
+
+
+def _speed(
+    variant: str,
+    measurements: Sequence[Measurement],
+    judged: Mapping[tuple[str, str], SpeedVerdict],
+    baseline: str,
+) -> VariantSpeed:
+    columns = (
+        Column("Workload"),
+        Column(baseline, right=True),
+        Column(variant, right=True),
+        Column("Ratio [99 % interval]", right=True),
+        Column("Verdict"),
+        Column(f"Memory {baseline}", right=True),
+        Column(f"Memory {variant}", right=True),
+    )
+    rows = tuple(_speed_row(one, judged[(variant, one.workload.name)]) for one in measurements)
+    mean = geometric_mean([judged[(variant, one.workload.name)].ratio for one in measurements])
+    rounds = sorted({one.rounds for one in measurements})
+    counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    summary = f"geometric mean {say.times(mean)} over {say.count(len(rows), 'workload')}, {counted} rounds each"
+    return VariantSpeed(variant, summary, Table(columns, rows))
+
+
+def _speed_row(one: Measurement, verdict: SpeedVerdict) -> tuple[str, ...]:
+    own = "" if one.timed_by == "loop" else " (its own clock)"
+    return (
+        one.workload.name,
+        say.latency(one.reference_us),
+        say.latency(one.candidate_us),
+        say.ratio(verdict.ratio, verdict.interval),
+        verdict.verdict + own,
+        say.memory(one.reference_peak_bytes),
+        say.memory(one.candidate_peak_bytes),
+    )
+
+
+def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Why workloads were neither faster nor slower, each reason once with its workloads."""
+    by_reason: dict[tuple[str, str, str], list[str]] = {}
+    for one in speed_verdicts(verdicts):
+        if one.verdict in ("same", "inconclusive"):
+            by_reason.setdefault((one.variant, one.verdict, one.reason), []).append(one.workload)
+    return tuple(f"{v} is {word} on {', '.join(names)}: {why}" for (v, word, why), names in by_reason.items())

@@ -1,0 +1,75 @@
+"""Numbers as people read them. All formatting of the report happens here."""
+
+import datetime
+import math
+
+from loop.model.verdict import Interval
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1230."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def latency(us: float) -> str:
+    """`12.3 µs`, or `1.23 ms` from a thousand on."""
+    return f"{significant(us)} µs" if us < 999.5 else f"{significant(us / 1000)} ms"
+
+
+def seconds(value: float) -> str:
+    """`0.12 s`, `3.4 s`, `2 min 5 s`."""
+    if value < 1:
+        return f"{value:.2f} s"
+    if value < 100:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s"
+
+
+def ratio(value: float, interval: Interval) -> str:
+    """`1.62x [1.58, 1.66]`."""
+    return f"{times(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def times(value: float) -> str:
+    """`1.62x`; small ones keep two significant digits."""
+    return f"{value:.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
+
+
+def memory(size: int | None) -> str:
+    """MiB; a quantity that could not be read says so."""
+    return "not read" if size is None else f"{significant(size / 2**20)} MiB"
+
+
+def usd(value: float) -> str:
+    """`$1.28`; amounts under a dollar keep two significant digits."""
+    sign, amount = ("-" if value < 0 else ""), abs(value)
+    return f"{sign}${amount:.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
+
+
+def minutes(value: float) -> str:
+    """`59.8 min`."""
+    return f"{value:.1f} min"
+
+
+def error(value: float | None) -> str:
+    """`1.2e-06`; a missing one is a dash."""
+    return "-" if value is None else f"{value:.1e}"
+
+
+def day(moment: datetime.datetime) -> str:
+    """`2026-11-21 08:42 UTC`."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 workload`, `11 workloads`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

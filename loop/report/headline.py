@@ -1,0 +1,64 @@
+"""The first sentence of a report: how it ended, as bold Markdown."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loop.model.output import VerifyOutput
+from loop.model.record import Finished, SessionRecord
+from loop.model.verdict import SpeedVerdict
+from loop.report import format as say
+from loop.report.findings import found, speed_verdicts
+from loop.report.markdown import code, escape
+from loop.stats import geometric_mean
+
+ENDINGS = {
+    "passed": "Passed",
+    "failed": "Failed",
+    "skipped": "Nothing was run",
+    "aborted": "Aborted",
+    "paused": "Paused",
+}
+PHRASES = {
+    "faster": "is faster than {}",
+    "slower": "is slower than {}",
+    "same": "is as fast as {}",
+    "inconclusive": "cannot be told from {}",
+}
+
+
+def headline(record: SessionRecord, finished: Sequence[Finished]) -> str:
+    """One bold sentence: correctness first, then speed, then whatever else decided the outcome."""
+    wrong = list(_wrong(record, finished))
+    speed = list(_speed(record))
+    reason = escape(record.reason.rstrip("."))
+    if record.status == "passed":
+        parts = speed or [f"{reason}; no speed was measured"]
+    elif record.status == "failed":
+        parts = [*(wrong or [reason]), *speed]
+    else:
+        parts = [reason, *wrong, *speed]
+    return f"**{ENDINGS[record.status]}: {'; '.join(parts)}.**"
+
+
+def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
+    """`cpu` is incorrect on B1 ... and 3 more of 11 workloads; no speed is reported for it."""
+    checked = {c.variant: len(c.checks) for output in found(finished, VerifyOutput) for c in output.variants}
+    bad = [one for one in record.verdicts if not isinstance(one, SpeedVerdict)]
+    for variant, verdict in dict.fromkeys((one.variant, one.verdict) for one in bad):
+        names = [one.workload for one in bad if (one.variant, one.verdict) == (variant, verdict)]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        total = f", {len(names)} of {checked[variant]} workloads" if variant in checked else ""
+        word = "incorrect" if verdict == "incorrect" else "not to be judged"
+        yield f"{code(variant)} is {word} on {escape(names[0])}{more}{total}; no speed is reported for it"
+
+
+def _speed(record: SessionRecord) -> Iterator[str]:
+    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x."""
+    judged = speed_verdicts(record.verdicts)
+    for variant in dict.fromkeys(one.variant for one in judged):
+        mine = [one for one in judged if one.variant == variant]
+        (word, most), *rest = Counter(one.verdict for one in mine).most_common()
+        others = "".join(f", {other} on {number}" for other, number in rest)
+        phrase = PHRASES[word].format(escape(record.head.baseline))
+        mean = say.times(geometric_mean([one.ratio for one in mine]))
+        yield f"{code(variant)} {phrase} on {most} of {len(mine)} workloads{others}, geometric mean {mean}"

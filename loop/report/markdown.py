@@ -1,0 +1,93 @@
+"""Text of any origin as Markdown that cannot break out of its place, and tables that also read as plain text."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDEST_PADDING = 48
+"""Columns wider than this are not filled up with spaces."""
+
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_SPECIAL = re.compile(r"[\\`*|~]")
+_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINK = re.compile(r"\](?=[(\[:])")
+_MATHEMATICS = re.compile(r"\$(?!\d)")
+_BLOCK = re.compile(r"^([#+=-]|\d+(?=[.)]))")
+
+
+def escape(text: object) -> str:
+    """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
+    line = " ".join(str(text).split())
+    line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
+    line = "".join(_HTML.get(letter, letter) for letter in line)
+    line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
+    return _MATHEMATICS.sub(r"\\$", line)
+
+
+def paragraph(text: object) -> str:
+    """The same for text that begins a line: no heading, no list."""
+    return _BLOCK.sub(_guard, escape(text))
+
+
+def _guard(found: re.Match[str]) -> str:
+    return f"{found.group()}\\" if found.group().isdigit() else f"\\{found.group()}"
+
+
+def code(text: object) -> str:
+    """Text in backticks, more of them than it holds itself; new lines become spaces."""
+    line = " ".join(str(text).split())
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{space}{line}{space}{fence}" if line else "``"
+
+
+def block(lines: Sequence[str]) -> str:
+    """Lines of a shell in a fenced block."""
+    text = "\n".join(lines)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """Head of a table's column."""
+
+    title: str
+    right: bool = False
+    """Whether its cells stand on the right, as numbers do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Plain cells under their heads."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def table(content: Table) -> str:
+    """A Markdown table with all cells escaped and its columns aligned."""
+    titles = [escape(column.title) for column in content.columns]
+    rows = [[escape(cell) for cell in row] for row in content.rows]
+    widths = [_width([title, *(row[place] for row in rows)]) for place, title in enumerate(titles)]
+    rules = [_rule(column, width) for column, width in zip(content.columns, widths, strict=True)]
+    lines = [_line(content.columns, widths, row) for row in (titles, *rows)]
+    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:]])
+
+
+def _width(cells: Sequence[str]) -> int:
+    return max(3, *(len(cell) for cell in cells if len(cell) <= WIDEST_PADDING), 3)
+
+
+def _rule(column: Column, width: int) -> str:
+    return "-" * (width + 1) + ":" if column.right else ":" + "-" * (width + 1)
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    padded = [
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for column, width, cell in zip(columns, widths, cells, strict=True)
+    ]
+    return "| " + " | ".join(padded) + " |"

@@ -1,0 +1,177 @@
+"""Records to a plain view: everything a template shows, formatted, nothing decided in the template."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.grade import RULE
+from loop.model.history import History
+from loop.model.record import Finished, SessionRecord, latest_attempts
+from loop.report import account, course
+from loop.report import format as say
+from loop.report.course import Trouble
+from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
+from loop.report.headline import headline
+from loop.report.markdown import Table
+
+
+@dataclass(frozen=True)
+class Money:
+    """Cost, saving and what came of it."""
+
+    total: str
+    charges: Table | None
+    unmeasured: tuple[str, ...]
+    savings: Table | None
+    returns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Files in which the raw material of a step is."""
+
+    step: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to do next."""
+
+    text: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Again:
+    """How the numbers are had again."""
+
+    session: str
+    report: str
+    resume: str | None
+    """Only for a session that has not ended."""
+    samples: tuple[Samples, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """One session, ready to be shown. Text is plain unless it says Markdown."""
+
+    id: str
+    headline: str
+    """Markdown."""
+    objective: str
+    target: str
+    variants: str
+    baseline: str
+    device: str
+    started: str
+    took: str
+    steps: Table | None
+    troubles: tuple[Trouble, ...]
+    environment: tuple[tuple[str, str], ...]
+    correctness: Correctness
+    speeds: tuple[VariantSpeed, ...]
+    speed_reasons: tuple[str, ...]
+    no_speed: str
+    """Why there is no speed, where there is none."""
+    patterns: Table | None
+    money: Money
+    earlier: Table | None
+    recorded: tuple[str, ...]
+    not_exercised: tuple[str, ...]
+    learnings: tuple[str, ...]
+    grade: str
+    grade_reason: str
+    rule: tuple[tuple[str, str], ...]
+    next: Next
+    again: Again
+
+
+def view(
+    record: SessionRecord,
+    finished: Sequence[Finished],
+    earlier: Sequence[SessionRecord] = (),
+    histories: Sequence[History] = (),
+) -> View:
+    """Everything the report of a session shows. `earlier` may hold any sessions; those that fit are taken."""
+    head = record.head
+    found = correctness(finished)
+    return View(
+        id=head.id,
+        headline=headline(record, finished),
+        objective=head.plan.plan.title,
+        target=head.target,
+        variants=", ".join(head.variants) or "none",
+        baseline=head.baseline,
+        device=head.device,
+        started=say.day(head.started),
+        took=_took(record),
+        steps=course.steps(finished),
+        troubles=course.troubles(finished),
+        environment=course.environment(head, finished),
+        correctness=found,
+        speeds=speeds(record, finished),
+        speed_reasons=reasons(record.verdicts),
+        no_speed=_no_speed(finished, found),
+        patterns=course.patterns(finished, head.plan),
+        money=_money(record),
+        earlier=account.earlier(record, earlier),
+        recorded=account.recorded(histories) if head.target_folder == "bundled" else (),
+        not_exercised=tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished)))),
+        learnings=record.learnings,
+        grade=record.grade,
+        grade_reason=record.grade_reason,
+        rule=RULE,
+        next=_next(record.proposal),
+        again=_again(record, finished),
+    )
+
+
+def _took(record: SessionRecord) -> str:
+    planned = say.seconds(record.head.plan.plan.budget.minutes * 60)
+    own = say.seconds(record.own_seconds)
+    return f"{say.seconds(record.seconds)} of {planned} planned, {own} of it spent by loop between the steps"
+
+
+def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
+    """Why nothing was timed: the measuring step's own words, or what was missing before it."""
+    for record in latest_attempts(finished):
+        if record.action == "kernel.measure" and record.status != "passed":
+            return record.message
+    return (
+        "no step of this session measured speed" if found.table else "nothing was verified, so nothing was timed"
+    )
+
+
+def _skipped(finished: Sequence[Finished]) -> Iterator[str]:
+    for record in latest_attempts(finished):
+        if record.status == "skipped":
+            yield f"step {course.name_of(record)}: {record.message}"
+
+
+def _money(record: SessionRecord) -> Money:
+    bill = record.bill
+    return Money(
+        total=say.usd(bill.usd),
+        charges=account.charges(bill),
+        unmeasured=account.unmeasured(bill),
+        savings=account.savings(bill),
+        returns=account.returns(bill),
+    )
+
+
+def _next(proposal: str) -> Next:
+    """A proposal is a sentence, then its commands, a line each."""
+    text, *commands = proposal.splitlines() or [""]
+    return Next(text, tuple(command for command in commands if command.strip()))
+
+
+def _again(record: SessionRecord, finished: Sequence[Finished]) -> Again:
+    head = record.head
+    samples = [Samples(course.name_of(one), one.artifacts) for one in latest_attempts(finished) if one.artifacts]
+    return Again(
+        session=head.command(),
+        report=head.report_command,
+        resume=head.resume_command if record.status in ("aborted", "paused") else None,
+        samples=tuple(samples),
+    )

@@ -1,0 +1,42 @@
+"""Every test works in its own folder: caches, state and sessions go there, and the checkout stays as it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WATCHED = ("loop", "patterns", "kernels", "sessions", "templates", "tests")
+IGNORED = ("__pycache__",)
+
+
+@pytest.fixture(scope="session")
+def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of builds for the whole run, so that each kernel is compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send everything that `loop` writes into the test's own folder, and start there."""
+    monkeypatch.setenv("LOOP_CACHE", str(build_cache))
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LOOP_THREADS", "LOOP_CHILD"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untouched_checkout() -> Iterator[None]:
+    """Fail the run when a test wrote into the checkout."""
+    before = _files()
+    yield
+    assert before == _files(), "a test wrote into the checkout"
+
+
+def _files() -> dict[str, float]:
+    paths = (path for name in WATCHED for path in (ROOT / name).rglob("*"))
+    return {str(p): p.stat().st_mtime for p in paths if p.is_file() and not set(p.parts) & set(IGNORED)}
