@@ -34,12 +34,13 @@ class SourceLimits(Model):
 
 def sources(context: Context, arguments: SourceLimits) -> Working:
     """What the compiler would read: how many units, and whether framework headers are among it."""
-    units, headers, problems = 0, set[str](), list[str]()
+    units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled(context.variants).items():
         try:
             found = yield from build.scan(variant, context.folder, context.bench.include)
         except build.BuildFailed as failed:
             return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
+        ids.append(f"{name}={found.build_id}")
         units = max(units, found.units)
         headers |= set(found.framework_headers)
         if found.units > arguments.units:
@@ -48,7 +49,13 @@ def sources(context: Context, arguments: SourceLimits) -> Working:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     message = "; ".join(problems) or "one translation unit a variant, no framework headers"
     return Result(
-        SourcesOutput(ok=not problems, message=message, units=units, framework_headers=tuple(sorted(headers)))
+        SourcesOutput(
+            ok=not problems,
+            message=message,
+            identity=" ".join(ids),
+            units=units,
+            framework_headers=tuple(sorted(headers)),
+        )
     )
 
 

@@ -83,6 +83,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
                 hint=f"--target {head.target_folder}",
             )
+        head = head.model_copy(update={"revision": revision(setting.project.target)})
+        folder.write_head(head)
         return walk_session(request, setting, head, folder, screen)
 
 

@@ -1,6 +1,7 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator
 
 from loop.model.target import ITEM_SIZES, Dtype, Scalar, Signature, Target, Workload
@@ -21,14 +22,15 @@ class WorkloadError(ValueError):
 def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
     """All workloads of the named sets, each once, in order.
 
-    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed`.
+    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed` and its name,
+    so that it has the same inputs in whatever company it is run.
     Raises WorkloadError for an entry that does not fit the target's signature.
     """
     found: dict[str, Workload] = {}
     for name in sets:
         for entry in target.workloads[name]:
             for choice in _multiply(entry):
-                workload = _workload(target.signature, choice, dtype, seed + len(found))
+                workload = _workload(target.signature, choice, dtype, seed)
                 found.setdefault(workload.name, workload)
     return tuple(found.values())
 
@@ -56,7 +58,7 @@ def _workload(signature: Signature, entry: dict[str, Scalar], dtype: Dtype, seed
     values = _word("values", entry, "normal", VALUES)
     name = _name(signature, sizes, attributes, chosen, values)
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
-    return Workload.model_validate({"name": name, "seed": seed, **fields})
+    return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
 def _sizes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, int]:

@@ -39,7 +39,7 @@ def charges(bill: Bill) -> Table | None:
 
 
 def _per_hour(usd: float, seconds: float) -> str:
-    return f"${usd / seconds * 3600:.5g}" if seconds > 0 else "-"
+    return say.rate(usd / seconds * 3600) if seconds > 0 else "-"
 
 
 def unmeasured(bill: Bill) -> tuple[str, ...]:

@@ -174,4 +174,7 @@ def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     for one in speed_verdicts(verdicts):
         if one.verdict in ("same", "inconclusive"):
             by_reason.setdefault((one.variant, one.verdict, one.reason), []).append(one.workload)
-    return tuple(f"{v} is {word} on {', '.join(names)}: {why}" for (v, word, why), names in by_reason.items())
+    return tuple(
+        f"{variant} is {word} on {names[0] if len(names) == 1 else say.count(len(names), 'workload')}: {why}"
+        for (variant, word, why), names in by_reason.items()
+    )

@@ -50,6 +50,12 @@ def usd(value: float) -> str:
     return f"{sign}${amount:.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
 
 
+def rate(usd_per_hour: float) -> str:
+    """`$0.70683`, `$50.00`: as many decimals as the rate has, two at least."""
+    text = f"{usd_per_hour:.5f}".rstrip("0")
+    return f"${text}" if len(text.partition(".")[2]) >= 2 else f"${usd_per_hour:.2f}"
+
+
 def minutes(value: float) -> str:
     """`59.8 min`."""
     return f"{value:.1f} min"

@@ -24,28 +24,23 @@ def grade(
     if not grounds:
         return "A", _best(steps, verdicts)
     letter = max(ground[0] for ground in grounds)
-    return letter, "every gate passed, but " + "; ".join(why for _, why in grounds)
+    return letter, "Every gate passed, but " + "; ".join(why for _, why in grounds)
 
 
 def _best(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> str:
     speed = f"; all {len(verdicts)} timed workloads are faster or same" if verdicts else ""
-    return f"all {len(steps)} steps passed within their budgets{speed}"
+    return f"All {len(steps)} steps passed within their budgets{speed}"
 
 
 def _speed_grounds(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> Iterator[Ground]:
     judged = [one for one in verdicts if one.against == "baseline"]
     short = [one for one in judged if one.verdict in ("slower", "inconclusive")]
     if short:
-        words = ", ".join(
-            f"{_count(short, word)} {word}" for word in ("slower", "inconclusive") if _count(short, word)
-        )
-        yield ("C" if 2 * len(short) > len(judged) else "B", f"of {len(judged)} timed workloads {words}")
+        counts = {word: sum(one.verdict == word for one in short) for word in ("slower", "inconclusive")}
+        words = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
+        yield ("C" if 2 * len(short) > len(judged) else "B", f"{words} of {len(judged)} timed workloads")
     if not judged and any(record.action == "kernel.measure" for record in steps):
         yield "C", "no workload was judged against the baseline"
-
-
-def _count(verdicts: Iterable[Verdict], word: str) -> int:
-    return sum(one.verdict == word for one in verdicts)
 
 
 def _budget_grounds(steps: Iterable[Finished]) -> Iterator[Ground]:

@@ -96,8 +96,8 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
     for output in outputs:
         if output.block_sd is not None and output.rounds > 1:
             yield (
-                f"A round's ratio scatters by {output.block_sd:.1%} on this machine: {output.rounds} rounds "
-                f"resolve differences of about {resolution(output.rounds, output.block_sd):.1%}."
+                f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: {output.rounds} rounds "
+                f"resolve differences of about {100 * resolution(output.rounds, output.block_sd):.1f} %."
             )
 
 
@@ -110,7 +110,7 @@ def _memory(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
         ]
         if pairs:
             share = geometric_mean(pairs)
-            more = f"{share:.2g} times the memory" if share >= 1 else f"{1 - share:.0%} less memory"
+            more = f"{share:.2g} times the memory" if share >= 1 else f"{100 * (1 - share):.0f} % less memory"
             yield f"{variant} needs {more} than the baseline (geometric mean of {len(pairs)} workloads)."
 
 
@@ -140,7 +140,7 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
         share = tightest.seconds / tightest.budget_s
         yield (
             f"All {len(ran)} steps kept their budgets; the tightest was {tightest.pattern}/{tightest.step} "
-            f"with {share:.0%} of {tightest.budget_s:g} s."
+            f"with {100 * share:.0f} % of {tightest.budget_s:g} s."
         )
 
 
@@ -160,10 +160,16 @@ def proposal(
     if any(record.status in ("aborted", "paused") for record in latest_attempts(finished)):
         return f"Go on where this session stopped.\n{head.resume_command}"
     measured = found(finished, MeasureOutput)
-    candidates = [one for measurements in _by_variant(measured).values() for one in measurements]
+    candidates = _own(_by_variant(measured), sources or {})
     if not candidates:
         return f"Nothing was timed: measure against the baseline next.\n{head.command()}"
     return _look_at(head, min(candidates, key=lambda one: one.ratio), measured[-1])
+
+
+def _own(measured: Mapping[str, Sequence[Measurement]], sources: Mapping[str, object]) -> list[Measurement]:
+    """Measurements of variants whose files are known, for those can be worked on; of all where none is."""
+    every = [one for measurements in measured.values() for one in measurements]
+    return [one for one in every if one.variant in sources] or every
 
 
 def _first_wrong(outputs: Iterable[VerifyOutput]) -> tuple[VariantChecks, Check] | None:
@@ -213,4 +219,8 @@ def _advice(worst: Measurement) -> str:
 
 
 def _worth(slack: float | None) -> str:
-    return "" if slack is None else f" A change has to bring over {slack:.1%} to show above this machine's noise."
+    return (
+        ""
+        if slack is None
+        else f" A change has to bring over {100 * slack:.1f} % to show above this machine's noise."
+    )

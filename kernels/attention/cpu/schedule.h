@@ -32,7 +32,7 @@ struct Problem {
 };
 
 constexpr int kGroupBlocks = 4;
-constexpr double kSerialWork = 1.0e6;  // multiply-adds (about 20 us) below which a second thread costs more than it brings
+constexpr double kSerialWork = 2.5e5;  // multiply-adds (about 5 us) below which a second thread costs more than it brings
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -58,7 +58,7 @@ ATTENTION_INLINE Vec select(IntVec mask, Vec yes, Vec no) { return mask ? yes : 
 // The larger of the two; where one is NaN, `b`. That is the rule of maxps, which g++ 12 does not see in `a > b ? a : b`.
 ATTENTION_INLINE Vec larger(Vec a, Vec b) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
+  return (Vec)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);  // g++ 12 warns about the header of _mm512_max_ps
 #elif defined(__AVX__)
   return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
 #elif defined(__SSE2__)

@@ -1,0 +1,206 @@
+"""Small makers of nouns: everything has a sensible value, a test names only what it is about."""
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from loop.model.history import History
+from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
+from loop.model.money import Bill, RateCard
+from loop.model.output import BuildOutput, MeasureOutput, VerifyOutput
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord
+from loop.model.target import Workload
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+
+NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
+
+
+def make_workload(name: str = "B1 H1 S64 D64 float32", **fields: Any) -> Workload:
+    """A small attention workload."""
+    sizes = {"B": 1, "H": 1, "Sq": 64, "Sk": 64, "D": 64}
+    return Workload.model_validate({"name": name, "sizes": sizes, "dtype": "float32", **fields})
+
+
+def make_pattern(
+    name: str = "baseline-first", steps: Sequence[str] = ("verify", "measure"), **fields: Any
+) -> Pattern:
+    """A pattern whose steps only have ids."""
+    made = [{"id": s, "title": f"Do {s}", "action": f"kernel.{s}", "budget_s": 10.0} for s in steps]
+    base = {"format": 1, "name": name, "number": 1, "title": name.replace("-", " ").capitalize()}
+    words = {"problem": "p", "use_when": ("always",), "estimate": {"minutes": 0.5}, "steps": made}
+    return Pattern.model_validate({**base, **words, **fields})
+
+
+def make_plan(*patterns: Pattern) -> ResolvedPlan:
+    """A resolved plan of these patterns; the one called baseline-first where none is given."""
+    chosen = patterns or (make_pattern(),)
+    plan = Plan.model_validate(
+        {
+            "format": 1,
+            "name": "baseline",
+            "title": "Build, verify, and measure against the library",
+            "patterns": tuple(pattern.name for pattern in chosen),
+            "workloads": ("history",),
+            "budget": {"minutes": 1.0},
+        }
+    )
+    planned = [PlannedPattern(pattern=one, planned=True, seconds=30.0, evidence="prior") for one in chosen]
+    return ResolvedPlan(plan=plan, patterns=tuple(planned))
+
+
+def make_machine(**fields: Any) -> Machine:
+    """A laptop without a GPU."""
+    base = {"name": "bench", "system": "Linux 6.8", "processor": "Some CPU", "cores": 8, "memory_gb": 32.0}
+    tools = {"python": "3.11.9", "compiler": "g++ 13.2", "nvcc": None}
+    return Machine.model_validate({**base, **tools, **fields})
+
+
+def make_session_head(**fields: Any) -> SessionHead:
+    """The head of a session of the bundled target on the CPU."""
+    base: dict[str, Any] = {
+        "id": "2026-11-21-120000-baseline",
+        "started": NOON,
+        "plan": make_plan(),
+        "target": "attention",
+        "target_folder": "bundled",
+        "baseline": "torch_sdpa",
+        "variants": ("cpu",),
+        "device": "cpu",
+        "threads": 8,
+        "seed": 7,
+        "revision": Revision(commit="0123456789abcdef", branch="main"),
+        "machine": make_machine(),
+        "loop_version": "0.1.0",
+    }
+    return SessionHead.model_validate({**base, **fields})
+
+
+def make_finished(step: str = "verify", **fields: Any) -> Finished:
+    """A step of baseline-first that passed within its budget; a model as `output` is written out."""
+    base = {"run": 1, "pattern": "baseline-first", "step": step, "action": f"kernel.{step}"}
+    ended = {"status": "passed", "seconds": 2.0, "budget_s": 10.0, "message": f"{step} is fine"}
+    output = fields.pop("output", {})
+    written = output if isinstance(output, dict) else output.model_dump(mode="json")
+    return Finished.model_validate({**base, **ended, "output": written, **fields})
+
+
+def make_check(workload: str = "B1 H1 S64 D64 float32", *, right: bool = True, **fields: Any) -> Check:
+    """A check that is right, or wrong in three elements."""
+    base: dict[str, Any] = {"workload": make_workload(workload), "max_error": 1e-6, "plain_max_error": 2e-6}
+    if right:
+        return Check.model_validate({**base, "status": "right", "message": "largest error 1.0e-06", **fields})
+    wrong = {"status": "wrong", "message": f"3 of 4096 elements wrong on {workload}", "wrong": 3, "total": 4096}
+    places = {"first": make_mismatch(Sq=32), "worst": make_mismatch(Sq=63)}
+    return Check.model_validate({**base, **wrong, **places, **fields})
+
+
+def make_mismatch(**index: int) -> Mismatch:
+    """An element that came out as NaN."""
+    return Mismatch(index={"B": 0, "H": 0, **index, "D": 1}, expected=0.25, got=None, allowed=1e-5)
+
+
+def make_verify(*checks: Check, variant: str = "cpu") -> VerifyOutput:
+    """What verifying one variant found; right on one workload where nothing is said."""
+    made = VariantChecks(variant=variant, build_id="abcdef0123456789", checks=checks or (make_check(),))
+    control = VariantChecks(variant="baseline", build_id=None, checks=(make_check(),))
+    bad = [check for check in made.checks if check.status != "right"]
+    verdicts = tuple(make_no_speed(check.workload.name, variant=variant, reason=check.message) for check in bad)
+    return VerifyOutput(
+        ok=not bad, message="verified", variants=(made,), control=control, verdicts=verdicts, right=(variant,)
+    )
+
+
+def make_measurement(
+    workload: str = "B1 H1 S64 D64 float32", ratio: float = 1.5, *, width: float = 0.05, **fields: Any
+) -> Measurement:
+    """A measurement whose interval reaches `width` to either side."""
+    base = {"variant": "cpu", "workload": make_workload(workload), "against": "baseline", "rounds": 5}
+    times = {"reference_us": 30.0 * ratio, "candidate_us": 30.0, "interval": (ratio - width, ratio + width)}
+    peaks = {"reference_peak_bytes": 2**21, "candidate_peak_bytes": 2**20}
+    return Measurement.model_validate({**base, "ratio": ratio, **times, **peaks, **fields})
+
+
+def make_measured(*measurements: Measurement, **fields: Any) -> MeasureOutput:
+    """What measuring found, each measurement with the verdict that its interval leads to."""
+    verdicts = tuple(make_verdict(one) for one in measurements)
+    base = {"ok": True, "message": "measured", "rounds": 5, "threads": 8, "block_sd": 0.01}
+    return MeasureOutput.model_validate({**base, "measurements": measurements, "verdicts": verdicts, **fields})
+
+
+def make_verdict(one: Measurement) -> SpeedVerdict:
+    """Faster or slower where the interval does not hold 1, else inconclusive."""
+    low, high = one.interval
+    word = "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+    return make_speed(one.workload.name, word, one.ratio, variant=one.variant, interval=one.interval)
+
+
+def make_speed(workload: str = "w", word: str = "faster", ratio: float = 1.5, **fields: Any) -> SpeedVerdict:
+    """A verdict on speed against the baseline."""
+    base = {"variant": "cpu", "against": "baseline", "interval": (ratio - 0.05, ratio + 0.05), "reason": "so"}
+    return SpeedVerdict.model_validate({**base, "workload": workload, "verdict": word, "ratio": ratio, **fields})
+
+
+def make_no_speed(workload: str = "w", word: str = "incorrect", **fields: Any) -> NoSpeedVerdict:
+    """A verdict on a variant that has no speed."""
+    base = {"variant": "cpu", "against": "baseline", "reason": f"wrong on {workload}"}
+    return NoSpeedVerdict.model_validate({**base, "workload": workload, "verdict": word, **fields})
+
+
+def make_build(**fields: Any) -> Build:
+    """A build that was just compiled."""
+    base = {"variant": "cpu", "build_id": "abcdef0123456789", "library": "cpu.so", "seconds": 4.2}
+    return Build.model_validate({**base, "cached": False, "units": 1, "compiler": "g++ 13.2", **fields})
+
+
+def make_built(*builds: Build) -> BuildOutput:
+    """What building found."""
+    return BuildOutput(ok=True, message="built", builds=builds, units=1)
+
+
+def make_card(**fields: Any) -> RateCard:
+    """An L4 at 0.72 dollars an hour, an engineer at 36: a cent a second."""
+    dated = {"source": "a test", "as_of": datetime.date(2026, 11, 1)}
+    rates = (
+        {"name": "l4", "resource": "gpu", "usd_per_hour": 0.72, **dated},
+        {"name": "engineer", "resource": "engineer", "usd_per_hour": 36.0, **dated},
+    )
+    return RateCard.model_validate({"format": 1, "rates": rates, "gpu": "l4", "waiting": "engineer", **fields})
+
+
+def make_bill(**fields: Any) -> Bill:
+    """A bill over nothing."""
+    base = {"charges": (), "unmeasured": (), "savings": (), "usd": 0.0, "saved_usd": {}, "roi": {}}
+    return Bill.model_validate({**base, **fields})
+
+
+def make_history(**fields: Any) -> History:
+    """Two recorded sessions that got their environment by hand, and one that used the pattern."""
+    sessions = (
+        {"id": "N", "minutes": 180.0, "outcome": "baseline", "environment": {"how": "manual", "minutes": 60.0}},
+        {"id": "M", "minutes": 67.0, "outcome": "failure", "environment": {"how": "debugging", "minutes": 67.0}},
+        {"id": "P", "minutes": 25.0, "outcome": "good", "environment": {"how": "pattern 9", "minutes": 3.0}},
+    )
+    rows = {"debugging_build_minutes": {"N": 120.0}, "time_to_baseline_minutes": {"N": 120.0}}
+    base = {"format": 1, "source": "a test", "gpu": {"name": "NVIDIA L4"}, "rates_stated": {}}
+    return History.model_validate({**base, "sessions": sessions, **rows, **fields})
+
+
+def make_record(head: SessionHead | None = None, verdicts: Sequence[Verdict] = (), **fields: Any) -> SessionRecord:
+    """A session that passed."""
+    base: dict[str, Any] = {
+        "head": head or make_session_head(),
+        "status": "passed",
+        "reason": "all 2 steps that ran passed",
+        "seconds": 12.0,
+        "own_seconds": 0.3,
+        "verdicts": tuple(verdicts),
+        "bill": make_bill(),
+        "grade": "A",
+        "grade_reason": "all 2 steps passed within their budgets",
+        "learnings": (),
+        "not_exercised": (),
+        "proposal": "Go on.\nloop run session baseline",
+    }
+    return SessionRecord.model_validate({**base, **fields})
