@@ -121,14 +121,15 @@ def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str
 def _in_common(now: dict[str, float], then: dict[str, float]) -> tuple[str, str, str]:
     common = [name for name in then if name in now]
     if not common:
-        return "0", _known(then), _known(now)
+        return "0", _alone(then), _alone(now)
     means = (geometric_mean([side[name] for name in common]) for side in (then, now))
     first, second = (say.times(mean) for mean in means)
     return str(len(common)), first, second
 
 
-def _known(ratios: dict[str, float]) -> str:
-    return "other workloads" if ratios else "no speed"
+def _alone(ratios: dict[str, float]) -> str:
+    """A mean that has nothing to stand beside."""
+    return f"{say.times(geometric_mean(list(ratios.values())))} over {len(ratios)}" if ratios else "no speed"
 
 
 def _ratios(record: SessionRecord, variant: str) -> dict[str, float]:

@@ -45,8 +45,14 @@ def _step_row(record: Finished) -> tuple[str, ...]:
         record.status + late + again,
         say.seconds(record.budget_s),
         say.seconds(record.seconds) if ran else "-",
-        _cut(record.message.removeprefix("skipped: ") if not ran else record.message),
+        _cut(record.message if ran else skip_reason(record)),
     )
+
+
+def skip_reason(record: Finished) -> str:
+    """Why a step was skipped: `only when verify.right != []`."""
+    reason = record.message.removeprefix("skipped: ")
+    return f"only when {reason.removeprefix('not ')}" if reason.startswith("not ") else reason
 
 
 def name_of(record: Finished) -> str:

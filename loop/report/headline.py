@@ -47,7 +47,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
     for variant, verdict in dict.fromkeys((one.variant, one.verdict) for one in bad):
         names = [one.workload for one in bad if (one.variant, one.verdict) == (variant, verdict)]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        total = f", {len(names)} of {checked[variant]} workloads" if variant in checked else ""
+        total = f" of {checked[variant]} workloads" if variant in checked and more else ""
         word = "incorrect" if verdict == "incorrect" else "not to be judged"
         yield f"{code(variant)} is {word} on {escape(names[0])}{more}{total}; no speed is reported for it"
 

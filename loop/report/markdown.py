@@ -7,26 +7,39 @@ from dataclasses import dataclass
 WIDEST_PADDING = 48
 """Columns wider than this are not filled up with spaces."""
 
-_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 _SPECIAL = re.compile(r"[\\`*|~]")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _LINK = re.compile(r"\](?=[(\[:])")
 _MATHEMATICS = re.compile(r"\$(?!\d)")
-_BLOCK = re.compile(r"^([#+=-]|\d+(?=[.)]))")
+_BLOCK = re.compile(r"^([#+=>-]|\d+(?=[.)]))")
+_SPAN = re.compile(r"(`[^`]+`)")
 
 
 def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
     line = " ".join(str(text).split())
     line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
-    line = "".join(_HTML.get(letter, letter) for letter in line)
+    line = _ENTITY.sub("&amp;", line).replace("<", "&lt;")
     line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
     return _MATHEMATICS.sub(r"\\$", line)
 
 
+def prose(text: object) -> str:
+    """The same, but words between two backticks stay code. Not for tables, where a border may hide in them."""
+    parts = _SPAN.split(" ".join(str(text).split()))
+    return "".join(part if _SPAN.fullmatch(part) else _keep_edges(part) for part in parts)
+
+
+def _keep_edges(part: str) -> str:
+    """A part of a line, escaped, with the spaces at its ends."""
+    before, after = part[: len(part) - len(part.lstrip())], part[len(part.rstrip()) :]
+    return f"{before}{escape(part)}{after}" if part.strip() else part
+
+
 def paragraph(text: object) -> str:
-    """The same for text that begins a line: no heading, no list."""
-    return _BLOCK.sub(_guard, escape(text))
+    """The same for text that begins a line: no heading, no list, no quotation."""
+    return _BLOCK.sub(_guard, prose(text))
 
 
 def _guard(found: re.Match[str]) -> str:

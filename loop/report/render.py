@@ -36,7 +36,7 @@ def environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "text": markdown.escape,
+        "text": markdown.prose,
         "line": markdown.paragraph,
         "code": markdown.code,
         "block": markdown.block,

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from loop.model.grade import RULE
 from loop.model.history import History
+from loop.model.output import VerifyOutput
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
 from loop.report.course import Trouble
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
+from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
 
@@ -134,10 +136,13 @@ def _took(record: SessionRecord) -> str:
 
 
 def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
-    """Why nothing was timed: the measuring step's own words, or what was missing before it."""
+    """Why nothing was timed: no variant is right, the measuring step's own words, or what was missing before it."""
+    checked = [checks for output in findings(finished, VerifyOutput) for checks in output.variants]
+    if checked and not any(checks.right for checks in checked):
+        return "no variant is right, and a wrong kernel has no speed"
     for record in latest_attempts(finished):
         if record.action == "kernel.measure" and record.status != "passed":
-            return record.message
+            return course.skip_reason(record) if record.status == "skipped" else record.message.rstrip(".")
     return (
         "no step of this session measured speed" if found.table else "nothing was verified, so nothing was timed"
     )
@@ -146,7 +151,7 @@ def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
 def _skipped(finished: Sequence[Finished]) -> Iterator[str]:
     for record in latest_attempts(finished):
         if record.status == "skipped":
-            yield f"step {course.name_of(record)}: {record.message}"
+            yield f"step {course.name_of(record)} was skipped: {course.skip_reason(record)}"
 
 
 def _money(record: SessionRecord) -> Money:

@@ -29,7 +29,7 @@ def grade(
 
 def _best(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> str:
     speed = f"; all {len(verdicts)} timed workloads are faster or same" if verdicts else ""
-    return f"All {len(steps)} steps passed within their budgets{speed}"
+    return f"Every step passed within its budget{speed}"
 
 
 def _speed_grounds(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> Iterator[Ground]:

@@ -96,8 +96,8 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
     for output in outputs:
         if output.block_sd is not None and output.rounds > 1:
             yield (
-                f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: {output.rounds} rounds "
-                f"resolve differences of about {100 * resolution(output.rounds, output.block_sd):.1f} %."
+                f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
+                f"{output.rounds} rounds resolve differences of about {100 * resolution(output.rounds, output.block_sd):.1f} %."
             )
 
 
@@ -139,7 +139,7 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
         tightest = max(ran, key=lambda record: record.seconds / record.budget_s)
         share = tightest.seconds / tightest.budget_s
         yield (
-            f"All {len(ran)} steps kept their budgets; the tightest was {tightest.pattern}/{tightest.step} "
+            f"Every step kept its budget; the tightest was {tightest.pattern}/{tightest.step} "
             f"with {100 * share:.0f} % of {tightest.budget_s:g} s."
         )
 
