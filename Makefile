@@ -44,8 +44,8 @@ check: lint types test  ## everything that has to hold before a commit; layers a
 schema: $(VENV)/.made  ## write the JSON Schemas anew
 	$(BIN)/loop patterns schema --write
 
-bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/bench/RESULTS.md
-	$(BIN)/python -m tests.bench
+bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/RESULTS.md
+	$(BIN)/python -m tests.speed
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py

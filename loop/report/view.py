@@ -136,7 +136,7 @@ def _took(record: SessionRecord) -> str:
 
 
 def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
-    """Why nothing was timed: no variant is right, the measuring step's own words, or what was missing before it."""
+    """Why nothing was timed: nothing is right, the measuring step's own words, or what was missing before it."""
     checked = [checks for output in findings(finished, VerifyOutput) for checks in output.variants]
     if checked and not any(checks.right for checks in checked):
         return "no variant is right, and a wrong kernel has no speed"

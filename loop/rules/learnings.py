@@ -95,9 +95,10 @@ def resolution(rounds: int, block_sd: float) -> float:
 def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
     for output in outputs:
         if output.block_sd is not None and output.rounds > 1:
+            resolved = 100 * resolution(output.rounds, output.block_sd)
             yield (
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
-                f"{output.rounds} rounds resolve differences of about {100 * resolution(output.rounds, output.block_sd):.1f} %."
+                f"{output.rounds} rounds resolve differences of about {resolved:.1f} %."
             )
 
 

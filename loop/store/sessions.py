@@ -159,14 +159,16 @@ def pattern_seconds(root: Path, target: str) -> dict[str, list[float]]:
 
 
 def _runs(folder: SessionFolder, target: str) -> dict[tuple[int, str], float]:
-    """Seconds of each run of a session that ended; empty for another target's."""
+    """Seconds of each run that passed in a session that ended; empty for another target's."""
     if not (folder.path / RECORD).exists() or folder.head().target != target:
         return {}
     runs: dict[tuple[int, str], float] = {}
-    for record in folder.finished():
+    finished = folder.finished()
+    broken = {(record.run, record.pattern) for record in finished if record.status not in ("passed", "skipped")}
+    for record in finished:
         key = (record.run, record.pattern)
         runs[key] = runs.get(key, 0.0) + record.seconds
-    return runs
+    return {key: seconds for key, seconds in runs.items() if key not in broken}
 
 
 def wall_seconds(lines: Sequence[Line]) -> tuple[float, float]:

@@ -1,0 +1,135 @@
+"""Money: measured use times dated prices, savings by class of evidence, nothing counted twice."""
+
+import pytest
+
+from loop.library import figures
+from loop.model.pattern import Pattern
+from loop.places import project, shipped
+from loop.rules.costing import Applied, applied, bill, environment_minutes_saved, totals_through
+from tests.conftest import ROOT
+from tests.makers import make_card, make_finished, make_history, make_pattern, make_plan
+
+
+def environment(**without: object) -> Pattern:
+    """The environment pattern with a known cost of doing without it."""
+    fields = {"history": "environment_minutes", "evidence": "history", **without}
+    return make_pattern("environment-validation", ("torch",), without=fields)
+
+
+def test_waiting_is_charged_for_every_second() -> None:
+    """90 s of an engineer at a cent a second are 90 cents; no GPU ran, none is charged."""
+    made = bill(90.0, "cpu", make_card())
+    assert [("engineer", 90.0)] == [(charge.resource, charge.seconds) for charge in made.charges]
+    assert pytest.approx(0.90) == made.usd
+
+
+def test_a_gpu_is_charged_for_a_minute_at_least() -> None:
+    """A cloud bills ten seconds as sixty, and then by the second."""
+    assert [60.0, 10.0] == [charge.seconds for charge in bill(10.0, "cuda", make_card()).charges]
+    assert [61.0, 61.0] == [charge.seconds for charge in bill(61.0, "cuda", make_card()).charges]
+
+
+def test_what_nobody_measured_is_not_zero() -> None:
+    """AI and energy stand among the unmeasured, with a reason."""
+    made = bill(90.0, "cpu", make_card())
+    assert ["ai", "energy"] == [one.resource for one in made.unmeasured]
+    assert all(one.reason for one in made.unmeasured)
+
+
+def test_a_saving_from_the_history_is_the_median_row_less_the_time_taken() -> None:
+    """Rows of 60 and 67 minutes, three minutes taken: 60.5 avoided, 57 to 64, at 60 cents a minute."""
+    made = bill(180.0, "cpu", make_card(), [Applied(environment(), 180.0)], [make_history()])
+    (saving,) = made.savings
+    assert (60.5, 57.0, 64.0) == (saving.minutes, saving.minutes_low, saving.minutes_high)
+    assert ("history", "N 60, M 67 min (recorded on an NVIDIA L4)") == (saving.evidence, saving.source)
+    assert pytest.approx(60.5 * 0.60) == saving.usd
+    assert pytest.approx((60.5 * 0.60 - 1.80) / 1.80) == made.roi["history"]
+
+
+def test_on_a_gpu_the_avoided_minutes_are_worth_the_gpu_as_well() -> None:
+    """The GPU would have been held all that time."""
+    made = bill(180.0, "cuda", make_card(), [Applied(environment(), 180.0)], [make_history()])
+    assert pytest.approx(60.5 * (0.60 + 0.012)) == made.savings[0].usd
+
+
+def test_the_authors_word_counts_only_where_no_row_does() -> None:
+    """Without a history the prior is taken, and is labelled as one."""
+    made = bill(60.0, "cpu", make_card(), [Applied(environment(minutes=50.0), 60.0)])
+    assert [("prior", 49.0)] == [(saving.evidence, saving.minutes) for saving in made.savings]
+
+
+def test_own_records_count_before_the_history() -> None:
+    """What this project took without the pattern is the best evidence there is."""
+    used = [Applied(environment(), 60.0)]
+    made = bill(60.0, "cpu", make_card(), used, [make_history()], {"environment-validation": [600.0, 1200.0]})
+    assert [("measured", 14.0)] == [(saving.evidence, saving.minutes) for saving in made.savings]
+
+
+def test_classes_of_evidence_are_never_added_up() -> None:
+    """A prior beside a row of the history: two sums, two returns."""
+    other = make_pattern("explicit-instantiation", ("list",), without={"minutes": 45.0, "evidence": "its author"})
+    made = bill(60.0, "cpu", make_card(), [Applied(environment(), 0.0), Applied(other, 0.0)], [make_history()])
+    assert pytest.approx({"history": 63.5 * 0.6, "prior": 45 * 0.6}) == made.saved_usd
+    assert {"history", "prior"} == set(made.roi)
+
+
+def test_return_is_undefined_where_nothing_was_charged() -> None:
+    """Division by nothing is left out, not called infinite."""
+    made = bill(0.0, "cpu", make_card(), [Applied(environment(), 0.0)], [make_history()])
+    assert {} == made.roi
+    assert 0.0 == made.usd
+
+
+def test_the_minutes_of_a_recorded_session_are_given_away_once() -> None:
+    """Session N took 180 minutes: 60 and 120 of them are spoken for, so its baseline saves nothing more."""
+    build = make_pattern("build", ("b",), without={"history": "debugging_build_minutes", "evidence": "e"})
+    base = make_pattern("base", ("b",), without={"history": "time_to_baseline_minutes", "evidence": "e"})
+    used = [Applied(environment(), 0.0), Applied(build, 0.0), Applied(base, 0.0)]
+    made = bill(60.0, "cpu", make_card(), used, [make_history()])
+    assert [63.5, 120.0, 0.0] == [saving.minutes for saving in made.savings]
+    assert "N 0 of 120 min (recorded on an NVIDIA L4; the rest is counted above)" == made.savings[2].source
+
+
+def test_only_patterns_that_passed_whole_are_applied() -> None:
+    """A failed step, or one without a record, saves nothing; a skipped one does no harm."""
+    plan = make_plan(make_pattern())
+    verify, measure = make_finished("verify"), make_finished("measure", seconds=3.0)
+    assert [5.0] == [one.seconds for one in applied([verify, measure], plan)]
+    assert () == applied([verify], plan)
+    assert () == applied([verify, make_finished("measure", status="failed")], plan)
+    assert [2.0] == [
+        one.seconds for one in applied([verify, make_finished("measure", status="skipped", seconds=0)], plan)
+    ]
+
+
+def test_a_mended_attempt_counts_with_the_time_of_both() -> None:
+    """The last attempt says whether it passed; the first one took time all the same."""
+    attempts = [
+        make_finished("verify", status="failed"),
+        make_finished("verify", attempt=2),
+        make_finished("measure"),
+    ]
+    assert [6.0] == [one.seconds for one in applied(attempts, make_plan(make_pattern()))]
+
+
+def test_known_answers_of_the_history() -> None:
+    """N+4 got its environment 64 minutes sooner than N+3; the sums after N+4 and N+7A follow from the rows."""
+    (history,) = figures.histories()
+    assert 64.0 == environment_minutes_saved(history, "N+4", "N+3")
+    assert None is environment_minutes_saved(history, "N+4", "N+1")
+    after = [totals_through(history, name) for name in ("N+4", "N+7A")]
+    assert [pytest.approx(1.47), pytest.approx(2.44)] == [total.gpu_usd for total in after]
+    assert [pytest.approx(6.81), pytest.approx(10.06)] == [total.ai_usd for total in after]
+    assert [442.0, 734.0] == [total.minutes for total in after]
+    assert ("N+7G",) == totals_through(history, "N+7G").not_stated
+
+
+def test_the_shipped_rate_card_is_complete() -> None:
+    """Rates that it charges at exist, cover GPU and waiting, and are the whole machine's."""
+    card = figures.rates(project(None, ROOT))
+    gpu, waiting = card.find(card.gpu), card.find(card.waiting)
+    assert gpu is not None
+    assert waiting is not None
+    assert (0.70683, 50.0) == (gpu.usd_per_hour, waiting.usd_per_hour)
+    assert len(card.rates) == len({rate.name for rate in card.rates})
+    assert shipped("sessions/rates.yaml").read_text().startswith("# yaml-language-server: $schema=")

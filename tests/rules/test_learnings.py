@@ -1,0 +1,121 @@
+"""Concrete sentences from records, and a next step with a command that can be pasted."""
+
+import pytest
+
+from loop.rules.learnings import learnings, proposal, resolution
+from loop.stats import ratio_interval
+from tests.makers import (
+    make_build,
+    make_built,
+    make_check,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_session_head,
+    make_verify,
+)
+
+AGAIN = "loop run session baseline --variant cpu --device cpu --threads 8 --seed 7"
+
+
+def test_best_and_worst_workloads_are_named() -> None:
+    """With ratio and interval."""
+    output = make_measured(make_measurement("slow", 1.1), make_measurement("quick", 2.0))
+    sentence = "cpu does best on quick (2.00x [1.95, 2.05]) and worst on slow (1.10x [1.05, 1.15])."
+    assert sentence in learnings([make_finished("measure", output=output)])
+
+
+def test_noise_is_given_with_what_it_lets_one_resolve() -> None:
+    """The half width of the interval that the same scatter leads to."""
+    sentence = "A round's ratio scatters by 1.0 % on this machine: 5 rounds resolve differences of about 2.1 %."
+    assert sentence in learnings([make_finished("measure", output=make_measured(make_measurement()))])
+
+
+def test_resolution_agrees_with_the_interval() -> None:
+    """Logs with a standard deviation of exactly one per cent."""
+    logs = [0.01 * (2 / 3) ** 0.5 * x for x in (-1.5, 0.5, 0.5, 0.5)]
+    sd = (sum(value**2 for value in logs) / 3) ** 0.5
+    ratio, low, _ = ratio_interval(logs)
+    assert pytest.approx(resolution(4, sd), rel=0.05) == 1 - low / ratio
+
+
+def test_overruns_are_told_with_their_factor() -> None:
+    """Budget, time, and how many times as long."""
+    sentence = "baseline-first/build took 25.0 s against a budget of 10 s, 2.5 times as long."
+    assert sentence in learnings([make_finished("build", seconds=25.0)])
+
+
+def test_the_cache_is_credited_only_with_what_it_held() -> None:
+    """Compiling that was not repeated, and compiling that was done."""
+    built = make_built(make_build(cached=True), make_build(variant="other", build_id="b", seconds=2.0))
+    found = learnings([make_finished("build", output=built)])
+    assert "The cache held cpu: 4.2 s of compiling were not repeated." in found
+    assert "other was compiled in 2.0 s." in found
+
+
+def test_where_a_variant_is_wrong_is_told() -> None:
+    """First workload, first element, worst element."""
+    output = make_verify(make_check("a"), make_check("b", right=False))
+    found = learnings([make_finished(status="failed", output=output)])
+    assert "cpu is incorrect on 1 of 2 workloads: b." in found
+    assert "On b the first wrong element of cpu is at B=0 H=0 Sq=32 D=1, the worst at B=0 H=0 Sq=63 D=1." in found
+
+
+def test_what_actions_learned_is_kept() -> None:
+    """Their sentences stand last."""
+    output = make_measured(learned=("pinning helps",))
+    assert "pinning helps" == learnings([make_finished("measure", output=output)])[-1]
+
+
+def test_an_incorrect_variant_comes_first_in_the_next_plan() -> None:
+    """File, first failing workload, and the commands."""
+    output = make_verify(make_check("b", right=False))
+    text, verify, again = proposal(
+        make_session_head(), [make_finished(status="failed", output=output)], {"cpu": ("cpu.cpp",)}
+    ).splitlines()
+    assert text.startswith("Mend cpu in cpu.cpp: 3 of 4096 elements wrong on b.")
+    assert ("loop kernels verify cpu --device cpu --threads 8 --seed 7", AGAIN) == (verify, again)
+
+
+def test_a_broken_environment_is_proposed_with_its_mend() -> None:
+    """Many lines of error stay one line: what follows the first line are commands."""
+    broken = make_finished("torch", status="failed", message="no torch\nat all", hint="pip install torch")
+    text, command = proposal(make_session_head(), [broken]).splitlines()
+    assert "Mend baseline-first/torch: no torch at all. What usually cures it: pip install torch." in text
+    assert AGAIN == command
+
+
+def test_the_lowest_ratio_is_looked_at_next() -> None:
+    """Short calls point to the cost of calling; the noise says what a change has to bring."""
+    output = make_measured(make_measurement("a", 2.0), make_measurement("b", 0.8, candidate_us=4.0))
+    text, command = proposal(make_session_head(), [make_finished("measure", output=output)]).splitlines()
+    assert text.startswith("Profile next: cpu on b, its lowest ratio (0.80x [0.75, 0.85]). At 4.0 µs a call")
+    assert text.endswith("A change has to bring over 2.1 % to show above this machine's noise.")
+    assert AGAIN == command
+
+
+def test_an_open_question_asks_for_more_rounds_not_for_a_change() -> None:
+    """An interval around 1 is no reason to touch the kernel."""
+    output = make_measured(make_measurement("b", 1.01))
+    assert proposal(make_session_head(), [make_finished("measure", output=output)]).startswith("Measure again")
+
+
+def test_variants_that_can_be_worked_on_are_proposed_before_others() -> None:
+    """A library call that is slow is not ours to mend."""
+    output = make_measured(make_measurement("a", 1.3), make_measurement("a", 0.4, variant="eager"))
+    text = proposal(make_session_head(), [make_finished("measure", output=output)], {"cpu": ("cpu.cpp",)})
+    assert text.startswith("Profile next: cpu on a")
+
+
+def test_an_interrupted_session_is_to_be_resumed() -> None:
+    """With the id, and the target where it is not the bundled one."""
+    head = make_session_head(target_folder="/home/me/my kernel")
+    command = proposal(head, [make_finished(status="aborted")]).splitlines()[1]
+    assert "loop run session --resume 2026-11-21-120000-baseline --target '/home/me/my kernel'" == command
+
+
+def test_steps_without_output_break_nothing() -> None:
+    """An error before anything was found."""
+    broken = [make_finished(status="failed", output={}), make_finished("measure", output={"traceback": "x"})]
+    assert learnings(broken)
+    assert proposal(make_session_head(), broken)

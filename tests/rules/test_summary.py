@@ -1,0 +1,86 @@
+"""How a session ended, from its records alone."""
+
+from loop.rules.summary import collect, session_status
+from tests.makers import (
+    make_check,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_no_speed,
+    make_speed,
+    make_verify,
+)
+
+
+def test_all_gates_passed_is_passed() -> None:
+    """Skipped steps are not counted as passed."""
+    steps = [make_finished("verify"), make_finished("measure", status="skipped")]
+    assert ("passed", "all 1 steps that ran passed") == session_status(steps, ())
+
+
+def test_failed_comes_before_aborted_and_paused() -> None:
+    """A failure is not hidden by what came after it."""
+    failed = make_finished("verify", status="failed", message="no")
+    aborted, paused = (
+        make_finished("a", status="aborted", message="x"),
+        make_finished("b", status="paused", message="y"),
+    )
+    assert ("failed", "baseline-first/verify: no") == session_status([aborted, paused, failed], ())
+    assert ("aborted", "baseline-first/a: x") == session_status([paused, aborted], ())
+    assert ("paused", "baseline-first/b: y") == session_status([paused], ())
+
+
+def test_an_incorrect_verdict_fails_the_session_though_its_steps_passed() -> None:
+    """Correctness is no matter of a gate's wording."""
+    assert ("failed", "cpu is incorrect: wrong on w") == session_status([make_finished()], [make_no_speed()])
+
+
+def test_slower_than_the_baseline_is_no_failure_but_a_regression_is() -> None:
+    """Slower than the known good means that something got worse."""
+    slow = make_speed("w", "slower", 0.5)
+    assert "passed" == session_status([make_finished()], [slow])[0]
+    worse = make_speed("w", "slower", 0.5, against="known_good")
+    assert ("failed", "cpu is slower than the known good on w") == session_status([make_finished()], [worse])
+
+
+def test_nothing_ended_is_aborted_and_nothing_but_skipped_is_skipped() -> None:
+    """Neither is a pass."""
+    assert ("aborted", "no step has ended") == session_status((), ())
+    assert "skipped" == session_status([make_finished(status="skipped")], ())[0]
+
+
+def test_the_last_attempt_of_a_step_wins() -> None:
+    """What a resumed session did again replaces what it did before."""
+    bad, good = make_verify(make_check(right=False)), make_verify()
+    steps = [make_finished(status="failed", output=bad), make_finished(attempt=2, output=good)]
+    assert () == collect(steps).verdicts
+    assert "passed" == session_status(steps, collect(steps).verdicts)[0]
+
+
+def test_an_incorrect_variant_keeps_no_speed() -> None:
+    """Another variant's speed stands."""
+    measured = make_measured(make_measurement("w"), make_measurement("w", variant="eager"))
+    steps = [
+        make_finished(output=make_verify(make_check("v", right=False))),
+        make_finished("measure", output=measured),
+    ]
+    verdicts = collect(steps).verdicts
+    assert [("cpu", "incorrect"), ("eager", "faster")] == [(one.variant, one.verdict) for one in verdicts]
+
+
+def test_steps_that_broke_off_have_nothing_to_collect() -> None:
+    """An empty output, a traceback, an action of another version: no crash, no finding."""
+    broken = [
+        make_finished(output={}),
+        make_finished("x", output={"traceback": "..."}),
+        make_finished("y", action="z"),
+    ]
+    findings = collect(broken)
+    assert ((), (), ()) == (findings.verdicts, findings.not_exercised, findings.learned)
+
+
+def test_gaps_and_lessons_are_collected_once() -> None:
+    """Two steps may say the same."""
+    output = make_measured(not_exercised=("speed of x",), learned=("y helps",))
+    findings = collect([make_finished("measure", output=output), make_finished("measure", run=2, output=output)])
+    assert (("speed of x",), ("y helps",)) == (findings.not_exercised, findings.learned)
