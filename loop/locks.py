@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from loop.errors import LoopError
 
@@ -20,18 +21,39 @@ class Held(LoopError):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`, or raise Held at once. The system frees it when this process ends."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise Held(path, _describe(file.read())) from error
+    """Hold the lock at `path`, or raise Held at once. The system frees it when this process ends.
+
+    Raises LoopError when the file cannot be made or written.
+    """
+    with _open(path) as file:
+        _take(file, path)
+        yield
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        return path.open("a+", errors="replace")
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
+def _take(file: IO[str], path: Path) -> None:
+    """Lock the file and write into it whose it is."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.seek(0)
         file.truncate()
         file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
         file.flush()
-        yield
+    except BlockingIOError as error:
+        file.seek(0)
+        raise Held(path, _describe(file.read())) from error
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
+def _unlockable(path: Path, error: OSError) -> LoopError:
+    return LoopError(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 
 def _describe(text: str) -> str:

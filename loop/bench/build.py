@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import re
-import shlex
 import shutil
 import tempfile
 import time
@@ -34,6 +33,8 @@ NVCC_DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
 )
 LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
+ENGLISH = {"LC_ALL": "C"}
+"""Environment of a compiler whose messages are to be read here."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
     command = [*_base(variant, include), "-M", *variant.sources]
-    done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, note="reading the sources")
+    done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not done.ok:
         raise _failure(done, "read")
     files = sorted(set(dependencies(done.output)))
@@ -69,12 +70,12 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
 
 
 def dependencies(rule: str) -> list[str]:
-    """Files named on the right of the make rules that `-M` prints."""
+    """Files named on the right of the make rules that `-M` prints, make's own quoting undone."""
     joined = rule.replace("\\\n", " ")
     names: list[str] = []
     for line in joined.splitlines():
-        names += shlex.split(line.partition(": ")[2])
-    return names
+        names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
 
 def _build_id(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
@@ -107,14 +108,19 @@ def _native(compiler: str) -> str:
 def find(variant_name: str, sources: Sources, cache: Path) -> Build | None:
     """The cached build of exactly these sources, if it is there and whole."""
     folder = cache / sources.build_id
+    record = _whole(folder)
+    return _build(variant_name, sources, folder, record, cached=True) if record else None
+
+
+def _whole(folder: Path) -> dict[str, object] | None:
+    """The record of a finished build, if it is that build's and its library is the one that was recorded."""
     try:
         record = json.loads((folder / RECORD).read_text())
-        intact = record["sha256"] == content_hash((folder / LIBRARY).read_bytes())
-    except (OSError, ValueError, KeyError):
+        found = (record["build_id"], record["sha256"], {"seconds", "compiler"} <= record.keys())
+        expected = (folder.name, content_hash((folder / LIBRARY).read_bytes()), True)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not intact or record["build_id"] != sources.build_id:
-        return None
-    return _build(variant_name, sources, folder, record, cached=True)
+    return record if found == expected else None
 
 
 def build(
@@ -157,7 +163,8 @@ def _compile(
         command = [*_base(variant, include), *_shared(variant.build), define]
         command += [*variant.sources, "-o", str(made / LIBRARY)]
         begun = time.monotonic()
-        done = yield from run(command, cwd=folder, limit_s=limit_s, note=f"compiling {variant.sources[0]}")
+        note = f"compiling {variant.sources[0]}"
+        done = yield from run(command, cwd=folder, limit_s=limit_s, env=ENGLISH, note=note)
         if not done.ok:
             raise _failure(done, "compile")
         record = _record(made, sources, command, time.monotonic() - begun, variant.build.compiler)
@@ -194,13 +201,15 @@ def _record(made: Path, sources: Sources, command: list[str], seconds: float, co
 
 def _move_into_place(made: Path, place: Path) -> None:
     """Rename into the cache; when another session was quicker with the same build, its work stands."""
+    if _whole(place):
+        return
     doomed = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
     try:
         if place.exists():
             place.rename(doomed / "old")
         made.rename(place)
     except OSError:
-        if not (place / LIBRARY).is_file():
+        if not _whole(place):
             raise
     finally:
         shutil.rmtree(doomed, ignore_errors=True)

@@ -55,7 +55,8 @@ class Bench:
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="loop-bench-")))
     _examiner: Worker | None = None
     _judging: bool = False
-    _expected: set[str] = field(default_factory=set)
+    _expected: dict[str, int] = field(default_factory=dict)
+    """Workload to the seed of the inputs that lie in the scratch folder."""
 
     def __enter__(self) -> "Bench":
         return self
@@ -136,8 +137,8 @@ class Bench:
         return worker
 
     def expect(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Have the judge write a workload's inputs and work out its right answer, once."""
-        if workload.name in self._expected:
+        """Have the judge write a workload's inputs and work out its right answer, once a seed."""
+        if self._expected.get(workload.name) == workload.seed:
             return
         yield from self.judge(
             "expect",
@@ -147,7 +148,7 @@ class Bench:
             values=workload.values,
             seed=workload.seed,
         )
-        self._expected.add(workload.name)
+        self._expected[workload.name] = workload.seed
 
     def compiled(self, names: tuple[str, ...]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built."""

@@ -107,11 +107,12 @@ class Round:
     def time(
         self, workloads: Sequence[Workload], shuffle: random.Random, timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Time every workload once."""
+        """Time every workload once, each side on those of a type it takes."""
         for workload in workloads:
-            for side in self.sides:
-                yield from self._prepare(side.name, workload, timings)
-            for name in turns([side.name for side in self.sides], shuffle):
+            names = [side.name for side in self.sides if workload.dtype in side.dtypes]
+            for name in names:
+                yield from self._prepare(name, workload, timings)
+            for name in turns(names, shuffle):
                 yield from self._segment(name, workload, timings)
 
     def _prepare(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:

@@ -10,7 +10,8 @@ def significant(value: float, digits: int = 3) -> str:
     """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1230."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = max(0, digits - 1 - exponent)
     return f"{value:.{decimals}f}"
 
 

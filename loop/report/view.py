@@ -166,9 +166,10 @@ def _money(record: SessionRecord) -> Money:
 
 
 def _next(proposal: str) -> Next:
-    """A proposal is a sentence, then its commands, a line each."""
-    text, *commands = proposal.splitlines() or [""]
-    return Next(text, tuple(command for command in commands if command.strip()))
+    """A proposal is a sentence, then commands of loop's own, a line each; nothing else is offered to be pasted."""
+    lines = proposal.splitlines()
+    commands = tuple(line for line in lines[1:] if line.startswith("loop "))
+    return Next(" ".join(line for line in lines if line not in commands), commands)
 
 
 def _again(record: SessionRecord, finished: Sequence[Finished]) -> Again:

@@ -57,5 +57,5 @@ def _step_status(steps: Sequence[Finished]) -> tuple[Status, str]:
                 return status, f"{record.pattern}/{record.step}: {record.message}"
     passed = sum(record.status == "passed" for record in steps)
     if passed:
-        return "passed", f"all {passed} steps that ran passed"
+        return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
     return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")

@@ -6,7 +6,7 @@ for the next event.
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +15,15 @@ from loop.errors import LoopError, Stopped
 from loop.expressions import Expression, ExpressionError
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, Started, Status
+from loop.model.record import Finished, Started, Status, StepKey
 from loop.processes import Tick
 from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
 from loop.runner.plan import arguments_of
 
 HEARTBEAT_S = 30.0
+ENDED = ("passed", "failed", "skipped")
+Key = tuple[int, str, str]
+"""Run, pattern and step."""
 Clock = Callable[[], float]
 Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
 """From the steps that have ended to what expressions read as `session`."""
@@ -42,6 +45,11 @@ class Walk:
     """Why the chain was stopped; None when it ran to its end."""
     bug: bool = False
     """Whether an action crashed: a mistake of loop, not of the kernel."""
+    standing: dict[Key, Finished] = field(init=False)
+    """The records that this walk may reuse."""
+
+    def __post_init__(self) -> None:
+        self.standing = still_standing(self.earlier)
 
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
@@ -60,16 +68,33 @@ class Walk:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
 
-    def replayable(self, key: tuple[int, str, str]) -> Finished | None:
-        """The record of a step that ended before the resume and need not be repeated."""
-        for record in reversed(self.earlier):
-            if (record.run, record.pattern, record.step) == key:
-                return record if record.status in ("passed", "failed", "skipped") else None
-        return None
-
-    def attempts(self, key: tuple[int, str, str]) -> int:
+    def attempts(self, key: Key) -> int:
         """How often a step was begun before."""
-        return sum((s.run, s.pattern, s.step) == key for s in self.begun)
+        return sum(key_of(started) == key for started in self.begun)
+
+
+def key_of(step: StepKey) -> Key:
+    """Which step of which run."""
+    return (step.run, step.pattern, step.step)
+
+
+def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
+    """The last record of each step that ended, without those that stood on something which has changed since."""
+    standing: dict[Key, Finished] = {}
+    for record in earlier:
+        if record.status in ENDED:
+            forget_what_stood_on(standing, record)
+            standing[key_of(record)] = record
+    return standing
+
+
+def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> None:
+    """When a repeated step now stands on something else, nothing after it is reused."""
+    earlier = standing.get(key_of(record))
+    if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
+        keys = list(standing)
+        for key in keys[keys.index(key_of(record)) + 1 :]:
+            del standing[key]
 
 
 @dataclass
@@ -99,7 +124,7 @@ class PatternRun:
 
     def _step(self, step: Step, index: int) -> Generator[Happening, None, Finished]:
         key = (self.run, self.pattern.name, step.id)
-        earlier = self.walk.replayable(key)
+        earlier = self.walk.standing.get(key)
         if earlier is not None and earlier.output.get("identity") is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
@@ -115,14 +140,9 @@ class PatternRun:
         )
         yield StepBegan(started)
         record, result = yield from self._timed(step, started)
-        self._forget_what_stood_on(earlier, record)
+        forget_what_stood_on(self.walk.standing, record)
         yield StepEnded(record, result.samples if result else {})
         return record
-
-    def _forget_what_stood_on(self, earlier: Finished | None, record: Finished) -> None:
-        """When a repeated step now stands on something else, nothing after it is reused."""
-        if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
-            self.walk.earlier = [r for r in self.walk.earlier if r.status == "aborted"]
 
     def _timed(self, step: Step, started: Started) -> Generator[Happening, None, tuple[Finished, Result | None]]:
         timing = StepTimer(self.walk.clock)

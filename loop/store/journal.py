@@ -1,5 +1,6 @@
 """The journal: an append-only file of JSON lines, each on disk before the next thing begins."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -23,7 +24,7 @@ class Journal:
         self._seq = self._lines[-1].seq if self._lines else 0
         try:
             self._cut_torn_tail()
-            self._file = path.open("ab")
+            self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise unwritable(path, error) from error
 
@@ -46,14 +47,25 @@ class Journal:
         """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
         line = Line(seq=self._seq + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         try:
-            self._file.write(to_text(line).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._write(to_text(line).encode() + b"\n")
         except OSError as error:
             raise unwritable(self.path, error) from error
         self._seq += 1
         self._lines.append(line)
         return line
+
+    def _write(self, data: bytes) -> None:
+        """Put `data` on disk, or leave nothing of it there: a later line must start on its own."""
+        size = self._file.seek(0, os.SEEK_END)
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(size)
+            raise
 
     def close(self) -> None:
         """Close the file."""
@@ -68,13 +80,13 @@ def to_text(line: Line) -> str:
 
 def read(path: Path) -> list[Line]:
     """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
-    if not path.exists():
+    try:
+        parts = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
         return []
-    lines: list[Line] = []
-    parts = path.read_bytes().split(b"\n")
-    for number, part in enumerate(parts[:-1], start=1):
-        lines.append(_parse(path, number, part))
-    return lines
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+    return [_parse(path, number, part) for number, part in enumerate(parts[:-1], start=1)]
 
 
 def _parse(path: Path, number: int, text: bytes) -> Line:
@@ -82,7 +94,7 @@ def _parse(path: Path, number: int, text: bytes) -> Line:
         fields = json.loads(text)
         outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
         line = Line.model_validate({**outer, "event": fields}, strict=False)
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
         raise LoopError(
             f"{path}:{number}: damaged journal line",
             hint=f"the {number - 1} lines before it are whole; move the session aside, or cut the file there",

@@ -1,6 +1,8 @@
 """Session folders: made, found, read. `sessions/<id>/` holds head, journal, samples, record and report."""
 
+import contextlib
 import datetime
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from pydantic import ValidationError
 from loop.documents import to_json, write_atomic
 from loop.errors import LoopError
 from loop.locks import locked
-from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
+from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord, latest_attempts
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
@@ -83,15 +85,14 @@ class SessionFolder:
 def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
     """A new, empty session folder, named by time and plan. Raises LoopError when it cannot be made."""
     stem = f"{now:%Y-%m-%d-%H%M%S}-{plan}"
-    for name in (stem, *(f"{stem}-{number}" for number in range(2, 100))):
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            (root / name).mkdir()
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise journal.unwritable(root, error) from error
-        return SessionFolder(root / name)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for name in (stem, *(f"{stem}-{number}" for number in range(2, 100))):
+            with contextlib.suppress(FileExistsError):
+                (root / name).mkdir()
+                return SessionFolder(root / name)
+    except OSError as error:
+        raise journal.unwritable(root, error) from error
     raise LoopError(f"{root}: a hundred sessions began in this second", hint="try again")
 
 
@@ -99,8 +100,13 @@ def every(root: Path) -> list[SessionFolder]:
     """All sessions in a folder, oldest first."""
     if not root.is_dir():
         return []
-    folders = (path for path in sorted(root.iterdir()) if path.name not in NOT_SESSIONS)
+    folders = (path for path in sorted(root.iterdir(), key=_age) if path.name not in NOT_SESSIONS)
     return [SessionFolder(path) for path in folders if (path / HEAD).is_file()]
+
+
+def _age(path: Path) -> list[str | int]:
+    """Order of sessions by name, the tenth of one second after the second."""
+    return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", path.name)]
 
 
 def find(root: Path, name: str) -> SessionFolder:
@@ -142,7 +148,8 @@ def _load(model: type[T], path: Path) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise LoopError(f"{path}: damaged, or of another format: {place}: {first['msg']}", exit_code=1) from error
+        what = f"{place}: {first['msg']}" if place else first["msg"]
+        raise LoopError(f"{path}: damaged, or of another format: {what}", exit_code=1) from error
 
 
 def pattern_seconds(root: Path, target: str) -> dict[str, list[float]]:
@@ -163,7 +170,7 @@ def _runs(folder: SessionFolder, target: str) -> dict[tuple[int, str], float]:
     if not (folder.path / RECORD).exists() or folder.head().target != target:
         return {}
     runs: dict[tuple[int, str], float] = {}
-    finished = folder.finished()
+    finished = latest_attempts(folder.finished())
     broken = {(record.run, record.pattern) for record in finished if record.status not in ("passed", "skipped")}
     for record in finished:
         key = (record.run, record.pattern)

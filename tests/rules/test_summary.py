@@ -15,7 +15,8 @@ from tests.makers import (
 def test_all_gates_passed_is_passed() -> None:
     """Skipped steps are not counted as passed."""
     steps = [make_finished("verify"), make_finished("measure", status="skipped")]
-    assert ("passed", "all 1 steps that ran passed") == session_status(steps, ())
+    assert ("passed", "the one step that ran passed") == session_status(steps, ())
+    assert ("passed", "all 2 steps that ran passed") == session_status([*steps, make_finished("audit")], ())
 
 
 def test_failed_comes_before_aborted_and_paused() -> None:

@@ -107,9 +107,17 @@ def keep_to(cores: str) -> None:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
 
 
+def take_requests() -> int:
+    """Requests on a descriptor of our own: a variant that reads standard input must find it empty."""
+    requests, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return requests
+
+
 if __name__ == "__main__":
     reply_fd = int(sys.argv[1])
     keep_to(sys.argv[2])
     os.set_inheritable(reply_fd, False)
-    with os.fdopen(reply_fd, "w") as replies:
-        serve(sys.stdin, replies)
+    with os.fdopen(take_requests(), "r") as requests, os.fdopen(reply_fd, "w") as replies:
+        serve(requests, replies)

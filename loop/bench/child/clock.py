@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loop.bench.child.variants import Prepared
+from loop.bench.child.variants import Prepared, Refused
 
 SAMPLE_S = 20e-6
 """A sample holds as many calls as fill this, so that reading the clock (60 ns) stays below one per cent."""
@@ -29,7 +29,10 @@ def time_segment(prepared: Prepared, seconds: float) -> dict[str, Any]:
 
 def _own(prepared: Prepared) -> float:
     prepared.run()
-    return prepared.own_seconds() or 0.0
+    seconds = prepared.own_seconds()
+    if seconds is None:
+        raise Refused("said how long one run took, and not of the next")
+    return seconds
 
 
 def _warm_up(prepared: Prepared, seconds: float) -> float:

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
@@ -177,6 +178,7 @@ class ExternalCall:
             self.variant.command,
             cwd=self.variant.folder,
             env={**os.environ, "LOOP_CALL": str(self.description)},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
         )
@@ -209,7 +211,7 @@ def own_seconds(output: str) -> float | None:
         said = json.loads(lines[-1])["seconds"] if lines else None
     except (ValueError, KeyError, TypeError):
         return None
-    if isinstance(said, bool) or not isinstance(said, int | float) or said <= 0:
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         return None
     return float(said)
 

@@ -1,0 +1,284 @@
+"""The report: verdict first, nothing empty, nothing that a message could break."""
+
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import UndefinedError
+
+from loop.library import figures
+from loop.model.grade import RULE
+from loop.model.output import Output
+from loop.model.record import Finished, SessionRecord
+from loop.places import shipped
+from loop.report import format as say
+from loop.report import render_report
+from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
+from loop.rules import compare
+from loop.rules.costing import Applied, bill
+from tests.makers import (
+    NOON,
+    make_card,
+    make_check,
+    make_finished,
+    make_history,
+    make_machine,
+    make_measured,
+    make_measurement,
+    make_no_speed,
+    make_pattern,
+    make_record,
+    make_session_head,
+    make_speed,
+    make_verify,
+)
+
+HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ \\| _i_ `"
+
+
+def report(record: SessionRecord | None = None, finished: Sequence[Finished] = (), **more: object) -> str:
+    """The report of a session, by the shipped template."""
+    return render_report(shipped("templates"), record or make_record(), finished, **more)  # type: ignore[arg-type]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of every table line, split as GitHub splits them: at pipes that no backslash escapes."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1] for line in lines]
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a heading."""
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def measured(*ratios: float, **fields: object) -> list[Finished]:
+    """Steps of a session that timed one workload a ratio."""
+    output = make_measured(*(make_measurement(f"w{place}", ratio) for place, ratio in enumerate(ratios)), **fields)
+    return [
+        make_finished(output=make_verify(*(make_check(f"w{place}") for place in range(len(ratios))))),
+        make_finished("measure", output=output, artifacts=("samples/measure.json",)),
+    ]
+
+
+def record_of(finished: Sequence[Finished], **fields: Any) -> SessionRecord:
+    """A record whose verdicts are those of its steps."""
+    outputs = (
+        Output.model_validate({"ok": True, "message": "", "verdicts": r.output["verdicts"]}) for r in finished
+    )
+    return make_record(verdicts=[verdict for output in outputs for verdict in output.verdicts], **fields)
+
+
+def test_the_verdict_comes_first() -> None:
+    """The first line after the title says how many workloads are faster, and by how much."""
+    steps = measured(1.5, 2.0)
+    expected = "**Passed: `cpu` is faster than torch_sdpa on 2 of 2 workloads, geometric mean 1.73x.**"
+    assert expected == report(record_of(steps), steps).splitlines()[2]
+
+
+def test_mixed_verdicts_are_counted() -> None:
+    """The most frequent word leads, the others follow with their counts."""
+    steps = measured(1.5, 2.0, 0.5)
+    words = "`cpu` is faster than torch_sdpa on 2 of 3 workloads, slower on 1, geometric mean 1.14x"
+    assert words in report(record_of(steps), steps).splitlines()[2]
+
+
+def test_a_failed_session_says_where_and_reports_no_speed() -> None:
+    """Incorrect comes first; the wrong elements are listed; nothing claims a speed."""
+    checks = [make_check("w0"), make_check("w1", right=False), make_check("w2", right=False)]
+    steps = [make_finished(status="failed", output=make_verify(*checks))]
+    text = report(record_of(steps, status="failed", reason="cpu is incorrect"), steps)
+    expected = "**Failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
+    assert expected == text.splitlines()[2]
+    assert "- `cpu` on w1: 3 of 4096 elements wrong" in text
+    assert "worst at B=0 H=0 Sq=63 D=1: expected 0.25, got nan (allowed error 1.0e-05)" in text
+    assert "Nothing was measured: no variant is right, and a wrong kernel has no speed." in text
+
+
+def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
+    """Its measurements stay in the journal; the report does not print them."""
+    steps = measured(1.5)
+    text = report(make_record(verdicts=[make_speed("w0"), make_no_speed("v")], status="failed"), steps)
+    assert "1.50x" not in text
+
+
+def test_a_session_in_which_nothing_happened_has_sentences_and_no_tables() -> None:
+    """Aborted before the first step."""
+    text = report(make_record(status="aborted", reason="interrupted by SIGINT"))
+    assert "**Aborted: interrupted by SIGINT.**" == text.splitlines()[2]
+    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "Nothing was charged."):
+        assert words in text
+    assert [] == rows(text)
+    assert "loop run session --resume 2026-11-21-120000-baseline" in text
+
+
+def test_hostile_text_breaks_no_table() -> None:
+    """Every line of a table keeps its number of cells, and no HTML, image or link comes through."""
+    finished = [make_finished(status="failed", message=HOSTILE, hint=HOSTILE)]
+    machine = make_machine(name=HOSTILE, processor=HOSTILE)
+    record = make_record(
+        make_session_head(machine=machine),
+        status="failed",
+        reason=HOSTILE,
+        grade_reason=HOSTILE,
+        learnings=(HOSTILE,),
+        not_exercised=(HOSTILE,),
+        proposal=HOSTILE,
+    )
+    text = report(record, finished)
+    steps = rows(section(text, "Steps"))
+    assert {5} == {len(cells) for cells in steps}
+    assert 3 == len(steps)
+    outside_code = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    assert "<img" not in outside_code
+    assert "[f](" not in outside_code
+    assert "\n| c |" not in text
+
+
+def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
+    """A message with new lines in a proposal is no command."""
+    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next session")
+    assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.strip()
+
+
+def test_a_hostile_message_stays_within_its_cell() -> None:
+    """A message may end in a backslash, hold escaped pipes, or be empty."""
+    columns = (Column("a"), Column("b", right=True))
+    cells = ["x\\", "\\|", "\\\\|", "a\nb", "", "`a|b`", "| | |"]
+    text = table(Table(columns, tuple((cell, cell) for cell in cells)))
+    assert {2} == {len(line) for line in rows(text)}
+    assert 1 == len({len(line) for line in text.splitlines()})
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("a \\| b", "a | b"),
+        ("\\`x\\`", "`x`"),
+        ("&lt;b> & &amp;lt;", "<b> & &lt;"),
+        ("torch_sdpa \\_\\_init\\_\\_", "torch_sdpa __init__"),
+        ("[1.58, 1.66]", "[1.58, 1.66]"),
+        ("[a\\](b)", "[a](b)"),
+        ("$0.02 \\$x", "$0.02 $x"),
+        ("one two", " one\n\n two "),
+    ],
+)
+def test_escaping_keeps_text_readable(expected: str, text: str) -> None:
+    """Only what Markdown would read otherwise is touched."""
+    assert expected == escape(text)
+
+
+def test_prose_keeps_code_between_backticks() -> None:
+    """A hint may name a command; an odd backtick is only a backtick."""
+    assert "mend \\*it\\*, then `loop kernels verify *`" == prose("mend *it*, then `loop kernels verify *`")
+    assert "one \\` only" == prose("one ` only")
+    assert ["``a`b``", "`` `a ``"] == [code(text) for text in ("a`b", "`a")]
+
+
+def test_a_line_of_text_is_no_heading_list_or_quotation() -> None:
+    """What begins a line begins a paragraph."""
+    assert ["\\# a", "\\- b", "1\\. c", "\\> d"] == [paragraph(text) for text in ("# a", "- b", "1. c", "> d")]
+
+
+def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
+    """Three digits, the unit that fits, and a missing reading that says so."""
+    assert ["8.00 µs", "999 µs", "1.00 ms", "12.3 ms"] == [say.latency(us) for us in (8.0, 999.4, 999.6, 12345.0)]
+    assert "1.62x [1.58, 1.66]" == say.ratio(1.62, (1.58, 1.66))
+    assert ["0.034x", "0.10x"] == [say.times(value) for value in (0.034, 0.1)]
+    assert ["2.00 MiB", "0 MiB", "not read"] == [say.memory(size) for size in (2**21, 0, None)]
+    assert ["$1.28", "$0.0013", "$0.00", "-$0.50"] == [say.usd(value) for value in (1.28, 0.00131, 0.0, -0.5)]
+    assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
+
+
+def test_charges_savings_and_returns_are_kept_apart() -> None:
+    """One ROI a class of evidence, with its arithmetic; the unmeasured is named."""
+    without = {"history": "environment_minutes", "evidence": "e"}
+    applied = [Applied(make_pattern("environment", ("t",), without=without), 180.0)]
+    made = bill(180.0, "cpu", make_card(), applied, [make_history()])
+    text = section(report(make_record(bill=made)), "Cost and savings")
+    assert (
+        "On history evidence (the recorded history): $36.30 avoided, ROI 19.2 = ($36.30 - $1.80) / $1.80" in text
+    )
+    assert "N 60, M 67 min (recorded on an NVIDIA L4)" in text
+    assert "- AI: not measured (" in text
+    assert "- energy: not measured (" in text
+
+
+def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
+    """Other devices and targets are left out, absolute times never appear."""
+    steps = measured(1.5, 2.0)
+    then = make_session_head(id="before", started=NOON - datetime.timedelta(days=1))
+    earlier = [
+        make_record(then, [make_speed("w0", ratio=1.2), make_speed("other", ratio=9.0)]),
+        make_record(make_session_head(id="gpu", device="cuda"), [make_speed("w0", ratio=3.0)]),
+        make_record(make_session_head(id="strange", target="softmax"), [make_speed("w0", ratio=3.0)]),
+    ]
+    text = section(report(record_of(steps), steps, earlier=earlier), "Earlier sessions")
+    cells = [[cell.strip() for cell in row] for row in rows(text)[2:]]
+    assert [["before", "0123456789ab", "this one", "cpu", "1", "1.20x", "1.50x"]] == cells
+    assert "µs" not in text
+
+
+def test_the_recorded_history_is_marked_as_not_comparable() -> None:
+    """And shown for the target it belongs to only."""
+    histories = figures.histories()
+    text = report(histories=histories)
+    assert "Recorded elsewhere (NVIDIA L4), not comparable: N 0.090x; N+2 0.10x; N+4 0.034x" in text
+    own = make_record(make_session_head(target_folder="/home/me/kernel"))
+    assert "Recorded elsewhere" not in report(own, histories=histories)
+
+
+def test_the_grade_stands_with_its_whole_rule() -> None:
+    """Every letter and its meaning."""
+    text = section(report(), "Grade A")
+    assert all(f"- `{letter}`: {meaning}" in text for letter, meaning in RULE)
+
+
+def test_every_number_can_be_had_again() -> None:
+    """The commands with the seed, the raw samples, and how a ratio comes about."""
+    steps = measured(1.5)
+    text = section(report(record_of(steps), steps), "How to have each number again")
+    assert "loop run session baseline --variant cpu --device cpu --threads 8 --seed 7" in text
+    assert "loop report 2026-11-21-120000-baseline" in text
+    assert "- Raw samples of `baseline-first/measure`: `samples/measure.json`" in text
+
+
+def test_the_margins_named_are_those_applied() -> None:
+    """The report's words and the rule that judges must not drift apart."""
+    assert (0.01, 0.02, 2.0) == (compare.MARGIN, compare.SAME, compare.TOO_WIDE)
+
+
+def test_what_was_not_run_is_named() -> None:
+    """Gaps from the record and skipped steps from the journal."""
+    skipped = make_finished("measure", status="skipped", message="skipped: not verify.right != []")
+    text = section(report(make_record(not_exercised=("a GPU: none here",)), [skipped]), "Not exercised")
+    assert "- a GPU: none here" in text
+    assert "- step baseline-first/measure was skipped: only when verify.right != []" in text
+
+
+def test_steps_without_output_are_reported() -> None:
+    """A step that broke off, and one of an action nobody knows."""
+    broken = [
+        make_finished(status="failed", output={"traceback": "x"}),
+        make_finished("x", action="y", output={"a": 1}),
+    ]
+    assert "baseline-first/x" in report(make_record(status="failed", reason="it broke"), broken)
+
+
+def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
+    """A user's own template cannot print nothing by mistake."""
+    (tmp_path / "report.md.j2").write_text("{{ view.headlin }}")
+    with pytest.raises(UndefinedError):
+        render_report(tmp_path, make_record(), ())
+
+
+def test_the_report_leaves_no_gaps() -> None:
+    """No two empty lines in a row, no spaces at the end of a line, one new line at the end."""
+    steps = measured(1.5, 2.0)
+    for text in (report(record_of(steps), steps), report()):
+        assert "\n\n\n" not in text
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE)
+        assert text.endswith(".\n")
