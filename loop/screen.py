@@ -42,7 +42,7 @@ class Screen:
         if self.quiet:
             return
         self._settle()
-        self.err.write(text + "\n")
+        self.err.write((fold(text, width(self.err)) if self.live else text) + "\n")
         self.err.flush()
 
     def status(self, text: str) -> None:
@@ -67,9 +67,9 @@ class Screen:
         """`text` in a colour, where colours are wanted."""
         return f"\x1b[{colour}m{text}\x1b[0m" if self.live else text
 
-    def word(self, status: str) -> str:
-        """A status in its colour."""
-        return self.paint(status, COLOURS.get(status, "0"))
+    def word(self, status: str, room: int = 0) -> str:
+        """A status in its colour, at least `room` characters wide."""
+        return self.paint(status.ljust(room), COLOURS.get(status, "0"))
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
@@ -83,6 +83,17 @@ class Screen:
         self.err.write(f"{question} [y/N] ")
         self.err.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def fold(text: str, columns: int) -> str:
+    """Lines folded between words at `columns`, what follows indented below the text."""
+    import textwrap
+
+    folded = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        folded += textwrap.wrap(line, columns, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return "\n".join(folded)
 
 
 def shorten(text: str, room: int) -> str:

@@ -69,7 +69,7 @@ class Show:
         record = event.finished
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
-        line = f"  {self.screen.word(record.status):8} {record.step}: {record.message} ({took}{again})"
+        line = f"  {self.screen.word(record.status, 8)} {record.step} ({took}{again}): {record.message}"
         self.screen.say(line)
         if record.status == "failed" and record.hint:
             self.screen.say(f"           next: {record.hint}")

@@ -103,7 +103,7 @@ def _name(
 ) -> str:
     words = [f"{name}{size}" for name, size in _short_sizes(signature, sizes).items()]
     for name, value in attributes.items():
-        words += _attribute_words(name, value, signature.attributes[name].initial)
+        words += _attribute_words(signature, name, value)
     words.append(dtype)
     return " ".join(words if values == "normal" else [*words, values])
 
@@ -119,9 +119,18 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     return short
 
 
-def _attribute_words(name: str, value: Scalar | None, initial: Scalar | None) -> list[str]:
-    if value == initial:
+def _attribute_words(signature: Signature, name: str, value: Scalar | None) -> list[str]:
+    if value is None or value == signature.attributes[name].initial:
         return []
     if isinstance(value, bool):
         return [name if value else f"{name}=no"]
-    return [value] if isinstance(value, str) else [f"{name}={value:g}"] if value is not None else []
+    if isinstance(value, str):
+        return [value if _says_enough(signature, name, value) else f"{name}={value}"]
+    short = f"{value:g}"
+    return [f"{name}={short if float(short) == value else repr(value)}"]
+
+
+def _says_enough(signature: Signature, name: str, word: str) -> bool:
+    """Whether the word of a choice can only be meant as that attribute's."""
+    others = {other: attribute for other, attribute in signature.attributes.items() if other != name}
+    return word not in {*others, *VALUES, *ITEM_SIZES, *(w for a in others.values() for w in a.choices)}

@@ -132,6 +132,13 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
     ]
 
 
+def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
+    """`geometric mean 1.63x`; empty where nothing could be judged, for a mean of noise is noise."""
+    if all(one.verdict == "inconclusive" for one in verdicts):
+        return ""
+    return f"geometric mean {say.times(geometric_mean([one.ratio for one in verdicts]))}"
+
+
 def _speed(
     variant: str,
     measurements: Sequence[Measurement],
@@ -148,10 +155,10 @@ def _speed(
         Column(f"Memory {variant}", right=True),
     )
     rows = tuple(_speed_row(one, judged[(variant, one.workload.name)]) for one in measurements)
-    mean = geometric_mean([judged[(variant, one.workload.name)].ratio for one in measurements])
+    mean = mean_of([judged[(variant, one.workload.name)] for one in measurements])
     rounds = sorted({one.rounds for one in measurements})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    summary = f"geometric mean {say.times(mean)} over {say.count(len(rows), 'workload')}, {counted} rounds each"
+    summary = f"{mean or 'inconclusive'} over {say.count(len(rows), 'workload')}, {counted} rounds each"
     return VariantSpeed(variant, summary, Table(columns, rows))
 
 

@@ -31,8 +31,14 @@ def seconds(value: float) -> str:
 
 
 def ratio(value: float, interval: Interval) -> str:
-    """`1.62x [1.58, 1.66]`."""
-    return f"{times(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
+    """`1.62x [1.58, 1.66]`; ends that say nothing are cut to `<0.001` and `>1000`."""
+    return f"{times(value)} [{_end(interval[0])}, {_end(interval[1])}]"
+
+
+def _end(value: float) -> str:
+    if value < 0.001:
+        return "<0.001"
+    return ">1000" if value > 1000 else times(value).removesuffix("x")
 
 
 def times(value: float) -> str:

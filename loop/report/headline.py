@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
-from loop.report import format as say
-from loop.report.findings import found, speed_verdicts
+from loop.report.findings import found, mean_of, speed_verdicts
 from loop.report.markdown import code, escape
-from loop.stats import geometric_mean
 
 ENDINGS = {
     "passed": "Passed",
@@ -22,7 +20,7 @@ PHRASES = {
     "faster": "is faster than {}",
     "slower": "is slower than {}",
     "same": "is as fast as {}",
-    "inconclusive": "cannot be told from {}",
+    "inconclusive": "is inconclusive against {}",
 }
 
 
@@ -60,5 +58,5 @@ def _speed(record: SessionRecord) -> Iterator[str]:
         (word, most), *rest = Counter(one.verdict for one in mine).most_common()
         others = "".join(f", {other} on {number}" for other, number in rest)
         phrase = PHRASES[word].format(escape(record.head.baseline))
-        mean = say.times(geometric_mean([one.ratio for one in mine]))
-        yield f"{code(variant)} {phrase} on {most} of {len(mine)} workloads{others}, geometric mean {mean}"
+        mean = mean_of(mine)
+        yield f"{code(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 WIDEST_PADDING = 48
 """Columns wider than this are not filled up with spaces."""
 
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _SPECIAL = re.compile(r"[\\`*|~]")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -20,7 +21,7 @@ def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
     line = " ".join(str(text).split())
     line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
-    line = _ENTITY.sub("&amp;", line).replace("<", "&lt;")
+    line = _TAG.sub("&lt;", _ENTITY.sub("&amp;", line))
     line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
     return _MATHEMATICS.sub(r"\\$", line)
 

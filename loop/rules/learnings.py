@@ -14,6 +14,8 @@ SHORT_CALL_US = 10.0
 """A call shorter than this is mostly the cost of calling."""
 CRITICAL, MEDIUM = 0.5, 1.5
 """Ratios below which a workload is critical, and above which it is left alone (the profiling decision tree)."""
+HOPELESS = 0.5
+"""A resolution coarser than this is no measurement."""
 MANY_WORKLOADS = 3
 """How many are named before the rest is counted."""
 
@@ -62,17 +64,27 @@ def _place(mismatch: Mismatch) -> str:
     return " ".join(f"{name}={index}" for name, index in mismatch.index.items())
 
 
-def _extremes(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
-    for variant, measurements in _by_variant(outputs).items():
-        best = max(measurements, key=lambda one: one.ratio)
-        worst = min(measurements, key=lambda one: one.ratio)
-        if best is worst:
-            yield f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
-        else:
-            yield (
-                f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
-                f"and worst on {worst.workload.name} ({_ratio(worst)})."
-            )
+def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
+    """Best and worst of what was judged: a ratio that noise made is nobody's best."""
+    every = _by_variant(outputs)
+    for variant, measurements in every.items():
+        judged = _judged(outputs, measurements)
+        unjudged = len(measurements) - len(judged)
+        if unjudged:
+            yield f"{variant} could not be judged on {unjudged} of {len(measurements)} workloads."
+        if judged:
+            yield _extreme(variant, judged)
+
+
+def _extreme(variant: str, judged: Sequence[Measurement]) -> str:
+    best = max(judged, key=lambda one: one.ratio)
+    worst = min(judged, key=lambda one: one.ratio)
+    if best is worst:
+        return f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
+    return (
+        f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
+        f"and worst on {worst.workload.name} ({_ratio(worst)})."
+    )
 
 
 def _by_variant(outputs: Iterable[MeasureOutput]) -> dict[str, list[Measurement]]:
@@ -80,6 +92,17 @@ def _by_variant(outputs: Iterable[MeasureOutput]) -> dict[str, list[Measurement]
     for one in (one for output in outputs for one in output.measurements if one.against == "baseline"):
         found.setdefault(one.variant, []).append(one)
     return found
+
+
+def _judged(outputs: Iterable[MeasureOutput], measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The measurements that led to a verdict other than `inconclusive`."""
+    known = {
+        (verdict.variant, verdict.workload)
+        for output in outputs
+        for verdict in output.verdicts
+        if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same")
+    }
+    return [one for one in measurements if (one.variant, one.workload.name) in known]
 
 
 def _ratio(measurement: Measurement) -> str:
@@ -94,11 +117,18 @@ def resolution(rounds: int, block_sd: float) -> float:
 
 def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
     for output in outputs:
-        if output.block_sd is not None and output.rounds > 1:
-            resolved = 100 * resolution(output.rounds, output.block_sd)
+        if output.block_sd is None or output.rounds < 2:
+            continue
+        resolved = resolution(output.rounds, output.block_sd)
+        if resolved > HOPELESS:
+            yield (
+                f"The machine was too disturbed to judge: a round's log ratio scatters by {output.block_sd:.2f}. "
+                "End what else runs on it, or measure more rounds."
+            )
+        else:
             yield (
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
-                f"{output.rounds} rounds resolve differences of about {resolved:.1f} %."
+                f"{output.rounds} rounds resolve differences of about {100 * resolved:.1f} %."
             )
 
 
@@ -111,8 +141,10 @@ def _memory(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
         ]
         if pairs:
             share = geometric_mean(pairs)
-            more = f"{share:.2g} times the memory" if share >= 1 else f"{100 * (1 - share):.0f} % less memory"
-            yield f"{variant} needs {more} than the baseline (geometric mean of {len(pairs)} workloads)."
+            more = (
+                f"{share:.2g} times the memory of" if share >= 1 else f"{100 * (1 - share):.0f} % less memory than"
+            )
+            yield f"{variant} needs {more} the baseline (geometric mean of {len(pairs)} workloads)."
 
 
 def _builds(outputs: Iterable[BuildOutput]) -> Iterator[str]:
@@ -164,7 +196,11 @@ def proposal(
     candidates = _own(_by_variant(measured), sources or {})
     if not candidates:
         return f"Nothing was timed: measure against the baseline next.\n{head.command()}"
-    return _look_at(head, min(candidates, key=lambda one: one.ratio), measured[-1])
+    judged = _judged(measured, candidates)
+    if not judged:
+        text = "Measure again on a quieter machine or with more rounds: no workload could be judged."
+        return f"{text}\n{head.command()}"
+    return _look_at(head, min(judged, key=lambda one: one.ratio), measured[-1])
 
 
 def _own(measured: Mapping[str, Sequence[Measurement]], sources: Mapping[str, object]) -> list[Measurement]:
@@ -207,9 +243,6 @@ def _look_at(head: SessionHead, worst: Measurement, measured: MeasureOutput) -> 
 
 def _advice(worst: Measurement) -> str:
     where = f"{worst.variant} on {worst.workload.name}, its lowest ratio ({_ratio(worst)})"
-    low, high = worst.interval
-    if low < 1 < high:
-        return f"Measure again with more rounds, on a quieter machine: {where}, cannot be told from the baseline."
     if worst.ratio >= MEDIUM:
         return f"Leave the speed alone, or add workloads that matter: even {where}, is well ahead of the baseline."
     urgency = "Profile first, this is critical" if worst.ratio < CRITICAL else "Profile next"
@@ -220,8 +253,6 @@ def _advice(worst: Measurement) -> str:
 
 
 def _worth(slack: float | None) -> str:
-    return (
-        ""
-        if slack is None
-        else f" A change has to bring over {100 * slack:.1f} % to show above this machine's noise."
-    )
+    if slack is None or slack > HOPELESS:
+        return ""
+    return f" A change has to bring over {100 * slack:.1f} % to show above this machine's noise."

@@ -13,6 +13,8 @@ from loop.rules.prediction import predict
 
 SESSION_NAMES = {"session.minutes", "session.usd", "session.speedup", "session.regressed"}
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
+RESERVED = ALWAYS_KNOWN | {"session", "plan"}
+"""A step of such a name could never be read by an expression."""
 
 
 def resolve(
@@ -58,7 +60,7 @@ def check_pattern(
     seen: set[str] = set()
     for index, step in enumerate(read.value.steps):
         place = ("steps", index)
-        if step.id in seen:
+        if step.id in seen | RESERVED:
             complaints.append(complain(read.document, (*place, "id"), "an id of its own", repr(step.id)))
         seen.add(step.id)
         complaints += _check_step(read.document, place, step, names)

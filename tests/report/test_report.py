@@ -86,6 +86,14 @@ def test_mixed_verdicts_are_counted() -> None:
     assert words in report(record_of(steps), steps).splitlines()[2]
 
 
+def test_a_mean_of_noise_is_not_printed() -> None:
+    """Where nothing could be judged there is no figure to quote."""
+    steps = measured(1.01, 0.99)
+    text = report(record_of(steps), steps)
+    assert "**Passed: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**" == text.splitlines()[2]
+    assert "geometric mean" not in section(text, "Speed against torch_sdpa")
+
+
 def test_a_failed_session_says_where_and_reports_no_speed() -> None:
     """Incorrect comes first; the wrong elements are listed; nothing claims a speed."""
     checks = [make_check("w0"), make_check("w1", right=False), make_check("w2", right=False)]
@@ -159,6 +167,7 @@ def test_a_hostile_message_stays_within_its_cell() -> None:
         ("a \\| b", "a | b"),
         ("\\`x\\`", "`x`"),
         ("&lt;b> & &amp;lt;", "<b> & &lt;"),
+        ("[<0.001, >1000]", "[<0.001, >1000]"),
         ("torch_sdpa \\_\\_init\\_\\_", "torch_sdpa __init__"),
         ("[1.58, 1.66]", "[1.58, 1.66]"),
         ("[a\\](b)", "[a](b)"),
@@ -187,6 +196,7 @@ def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
     """Three digits, the unit that fits, and a missing reading that says so."""
     assert ["8.00 µs", "999 µs", "1.00 ms", "12.3 ms"] == [say.latency(us) for us in (8.0, 999.4, 999.6, 12345.0)]
     assert "1.62x [1.58, 1.66]" == say.ratio(1.62, (1.58, 1.66))
+    assert "0.25x [<0.001, >1000]" == say.ratio(0.25, (1e-9, 4695.65))
     assert ["0.034x", "0.10x"] == [say.times(value) for value in (0.034, 0.1)]
     assert ["2.00 MiB", "0 MiB", "not read"] == [say.memory(size) for size in (2**21, 0, None)]
     assert ["$1.28", "$0.0013", "$0.00", "-$0.50"] == [say.usd(value) for value in (1.28, 0.00131, 0.0, -0.5)]

@@ -31,6 +31,15 @@ def test_noise_is_given_with_what_it_lets_one_resolve() -> None:
     assert sentence in learnings([make_finished("measure", output=make_measured(make_measurement()))])
 
 
+def test_a_ratio_made_by_noise_is_nobodys_best() -> None:
+    """Only judged workloads are compared, and a scatter beyond all use is called so."""
+    wild, good = make_measurement("wild", 4.0, interval=(0.1, 90.0)), make_measurement("good", 1.5)
+    found = learnings([make_finished("measure", output=make_measured(wild, good, block_sd=3.3))])
+    assert "cpu could not be judged on 1 of 2 workloads." in found
+    assert "cpu runs at 1.50x [1.45, 1.55] of the baseline's speed on good." in found
+    assert any(sentence.startswith("The machine was too disturbed to judge") for sentence in found)
+
+
 def test_resolution_agrees_with_the_interval() -> None:
     """Logs with a standard deviation of exactly one per cent."""
     logs = [0.01 * (2 / 3) ** 0.5 * x for x in (-1.5, 0.5, 0.5, 0.5)]
@@ -96,8 +105,9 @@ def test_the_lowest_ratio_is_looked_at_next() -> None:
 
 def test_an_open_question_asks_for_more_rounds_not_for_a_change() -> None:
     """An interval around 1 is no reason to touch the kernel."""
-    output = make_measured(make_measurement("b", 1.01))
-    assert proposal(make_session_head(), [make_finished("measure", output=output)]).startswith("Measure again")
+    steps = [make_finished("measure", output=make_measured(make_measurement("b", 1.01)))]
+    assert proposal(make_session_head(), steps).startswith("Measure again on a quieter machine")
+    assert "cpu could not be judged on 1 of 1 workloads." in learnings(steps)
 
 
 def test_variants_that_can_be_worked_on_are_proposed_before_others() -> None:

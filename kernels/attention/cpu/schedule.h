@@ -163,7 +163,7 @@ void attend_blocks(const Problem &problem, int64_t batch, int64_t head, const Bl
     } else {
       end_block(block, depth, scratch.rows, depth);
       for (int i = 0; i < block.rows; i++)
-        for (int64_t d = 0; d < depth; d++) narrow(scratch.rows[i * depth + d], rows[i * problem.o_strides.row + d]);
+        narrow_row(scratch.rows + i * depth, depth, rows + i * problem.o_strides.row);
     }
   }
 }
