@@ -5,6 +5,7 @@ tag in its environment, inherited by everything it starts, and this process is m
 orphans (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
 """
 
+import contextlib
 import ctypes
 import os
 import selectors
@@ -186,10 +187,10 @@ class Child:
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
-            raise LoopError(
-                f"cannot start {self.command[0]}: {error.strerror or error}",
-                hint=f"check that `{self.command[0]}` is installed and on the PATH",
-            ) from error
+            gone = cwd is not None and not cwd.is_dir()
+            where = f" in {cwd}" if gone else ""
+            hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
+            raise LoopError(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
 
     def __enter__(self) -> "Child":
         return self
@@ -300,9 +301,24 @@ def kill_tree(pid: int, tag: str) -> None:
         _kill_group(pid)
         for process in doomed:
             _kill(process)
-        psutil.wait_procs([process for process in doomed if process.pid != pid], timeout=1)
+        _see_off({process for process in doomed if process.pid != pid})
         if not _tagged(tag) - {process for process in doomed if process.pid == pid}:
             return
+
+
+def _see_off(processes: set[psutil.Process]) -> None:
+    """Wait up to a second until they are gone; those that were left to us are ours to reap."""
+    end = time.monotonic() + 1
+    while processes := {process for process in processes if not _reaped(process)}:
+        if time.monotonic() > end:
+            return
+        time.sleep(0.002)
+
+
+def _reaped(process: psutil.Process) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return not process.is_running()
 
 
 def _descendants(pid: int) -> set[psutil.Process]:

@@ -53,6 +53,8 @@ def test_an_installed_wheel_finds_its_definitions(dist: Path, tmp_path: Path) ->
         wheel.extractall(tmp_path / "site")
     code = "import sys; sys.argv[1:] = ['patterns', 'check']; from loop.cli import main; main()"
     environment = {"PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
     assert (0, "") == (done.returncode, done.stderr)
     assert "no complaints" in done.stdout

@@ -37,6 +37,8 @@ def conclude(
     letter, why = grading.grade(status, reason, finished, findings.verdicts)
     card = figures.rates(setting.project)
     used = costing.applied(finished, head.plan)
+    before = sessions.concluded(setting.project.sessions, head.target)
+    repeated = costing.unchanged(finished, {name: steps for name, steps in before.items() if name < head.id})
     return SessionRecord(
         head=head,
         status=status,
@@ -44,7 +46,7 @@ def conclude(
         seconds=seconds,
         own_seconds=own_seconds,
         verdicts=findings.verdicts,
-        bill=costing.bill(seconds, head.device, card, used, figures.histories()),
+        bill=costing.bill(seconds, head.device, card, used, figures.histories(), repeated=repeated),
         grade=letter,
         grade_reason=why,
         learnings=learnings.learnings(finished),

@@ -28,6 +28,7 @@ from loop.model.record import Closed, Finished, Opened, SessionHead, SessionReco
 from loop.model.target import Target
 from loop.repository import revision
 from loop.rules.facts import session_facts
+from loop.rules.prediction import pattern_seconds
 from loop.runner import plan as planning
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
@@ -93,8 +94,8 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
     read = read or definitions.choose(setting.plans, request.plan, "plan")
     _check_workloads(read, setting.target)
-    earlier = sessions.pattern_seconds(setting.project.sessions, setting.target.name)
-    return planning.resolve(read, setting.patterns, earlier)
+    earlier = sessions.concluded(setting.project.sessions, setting.target.name)
+    return planning.resolve(read, setting.patterns, pattern_seconds(earlier.values()))
 
 
 def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
@@ -140,6 +141,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         plan=resolved,
         target=setting.target.name,
         target_folder="bundled" if setting.project.bundled else str(setting.project.target),
+        baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
         device=device,
         threads=choose_threads(request.threads),

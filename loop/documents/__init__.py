@@ -1,8 +1,9 @@
 """YAML and JSON to typed objects, every mistake with its file, line and column."""
 
-from loop.documents.files import content_hash, to_json, write_atomic
+from loop.documents.files import content_hash, hash_files, read_json, to_json, write_atomic
+from loop.documents.positions import Document
 from loop.documents.typed import complain, nearest, parse, parse_part
-from loop.documents.yaml_text import Document, load_yaml
+from loop.documents.yaml_text import load_yaml
 from loop.errors import Complaint
 
 __all__ = [
@@ -10,10 +11,12 @@ __all__ = [
     "Document",
     "complain",
     "content_hash",
+    "hash_files",
     "load_yaml",
     "nearest",
     "parse",
     "parse_part",
+    "read_json",
     "to_json",
     "write_atomic",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from loop.documents.typed import models_in
+from loop.documents.fields import models_in
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
@@ -63,13 +63,24 @@ def _convert(node: Any) -> Any:
         return [_convert(item) for item in node]
     if not isinstance(node, dict):
         return node
-    converted = {RENAMED.get(key, key): _convert(value) for key, value in node.items() if key != "discriminator"}
+    dropped = (*DROPPED, "items") if "prefixItems" in node else DROPPED
+    converted = {RENAMED.get(key, key): _inner(key, value) for key, value in node.items() if key not in dropped}
     if isinstance(converted.get("$ref"), str):
         reference = converted.pop("$ref").replace("#/$defs/", "#/definitions/")
         return {**converted, "allOf": [{"$ref": reference}]} if converted else {"$ref": reference}
     if "prefixItems" in node:
-        converted["additionalItems"] = False
+        converted["additionalItems"] = _convert(node.get("items", False))
     return converted
 
 
+def _inner(key: str, value: Any) -> Any:
+    """What a keyword holds: names of the user's own and plain values are left as they are."""
+    if key in NAMED and isinstance(value, dict):
+        return {name: _convert(schema) for name, schema in value.items()}
+    return value if key in VALUES else _convert(value)
+
+
 RENAMED = {"$defs": "definitions", "prefixItems": "items"}
+DROPPED = ("discriminator",)
+NAMED = ("properties", "patternProperties", "$defs")
+VALUES = ("const", "default", "enum", "examples", "required")

@@ -4,23 +4,26 @@ PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` a
 without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
 """
 
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from loop.errors import Complaint, DefinitionError, LoopError
+from loop.documents.positions import Document, Marks, Place, dotted, pack
+from loop.documents.quoting import quote
+from loop.errors import Complaint, DefinitionError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
+MAX_VALUES = 50_000
+"""Keys and values of one file: a file of 1 MiB can hold half a million, and each costs time and memory."""
 MAX_DIGITS = 300
 PARSER: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)
-"""libyaml's parser where PyYAML was built with it: ten times faster, the same events."""
+"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
 
-Place = tuple[str | int, ...]
 INTEGER = re.compile(r"[-+]?[0-9]+\Z")
 OTHER_INTEGER = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
@@ -34,26 +37,28 @@ SPECIAL = {
 }
 """Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
 
+FORBIDDEN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
+DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 
-@dataclass
-class Document:
-    """Plain data from one file, and where each value stands."""
-
-    name: str
-    """The file as complaints name it."""
-    data: Any = None
-    values: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Line and column, from 1, of each value."""
-    keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """The same of each mapping key."""
-
-    def position(self, place: Place, *, key: bool = False) -> tuple[int, int]:
-        """Line and column of a value (or of its key), or of the nearest thing around it."""
-        if key and place in self.keys:
-            return self.keys[place]
-        while place and place not in self.values:
-            place = place[:-1]
-        return self.values.get(place, (1, 1))
+GRAMMAR = (
+    (
+        "mapping values are not allowed",
+        "one 'key: value' here",
+        "a second ': '; quote the text if it is one value",
+    ),
+    ("did not find expected key", "a key in line with those above it", "something else; look at the indentation"),
+    ("expected <block end>", "a key in line with those above it", "something else; look at the indentation"),
+    ("did not find expected '-' indicator", "a '-' in line with those above it", "something else"),
+    ("',' or ']'", "',' or ']'", "something else"),
+    ("',' or '}'", "',' or '}'", "something else"),
+    ("unexpected end of stream", "a closing quote", "the end of the file"),
+    ("could not find expected ':'", "'key: value'", "a line without ': '"),
+    ("expected <document start>", "one value", "more after its end"),
+    ("did not find expected node content", "a value", "punctuation"),
+    ("unknown escape character", "an escape YAML knows", "another; write \\\\ for a backslash"),
+)
+"""What PyYAML and libyaml say of common mistakes, and what we say."""
 
 
 def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None) -> Document:
@@ -65,9 +70,11 @@ def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None
         name = name or _shown(source)
         text = _decode(_bytes(source, name), name)
     else:
-        name, text = name or "<text>", source
+        name, text = name or "<text>", source.removeprefix("\ufeff")
         if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
             raise _error(name, 1, 1, "at most 1 MiB", f"{len(text)} characters")
+    _refuse(FORBIDDEN, text, name, "printable text")
+    _refuse(DIRECTIVE, text, name, "no directives: a line that does not start with %")
     return _Builder(name, text, parser or PARSER or _PurePython).document()
 
 
@@ -75,16 +82,19 @@ def _shown(path: Path) -> str:
     """A path as short as it can be said from here."""
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):
         return str(path)
 
 
 def _bytes(path: Path, name: str) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise _error(name, 1, 1, "a file", "a folder or a device")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise LoopError(f"{name}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _error(name, 1, 1, "a file that can be read", str(reason)) from error
     if len(data) > MAX_BYTES:
         raise _error(name, 1, 1, "at most 1 MiB", "a larger file")
     return data
@@ -94,10 +104,27 @@ def _decode(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        line = before.count(b"\n") + 1
+        # With a byte-order mark, the offset counts from behind it.
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        line, column = _place_at(data[: error.start].decode(errors="replace"))
         raise _error(name, line, column, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
+
+
+def _refuse(pattern: re.Pattern[str], text: str, name: str, expected: str) -> None:
+    found = pattern.search(text)
+    if found:
+        line, column = _place_at(text[: found.start()])
+        raise _error(name, line, column, expected, _named(found.group()))
+
+
+def _named(character: str) -> str:
+    return quote(character) if character.isprintable() else f"the character U+{ord(character):04X}"
+
+
+def _place_at(before: str) -> tuple[int, int]:
+    """Line and column of what comes after `before`."""
+    lines = re.split(r"\r\n|\r|\n", before)
+    return len(lines), len(lines[-1]) + 1
 
 
 def _error(name: str, line: int, column: int, expected: str, got: str, path: str = "") -> DefinitionError:
@@ -117,8 +144,9 @@ class _Builder:
     """Builds data from parser events, checking each as it comes, so that nothing hostile gets far."""
 
     def __init__(self, name: str, text: str, parser: Any) -> None:
-        self.result = Document(name)
+        self.name = name
         self.text = text
+        self.count = 0
         self.events = self._events(parser)
 
     def _events(self, parser: Any) -> Iterator[Any]:
@@ -128,21 +156,31 @@ class _Builder:
             while source.check_event():
                 yield source.get_event()
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            raise _error(self.result.name, line, column, "YAML", error.problem or "a mistake") from error
-        except yaml.reader.ReaderError as error:
-            line, column = self._place_of(error.character)
-            got = "a character that YAML does not allow"
-            raise _error(self.result.name, line, column, "printable text", got) from error
+            raise self._grammar(error) from error
         except (ValueError, IndexError, KeyError, RecursionError, OverflowError, yaml.YAMLError) as error:
-            raise _error(self.result.name, 1, 1, "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+            raise _error(self.name, 1, 1, "YAML", f"{type(error).__name__}: {error}"[:80]) from error
 
-    def _place_of(self, character: Any) -> tuple[int, int]:
-        """Line and column of the first character that YAML does not allow."""
-        wanted = chr(character) if isinstance(character, int) else str(character)
-        before = self.text.partition(wanted)[0]
-        return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    def _grammar(self, error: yaml.MarkedYAMLError) -> DefinitionError:
+        problem, mark = error.problem or "a mistake", error.problem_mark or error.context_mark
+        if "unexpected end of stream" in problem:
+            mark = error.context_mark or mark  # Where the quote was opened says more than the end of the file.
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        expected, got = self._explain(problem, line, column)
+        return _error(self.name, line, column, expected, got)
+
+    def _explain(self, problem: str, line: int, column: int) -> tuple[str, str]:
+        """A parser's message as what was expected, and what was there."""
+        if "cannot start any token" in problem:
+            found = self._line(line)[column - 1 : column]
+            return ("spaces", "a tab") if found == "\t" else ("a value", f"{found!r}; quote it if it is text")
+        for fragment, expected, got in GRAMMAR:
+            if fragment in problem:
+                return expected, got
+        return "YAML", problem
+
+    def _line(self, number: int) -> str:
+        lines = re.split(r"\r\n|\r|\n", self.text)
+        return lines[number - 1] if number <= len(lines) else ""
 
     def document(self) -> Document:
         """The one document of the text."""
@@ -150,90 +188,98 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 break
         else:
-            raise self._complain(None, (), "a YAML document", "an empty file")
-        self.result.data = self._value(next(self.events), ())
+            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+        event = next(self.events)
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not (event.value or event.anchor):
+            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+        data, marks = self._value(event, ())
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 raise self._complain(event, (), "one document", "a second one")
-        return self.result
+        return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        line, column = _position(event) if event is not None else (1, 1)
-        return _error(self.result.name, line, column, expected, got, dotted(place))
+        return _error(
+            self.name, event.start_mark.line + 1, event.start_mark.column + 1, expected, got, dotted(place)
+        )
 
-    def _value(self, event: Any, place: Place) -> Any:
+    def _value(self, event: Any, place: Place) -> tuple[Any, Marks | int]:
         self._refuse_decoration(event, place)
-        self.result.values[place] = _position(event)
+        self._count(event, place)
+        mark = pack(event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place)
+            return self._scalar(event, place), mark
         if len(place) >= MAX_DEPTH:
             raise self._complain(event, place[:3], f"at most {MAX_DEPTH} levels", "a deeper structure")
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(place)
-        return self._mapping(place)
+            return self._sequence(place, mark)
+        return self._mapping(place, mark)
+
+    def _count(self, event: Any, place: Place) -> None:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise self._complain(event, place[:3], f"at most {MAX_VALUES} keys and values", "more")
 
     def _refuse_decoration(self, event: Any, place: Place) -> None:
         """Aliases explode, anchors serve aliases, tags construct: none of them is taken."""
         if isinstance(event, yaml.AliasEvent):
-            raise self._complain(event, place, "a value written out", f"the alias *{event.anchor}")
+            raise self._complain(event, place, "a value written out", f"the alias {quote('*' + event.anchor)}")
         if event.anchor:
-            raise self._complain(event, place, "a value without an anchor", f"&{event.anchor}")
-        if event.tag and event.tag != "!":
-            raise self._complain(event, place, "a value without a tag", str(event.tag)[:60])
+            raise self._complain(event, place, "a value without an anchor", quote("&" + event.anchor))
+        if event.tag is not None:
+            raise self._complain(event, place, "a value without a tag", quote(event.tag))
 
-    def _sequence(self, place: Place) -> list[Any]:
+    def _sequence(self, place: Place, mark: int) -> tuple[list[Any], Marks]:
         found: list[Any] = []
+        marks: list[Marks | int] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            found.append(self._value(event, (*place, len(found))))
-        return found
+            value, inner = self._value(event, (*place, len(found)))
+            found.append(value)
+            marks.append(inner)
+        return found, Marks(mark, {}, dict(enumerate(marks)))
 
-    def _mapping(self, place: Place) -> dict[str, Any]:
+    def _mapping(self, place: Place, mark: int) -> tuple[dict[str, Any], Marks]:
         found: dict[str, Any] = {}
+        marks = Marks(mark, {}, {})
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self._key(event, place)
             if key in found:
-                first = self.result.keys[(*place, key)][0]
-                raise self._complain(
-                    event, (*place, key), "each key once", f"{key!r} again, first on line {first}"
-                )
-            self.result.keys[(*place, key)] = _position(event)
-            found[key] = self._value(next(self.events), (*place, key))
-        return found
+                got = f"{quote(key)} again, first on line {marks.line_of(key)}"
+                raise self._complain(event, (*place, key), "each key once", got)
+            marks.keys[key] = pack(event.start_mark.line + 1, event.start_mark.column + 1)
+            found[key], marks.values[key] = self._value(next(self.events), (*place, key))
+        return found, marks
 
     def _key(self, event: Any, place: Place) -> str:
         self._refuse_decoration(event, place)
+        self._count(event, place)
         if not isinstance(event, yaml.ScalarEvent):
             raise self._complain(event, place, "a word as a key", "a structure")
         key = self._scalar(event, place)
         if not isinstance(key, str):
-            raise self._complain(event, place, "a word as a key", repr(key)[:60])
+            raise self._complain(event, place, "a word as a key", f"{quote(key)}; quote it if it is text")
         if key == "<<" and not event.style:
             raise self._complain(event, place, "a key", "the merge key <<")
         return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
         text: str = event.value
-        if event.style or event.tag == "!":
+        if event.style:
+            found = FORBIDDEN.search(text) if event.style == '"' else None
+            if found:  # Escapes bring in what the file itself may not hold.
+                raise self._complain(event, place, "printable text", _named(found.group()))
             return text
         if text in SPECIAL:
             return SPECIAL[text]
-        if INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text):
-            if len(text) > MAX_DIGITS:
-                raise self._complain(event, place, f"a number of at most {MAX_DIGITS} digits", f"{len(text)}")
-            return _number(text)
-        return text
+        if not (INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text)):
+            return text
+        number = _number(text) if len(text) <= MAX_DIGITS else math.inf
+        if math.isinf(number):
+            raise self._complain(event, place, "a number that a double can hold", quote(text))
+        return number
 
 
 def _number(text: str) -> int | float:
     if INTEGER.match(text):
         return int(text)
     return int(text, 0) if OTHER_INTEGER.match(text) else float(text)
-
-
-def _position(event: Any) -> tuple[int, int]:
-    return event.start_mark.line + 1, event.start_mark.column + 1
-
-
-def dotted(place: Place) -> str:
-    """A place as complaints write it: `steps.0.budget_s`."""
-    return ".".join(str(part) for part in place)

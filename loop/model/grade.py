@@ -1,12 +1,15 @@
 """The rule by which sessions are graded, as the report prints it."""
 
 RULE: tuple[tuple[str, str], ...] = (
-    ("A", "every gate passed, every step kept its budget, every timed workload is faster or same"),
+    (
+        "A",
+        "every gate passed, every step kept its budget, every timed workload has a variant that is faster or same",
+    ),
     (
         "B",
-        "every gate passed; a step overran its budget, or up to half of the workloads are slower or inconclusive",
+        "every gate passed; a step overran its budget, or up to half of the timed workloads have no such variant",
     ),
-    ("C", "every gate passed; over half of the workloads are slower or inconclusive, or speed was not judged"),
+    ("C", "every gate passed; over half of the timed workloads have no such variant, or speed was not judged"),
     ("D", "a gate failed, or an output is incorrect or cannot be judged"),
     ("F", "the session was aborted, or no step of it was run"),
     ("-", "the session is paused; it is graded when it has ended"),

@@ -48,6 +48,33 @@ def applied(finished: Iterable[Finished], plan: ResolvedPlan) -> tuple[Applied, 
     return tuple(Applied(plan.find(name).pattern, took) for name, took in seconds.items())
 
 
+def unchanged(finished: Iterable[Finished], earlier: Mapping[str, Iterable[Finished]]) -> dict[str, str]:
+    """Patterns that established nothing an earlier session had not: each with the latest such session.
+
+    A pattern establishes the identities of its steps (an environment, builds); one without any depends on those
+    of the whole session. What is repeated on the same ground changes no outcome, and so saves nothing.
+    """
+    mine = _identities(finished)
+    ground = set().union(*mine.values())
+    known: dict[str, str] = {}
+    for session, records in earlier.items():
+        theirs = _identities(records)
+        before = set().union(*theirs.values())
+        same = [name for name, own in mine.items() if name in theirs and ground and (own or ground) <= before]
+        known |= dict.fromkeys(same, session)
+    return known
+
+
+def _identities(finished: Iterable[Finished]) -> dict[str, set[str]]:
+    """What the passed steps of each pattern stand on."""
+    found: dict[str, set[str]] = {}
+    for record in latest_attempts(finished):
+        if record.status == "passed":
+            identity = record.output.get("identity")
+            found.setdefault(record.pattern, set()).update([identity] if identity else [])
+    return found
+
+
 def _passed(attempts: Iterable[Finished], run: int, pattern: Pattern) -> bool:
     """Whether every step has a record, none of them failed and one at least passed."""
     mine = [r for r in latest_attempts(attempts) if (r.run, r.pattern) == (run, pattern.name)]
@@ -63,18 +90,20 @@ def bill(
     patterns: Sequence[Applied] = (),
     histories: Sequence[History] = (),
     own_without_s: Mapping[str, Sequence[float]] | None = None,
+    repeated: Mapping[str, str] | None = None,
 ) -> Bill:
     """Cost and saving of a session that took `seconds` of wall time.
 
     A GPU is charged only where the session ran on one; whoever waits is charged for every second.
     `own_without_s`: pattern to the seconds this project's own sessions took where they did without it.
+    `repeated`: pattern to the earlier session that had its outcome already; such a pattern saved nothing.
     Raises KeyError when the card lacks the rates it names.
     """
     rates = _rates(card, device)
     charges = tuple(_charge(rate, seconds) for rate in rates)
     usd = sum(charge.usd for charge in charges)
     per_minute = sum(rate.usd_per_hour for rate in rates) / 60
-    savings = tuple(_savings(patterns, histories, own_without_s or {}, per_minute))
+    savings = tuple(_savings(patterns, histories, own_without_s or {}, repeated or {}, per_minute))
     saved = _by_class(savings)
     return Bill(
         charges=charges,
@@ -108,12 +137,16 @@ def _savings(
     patterns: Sequence[Applied],
     histories: Sequence[History],
     own_without_s: Mapping[str, Sequence[float]],
+    repeated: Mapping[str, str],
     usd_per_minute: float,
 ) -> Iterator[Saving]:
     ledger = Ledger(histories)
     for used in patterns:
         without = _without(used.pattern, ledger, own_without_s.get(used.pattern.name, ()))
-        if without is not None:
+        if without is not None and used.pattern.name in repeated:
+            source = f"nothing has changed since session {repeated[used.pattern.name]}"
+            yield _saving(used, Without((0.0,), without.evidence, source), usd_per_minute)
+        elif without is not None:
             yield _saving(used, without, usd_per_minute)
 
 

@@ -28,17 +28,18 @@ def grade(
 
 
 def _best(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> str:
-    speed = f"; all {len(verdicts)} timed workloads are faster or same" if verdicts else ""
+    timed = len({one.workload for one in verdicts})
+    speed = f"; each of {timed} timed workloads has a variant that is faster or same" if timed else ""
     return f"Every step passed within its budget{speed}"
 
 
 def _speed_grounds(steps: Sequence[Finished], verdicts: Sequence[Verdict]) -> Iterator[Ground]:
     judged = [one for one in verdicts if one.against == "baseline"]
-    short = [one for one in judged if one.verdict in ("slower", "inconclusive")]
-    if short:
-        counts = {word: sum(one.verdict == word for one in short) for word in ("slower", "inconclusive")}
-        words = " and ".join(f"{count} {word}" for word, count in counts.items() if count)
-        yield ("C" if 2 * len(short) > len(judged) else "B", f"{words} of {len(judged)} timed workloads")
+    timed = {one.workload for one in judged}
+    served = {one.workload for one in judged if one.verdict in ("faster", "same")}
+    if timed - served:
+        short = f"no variant is faster or same on {len(timed - served)} of {len(timed)} timed workloads"
+        yield ("C" if 2 * len(timed - served) > len(timed) else "B", short)
     if not judged and any(record.action == "kernel.measure" for record in steps):
         yield "C", "no workload was judged against the baseline"
 

@@ -1,9 +1,10 @@
 """How long will it take? Earlier runs of this target first, the author's estimate otherwise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from loop.model.pattern import Pattern
+from loop.model.record import Finished
 from loop.stats import median
 
 RECENT = 10
@@ -15,3 +16,17 @@ def predict(pattern: Pattern, earlier: Sequence[float]) -> tuple[float, Literal[
     if earlier:
         return median(earlier[-RECENT:]), "measured"
     return pattern.estimate.minutes * 60, "prior"
+
+
+def pattern_seconds(sessions: Iterable[Sequence[Finished]]) -> dict[str, list[float]]:
+    """Seconds of each run that passed, by pattern, in the order of the sessions."""
+    found: dict[str, list[float]] = {}
+    for finished in sessions:
+        broken = {(r.run, r.pattern) for r in finished if r.status not in ("passed", "skipped")}
+        runs: dict[tuple[int, str], float] = {}
+        for record in finished:
+            key = (record.run, record.pattern)
+            runs[key] = runs.get(key, 0.0) + record.seconds
+        for key in runs.keys() - broken:
+            found.setdefault(key[1], []).append(runs[key])
+    return found

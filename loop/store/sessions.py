@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from loop.documents import to_json, write_atomic
 from loop.errors import LoopError
 from loop.locks import locked
-from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
@@ -152,30 +152,16 @@ def _load(model: type[T], path: Path) -> T:
         raise LoopError(f"{path}: damaged, or of another format: {what}", exit_code=1) from error
 
 
-def pattern_seconds(root: Path, target: str) -> dict[str, list[float]]:
-    """Seconds that the runs of each pattern took in the finished sessions of a target, oldest first."""
-    found: dict[str, list[float]] = {}
+def concluded(root: Path, target: str) -> dict[str, tuple[Finished, ...]]:
+    """The ended steps of recent finished sessions of a target, by session, oldest first."""
+    found = {}
     for folder in every(root)[-RECENT:]:
         try:
-            runs = _runs(folder, target)
+            if folder.record() is not None and folder.head().target == target:
+                found[folder.id] = folder.finished()
         except LoopError:
             continue
-        for (_, name), seconds in runs.items():
-            found.setdefault(name, []).append(seconds)
     return found
-
-
-def _runs(folder: SessionFolder, target: str) -> dict[tuple[int, str], float]:
-    """Seconds of each run that passed in a session that ended; empty for another target's."""
-    if not (folder.path / RECORD).exists() or folder.head().target != target:
-        return {}
-    runs: dict[tuple[int, str], float] = {}
-    finished = latest_attempts(folder.finished())
-    broken = {(record.run, record.pattern) for record in finished if record.status not in ("passed", "skipped")}
-    for record in finished:
-        key = (record.run, record.pattern)
-        runs[key] = runs.get(key, 0.0) + record.seconds
-    return {key: seconds for key, seconds in runs.items() if key not in broken}
 
 
 def wall_seconds(lines: Sequence[Line]) -> tuple[float, float]:

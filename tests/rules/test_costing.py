@@ -5,7 +5,7 @@ import pytest
 from loop.library import figures
 from loop.model.pattern import Pattern
 from loop.places import project, shipped
-from loop.rules.costing import Applied, applied, bill, environment_minutes_saved, totals_through
+from loop.rules.costing import Applied, applied, bill, environment_minutes_saved, totals_through, unchanged
 from tests.conftest import ROOT
 from tests.makers import make_card, make_finished, make_history, make_pattern, make_plan
 
@@ -133,3 +133,22 @@ def test_the_shipped_rate_card_is_complete() -> None:
     assert (0.70683, 50.0) == (gpu.usd_per_hour, waiting.usd_per_hour)
     assert len(card.rates) == len({rate.name for rate in card.rates})
     assert shipped("sessions/rates.yaml").read_text().startswith("# yaml-language-server: $schema=")
+
+
+def test_a_pattern_on_the_same_ground_as_before_saved_nothing() -> None:
+    """An environment and a build that an earlier session had already cannot save their hour again."""
+    same = make_finished("build", pattern="unit", output={"identity": "cpu=1"})
+    measured = make_finished("measure", pattern="baseline-first")
+    assert {"unit": "s2", "baseline-first": "s2"} == unchanged(
+        [same, measured], {"s1": [same], "s2": [same, measured]}
+    )
+    edited = make_finished("build", pattern="unit", output={"identity": "cpu=2"})
+    assert {} == unchanged([edited, measured], {"s1": [same, measured]})
+
+
+def test_a_repeated_pattern_is_listed_with_nothing_avoided() -> None:
+    """The row stays, so that a reader sees why the total is smaller than last time."""
+    used = [Applied(environment(), 60.0)]
+    made = bill(90.0, "cpu", make_card(), used, [make_history()], repeated={"environment-validation": "s1"})
+    assert [(0.0, "nothing has changed since session s1")] == [(s.minutes, s.source) for s in made.savings]
+    assert {"history": 0.0} == made.saved_usd

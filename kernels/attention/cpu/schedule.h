@@ -31,7 +31,7 @@ struct Problem {
   float scale;
 };
 
-constexpr int kGroupBlocks = 4;
+constexpr int kGroupBlocks = 8;
 constexpr double kSerialWork = 2.5e5;  // multiply-adds (about 5 us) below which a second thread costs more than it brings
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,0 +1,230 @@
+"""`loop run session` as a user runs it: a process, a real compiler, real interruptions."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands.projects import KERNEL, add_commands, loop, make_project, start
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trusted project."""
+    folder = make_project(tmp_path / "project")
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def commands_project(tmp_path: Path, *commands: str) -> Path:
+    """A trusted project with a plan `try` that runs shell commands."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", commands)
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def sessions(tmp_path: Path) -> list[Path]:
+    """Folders of the sessions so far."""
+    return sorted((tmp_path / "sessions").iterdir())
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_right_kernel_gets_a_report_with_verdicts(folder: Path) -> None:
+    """The main job on a user's own target: built, verified, measured, exit 0, JSON as documented."""
+    add_plan(folder)
+    loop("trust", str(folder))
+    done = loop("run", "session", "mine", "--target", str(folder), "--json")
+    assert 0 == done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert {"schema_version", "id", "status", "report", "verdicts", "cost"} <= set(found)
+    assert ("passed", 2) == (found["status"], len(found["verdicts"]))
+    assert {"variant", "workload", "against", "verdict", "ratio", "interval"} <= set(found["verdicts"][0])
+    assert "ours" in Path(found["report"]).read_text()
+
+
+def add_plan(folder: Path) -> None:
+    """A plan that verifies and measures."""
+    (folder / "plans").mkdir(exist_ok=True)
+    (folder / "plans" / "mine.yaml").write_text(
+        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-first]\n"
+        "workloads: [small]\nbudget: {minutes: 1}\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_is_called_incorrect_and_gets_no_speed(folder: Path, tmp_path: Path) -> None:
+    """Where it is wrong is said, no ratio is reported, exit 1; mending it needs no new consent."""
+    add_plan(folder)
+    loop("trust", str(folder))
+    (folder / "scale.c").write_text(KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)"))
+    done = loop("run", "session", "mine", "--target", str(folder), "--json")
+    assert 1 == done.returncode, done.stderr
+    verdicts = json.loads(done.stdout)["verdicts"]
+    assert {"incorrect"} == {verdict["verdict"] for verdict in verdicts}
+    assert {None} == {verdict["ratio"] for verdict in verdicts}
+    report = (sessions(tmp_path)[0] / "report.md").read_text()
+    assert "incorrect" in report
+    assert "N=1 M=2" in report
+
+
+@pytest.mark.slow
+def test_a_compile_error_is_shown_with_file_and_line_and_the_session_still_reports(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The first error of the compiler, a report, exit 1."""
+    add_plan(folder)
+    loop("trust", str(folder))
+    (folder / "scale.c").write_text(KERNEL.replace("return 0;", "return oops;"))
+    done = loop("run", "session", "mine", "--target", str(folder))
+    assert 1 == done.returncode
+    assert "scale.c:11:10:" in done.stderr
+    assert "oops" in (sessions(tmp_path)[0] / "report.md").read_text()
+
+
+def test_definitions_from_outside_are_refused_until_allowed(tmp_path: Path) -> None:
+    """Without a terminal: exit 2, how to allow it, and nothing has run."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", ["touch ran"])
+    done = loop("run", "session", "try", "--target", str(folder))
+    assert 2 == done.returncode
+    assert f"loop trust {folder}" in done.stderr
+    assert not (folder / "ran").exists()
+    assert 0 == loop("trust", str(folder)).returncode
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    assert (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_session_reports_and_can_be_resumed(tmp_path: Path, number: int) -> None:
+    """Exit 130, the next command is shown, children are gone; --resume repeats only the open step."""
+    folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
+    process = start("run", "session", "try", "--target", str(folder))
+    wait_for(folder / "begun")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    name = sessions(tmp_path)[0].name
+    assert 130 == process.returncode, errors
+    assert f"loop run session --resume {name}" in errors
+    assert "aborted" in (sessions(tmp_path)[0] / "report.md").read_text().lower()
+    (folder / "go").touch()
+    done = loop("run", "session", "--resume", name, "--target", str(folder))
+    assert 0 == done.returncode, done.stderr
+    assert "x\n" == (folder / "one").read_text()
+
+
+def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:
+    """SIGKILL: `loop status` shows what waits; --resume goes on at the open step, attempt 2."""
+    folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
+    process = start("run", "session", "try", "--target", str(folder))
+    wait_for(folder / "begun")
+    process.kill()
+    process.communicate(timeout=20)
+    assert "waits, at try/s2" in loop("status", "--target", str(folder)).stdout
+    (folder / "go").touch()
+    assert 0 == loop("run", "session", "--resume", "last", "--target", str(folder)).returncode
+    assert "x\n" == (folder / "one").read_text()
+    lines = [json.loads(line) for line in (sessions(tmp_path)[0] / "journal.jsonl").read_text().splitlines()]
+    ended = [(line["step"], line["attempt"]) for line in lines if line["event"] == "finished"]
+    assert [("s1", 1), ("s2", 2)] == ended
+    assert list(range(1, len(lines) + 1)) == [line["seq"] for line in lines]
+
+
+def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
+    """The second one says who holds it, exits with 2, and disturbs nothing."""
+    folder = commands_project(tmp_path, "touch begun; test -e go || exec sleep 60")
+    process = start("run", "session", "try", "--target", str(folder))
+    wait_for(folder / "begun")
+    done = loop("run", "session", "--resume", "last", "--target", str(folder))
+    process.terminate()
+    process.communicate(timeout=20)
+    assert (2, True) == (done.returncode, f"process {process.pid}" in done.stderr)
+
+
+def test_a_session_stops_at_its_budget_and_reports(tmp_path: Path) -> None:
+    """Exit 124, and the report is there."""
+    folder = commands_project(tmp_path, "exec sleep 60")
+    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.01")
+    assert 124 == done.returncode
+    assert (sessions(tmp_path)[0] / "report.md").exists()
+
+
+def test_a_failed_step_gives_exit_1_and_its_message(tmp_path: Path) -> None:
+    """The chain stops, what was not reached is said in the report."""
+    folder = commands_project(tmp_path, "echo no luck; exit 3", "touch never")
+    done = loop("run", "session", "try", "--target", str(folder))
+    assert 1 == done.returncode
+    assert "no luck" in done.stderr
+    assert not (folder / "never").exists()
+    assert "try/s2" in (sessions(tmp_path)[0] / "report.md").read_text()
+
+
+def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
+    """The chain with predicted time and cost; no session folder, no command."""
+    folder = commands_project(tmp_path, "touch never")
+    done = loop("run", "session", "try", "--target", str(folder), "--dry-run")
+    assert 0 == done.returncode
+    assert "predicted: 6 s, $" in done.stdout
+    assert not (tmp_path / "sessions").exists()
+
+
+def test_sessions_that_cannot_be_written_are_said_before_anything_runs(tmp_path: Path) -> None:
+    """A file stands where the folder should be: exit 2, a hint, nothing has run."""
+    folder = commands_project(tmp_path, "touch never")
+    (tmp_path / "file").touch()
+    done = loop("run", "session", "try", "--target", str(folder), LOOP_SESSIONS=str(tmp_path / "file" / "x"))
+    assert 2 == done.returncode
+    assert "LOOP_SESSIONS" in done.stderr
+    assert not (folder / "never").exists()
+
+
+def test_events_are_lines_of_json(tmp_path: Path) -> None:
+    """One a line on stdout, each with a schema version."""
+    folder = commands_project(tmp_path, "true")
+    done = loop("run", "session", "try", "--target", str(folder), "--events")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ["PatternBegan", "StepBegan", "StepEnded", "PatternEnded"] == [line["happening"] for line in lines]
+    assert {1} == {line["schema_version"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "session", "baselin"], "did you mean 'baseline'?"),
+        (["run", "session", "--variant", "cpuu"], "did you mean 'cpu'?"),
+        (["run", "session", "--device", "tpu"], "unknown device 'tpu'"),
+        (["run", "session", "--threads", "99999"], "the cores of this machine"),
+        (["run", "session", "--target", "nowhere"], "no target.yaml there"),
+        (["run", "pattern", "basline-first"], "did you mean 'baseline-first'?"),
+        (["kernels", "measure", "cpu", "--workloads", "histroy"], "did you mean 'history'?"),
+        (["sessions", "show", "nothing"], "loop run session"),
+        (["report", "last"], "no session last"),
+        (["patterns", "show", "baseline"], "did you mean 'baseline-first'?"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_says_what_to_do(words: list[str], said: str) -> None:
+    """Misspelt names come with the nearest right one."""
+    done = loop(*words)
+    assert 2 == done.returncode
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--device cuda without a driver: exit 2 and the way out."""
+    done = loop(
+        "run", "session", "--device", "cuda", PATH="/usr/bin:/bin" if not os.path.exists("/dev/nvidia0") else ""
+    )
+    assert 2 == done.returncode
+    assert "--device cpu" in done.stderr

@@ -1,0 +1,210 @@
+"""The journal: what was acknowledged stays, what was torn off is dropped, what is damaged is named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from loop.errors import LoopError
+from loop.model.record import Closed, Event, Opened, Started
+from loop.store import journal
+from loop.store.journal import Journal, finished, last_closed, open_step, read
+from tests.conftest import ROOT
+from tests.makers import make_finished
+
+WRITER = """
+import sys
+from pathlib import Path
+from loop.model.record import Opened
+from loop.store.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+while True:
+    print(journal.append(Opened(pid=1)).seq, flush=True)
+"""
+"""Says the number of each line once it is on disk, without end."""
+
+
+def make_started(step: str = "verify", **fields: int) -> Started:
+    """A step that has begun."""
+    return Started(run=1, pattern="baseline-first", step=step, title=step, index=1, of=2, budget_s=5.0, **fields)
+
+
+EVENTS: tuple[Event, ...] = (
+    Opened(pid=7),
+    make_started(),
+    make_finished(message="größer als α", output={"ok": True, "rows": [1, 2.5, None]}),
+    Closed(status="passed", reason="all steps passed"),
+)
+
+
+def write(path: Path, events: Sequence[Event] = EVENTS) -> Path:
+    """A journal of these events."""
+    made = Journal(path)
+    for event in events:
+        made.append(event)
+    made.close()
+    return path
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    """Every kind of event comes back as it was, numbered from one."""
+    lines = read(write(tmp_path / "j"))
+    assert list(EVENTS) == [line.event for line in lines]
+    assert [1, 2, 3, 4] == [line.seq for line in lines]
+
+
+def test_a_line_is_one_flat_object(tmp_path: Path) -> None:
+    """The event's own fields stand beside format, seq and time, in readable text."""
+    text = write(tmp_path / "j").read_text().splitlines()[2]
+    fields = json.loads(text)
+    assert {"format", "seq", "at", "event", "run", "pattern", "step", "status"} <= set(fields)
+    assert "finished" == fields["event"]
+    assert "größer als α" in text
+
+
+def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    """Nothing has been written yet: that is no damage."""
+    assert [] == read(tmp_path / "none")
+
+
+def test_numbers_go_on_where_another_process_ended(tmp_path: Path) -> None:
+    """A journal that is opened again carries on."""
+    path = write(tmp_path / "j")
+    again = Journal(path)
+    assert 5 == again.append(Opened(pid=8, resumed=True)).seq
+    assert [1, 2, 3, 4, 5] == [line.seq for line in again.lines]
+    again.close()
+
+
+def test_every_truncation_keeps_the_lines_before_it(tmp_path: Path) -> None:
+    """Cut anywhere, all lines that were whole are read, and the next append starts a fresh line."""
+    data = write(tmp_path / "j").read_bytes()
+    path = tmp_path / "cut"
+    for length in range(len(data) + 1):
+        path.write_bytes(data[:length])
+        whole = data[:length].count(b"\n")
+        assert list(EVENTS[:whole]) == [line.event for line in read(path)]
+        if length % 7 == 0:
+            assert whole + 1 == len(read(write(path, [Opened(pid=9)])))
+
+
+def test_a_torn_last_line_is_dropped_from_the_file(tmp_path: Path) -> None:
+    """What a kill left of a line does not stand before the next one."""
+    path = write(tmp_path / "j")
+    with path.open("ab") as file:
+        file.write(b'{"format": 1, "seq": 5, "at": "20')
+    write(path, [Opened(pid=9)])
+    assert b'"at": "20{' not in path.read_bytes()
+    assert Opened(pid=9) == read(path)[-1].event
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"\xff\xfe\x00", b"{}", b"[1]", b"3", b'{"format": 2, "seq": 2}', b"[" * 5000, b"nothing like it"],
+)
+def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
+    """File and line, and how many lines before it are whole."""
+    path = write(tmp_path / "j")
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]) + b"\n")
+    with pytest.raises(LoopError) as caught:
+        read(path)
+    assert f"{path}:2: damaged journal line" == caught.value.message
+    assert "the 1 lines before it are whole" in (caught.value.hint or "")
+
+
+def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
+    """Numbers have no gaps: a line that was cut out shows."""
+    path = write(tmp_path / "j")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(LoopError, match=":2: expected line 2, got 3"):
+        read(path)
+
+
+def test_every_bit_flip_is_survived(tmp_path: Path) -> None:
+    """A flipped bit gives either lines or an error that names one: never a traceback."""
+    data = bytearray(write(tmp_path / "j").read_bytes())
+    path = tmp_path / "flipped"
+    for place in range(0, len(data), 5):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            assert len(EVENTS) >= len(read(path))
+        except LoopError as error:
+            assert f"{path}:" in error.message
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused append is an error with a hint, and the next one stands on a line of its own."""
+    made = Journal(write(tmp_path / "j"))
+
+    def refuse(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(LoopError, match="cannot be written: No space left on device") as caught:
+            made.append(Opened(pid=9))
+    assert "free some space" in (caught.value.hint or "")
+    made.append(Opened(pid=10))
+    made.close()
+    assert [*EVENTS, Opened(pid=10)] == [line.event for line in read(tmp_path / "j")]
+
+
+@pytest.mark.parametrize("name", ["gone/j", "folder"])
+def test_a_journal_that_cannot_be_opened_is_said(name: str, tmp_path: Path) -> None:
+    """No folder for it, or a folder in its place."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LoopError, match="cannot be"):
+        Journal(tmp_path / name)
+
+
+def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
+    """Whatever number was said before SIGKILL can be read after it."""
+    path = tmp_path / "j"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as writer:
+        assert writer.stdout is not None
+        said = [int(writer.stdout.readline()) for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        said += [int(line) for line in writer.stdout if line.endswith("\n")]
+    assert said[-1] <= len(read(path)) <= said[-1] + 1
+
+
+def test_the_open_step_is_the_one_that_never_ended(tmp_path: Path) -> None:
+    """Begun and not ended; none when every step has."""
+    ended = (make_started("verify"), make_finished("verify"))
+    assert make_started("measure") == open_step(read(write(tmp_path / "a", [*ended, make_started("measure")])))
+    assert open_step(read(write(tmp_path / "b", ended))) is None
+
+
+def test_a_resumed_session_is_open_again(tmp_path: Path) -> None:
+    """Closed holds until the next opening."""
+    closed = Closed(status="aborted", reason="interrupted")
+    assert closed == last_closed(read(write(tmp_path / "a", [Opened(pid=1), closed])))
+    reopened = [Opened(pid=1), closed, Opened(pid=2, resumed=True)]
+    assert last_closed(read(write(tmp_path / "b", reopened))) is None
+
+
+def test_finished_gives_the_ended_steps_in_order(tmp_path: Path) -> None:
+    """Other events are passed over."""
+    events = [Opened(pid=1), make_finished("a"), make_started("b"), make_finished("b")]
+    assert ["a", "b"] == [record.step for record in finished(read(write(tmp_path / "j", events)))]
+
+
+def test_a_line_is_written_to_disk_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`append` syncs once a line."""
+    synced: list[int] = []
+    monkeypatch.setattr(journal.os, "fsync", synced.append)
+    write(tmp_path / "j")
+    assert len(EVENTS) == len(synced)

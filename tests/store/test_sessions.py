@@ -1,0 +1,215 @@
+"""Session folders: never two of one name, found by what a person types, read with their damage named."""
+
+import datetime
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.errors import LoopError
+from loop.locks import Held
+from loop.model.record import Closed, Event, Line, Opened, SessionRecord
+from loop.store import sessions
+from loop.store.journal import Journal
+from loop.store.sessions import SessionFolder, create, every, find, wall_seconds
+from tests.makers import NOON, make_finished, make_record, make_session_head
+
+
+def make_session(root: Path, name: str, *events: Event, ended: bool = True, **head: Any) -> SessionFolder:
+    """A session on disk with these events in its journal."""
+    folder = SessionFolder(root / name)
+    folder.path.mkdir(parents=True)
+    made = make_session_head(id=name, **head)
+    folder.write_head(made)
+    journal = Journal(folder.path / "journal.jsonl")
+    for event in events:
+        journal.append(event)
+    journal.close()
+    if ended:
+        folder.write_record(make_record(made))
+    return folder
+
+
+def make_line(second: float, event: Event) -> Line:
+    """A journal line so many seconds after noon."""
+    return Line(seq=1, at=NOON + datetime.timedelta(seconds=second), event=event)
+
+
+def test_a_session_is_named_by_time_and_plan(tmp_path: Path) -> None:
+    """The names sort by age."""
+    assert "2026-11-21-120000-baseline" == create(tmp_path / "new" / "sessions", "baseline", NOON).id
+
+
+def test_two_sessions_never_share_a_folder(tmp_path: Path) -> None:
+    """Twenty that begin at once get twenty folders."""
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: create(tmp_path, "quick", NOON), range(20)))
+    assert 20 == len({folder.id for folder in made})
+    assert all(folder.path.is_dir() for folder in made)
+
+
+def test_a_hundred_sessions_a_second_are_too_many(tmp_path: Path) -> None:
+    """Rather than search for ever, it says so."""
+    for _ in range(99):
+        create(tmp_path, "quick", NOON)
+    with pytest.raises(LoopError, match="a hundred sessions began in this second"):
+        create(tmp_path, "quick", NOON)
+
+
+@pytest.mark.parametrize("name", ["sessions", "sessions/deeper"])
+def test_a_folder_that_cannot_be_made_is_said(name: str, tmp_path: Path) -> None:
+    """A file stands in its place: the message names it, the hint says what to do."""
+    (tmp_path / "sessions").write_text("not a folder")
+    with pytest.raises(LoopError, match="cannot be written") as caught:
+        create(tmp_path / name, "quick", NOON)
+    assert "LOOP_SESSIONS" in (caught.value.hint or "")
+
+
+def test_sessions_come_oldest_first(tmp_path: Path) -> None:
+    """The tenth of one second comes after the second; what is no session is passed over."""
+    names = ["2026-01-01-000000-b", "2026-01-01-000000-b-2", "2026-01-01-000000-b-10", "2026-02-01-000000-a"]
+    for name in reversed(names):
+        make_session(tmp_path, name)
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "no-head").mkdir()
+    (tmp_path / "2025.txt").write_text("a file")
+    assert names == [folder.id for folder in every(tmp_path)]
+    assert names[-1] == find(tmp_path, "last").id
+
+
+def test_a_folder_without_sessions_has_none(tmp_path: Path) -> None:
+    """Also one that does not exist."""
+    assert [] == every(tmp_path / "none")
+
+
+def test_a_session_is_found_by_its_beginning(tmp_path: Path) -> None:
+    """The whole name wins over a longer one that begins alike."""
+    for name in ("2026-01-01-000000-a", "2026-01-01-000000-a-2", "2026-03-01-000000-a"):
+        make_session(tmp_path, name)
+    assert "2026-03-01-000000-a" == find(tmp_path, "2026-03").id
+    assert "2026-01-01-000000-a" == find(tmp_path, "2026-01-01-000000-a").id
+
+
+def test_an_ambiguous_beginning_lists_what_it_could_be(tmp_path: Path) -> None:
+    """The hint holds the full names."""
+    for name in ("2026-01-01-000000-a", "2026-01-02-000000-a"):
+        make_session(tmp_path, name)
+    with pytest.raises(LoopError, match="2026-01: 2 sessions begin so") as caught:
+        find(tmp_path, "2026-01")
+    assert "one of 2026-01-01-000000-a, 2026-01-02-000000-a" == caught.value.hint
+
+
+def test_a_session_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """With the latest ones as a hint, or how to make the first."""
+    with pytest.raises(LoopError, match="no session last") as caught:
+        find(tmp_path, "last")
+    assert "`loop run session` makes one" == caught.value.hint
+    make_session(tmp_path, "2026-01-01-000000-a")
+    with pytest.raises(LoopError, match="no session 2025") as caught:
+        find(tmp_path, "2025")
+    assert "one of 2026-01-01-000000-a" == caught.value.hint
+
+
+def test_head_and_record_come_back_as_they_were(tmp_path: Path) -> None:
+    """What is written is what is read."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    head = make_session_head(id="2026-01-01-000000-a")
+    assert head == folder.head()
+    assert make_record(head) == folder.record()
+
+
+def test_a_session_that_has_not_ended_has_no_record(tmp_path: Path) -> None:
+    """It is open, or was killed."""
+    assert make_session(tmp_path, "2026-01-01-000000-a", ended=False).record() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format": 1', "record.json: damaged, or of another format: Invalid JSON"),
+        ('{"format": 7}', "record.json: damaged, or of another format: format: Input should be 1"),
+        ("", "record.json: damaged, or of another format: Invalid JSON"),
+    ],
+)
+def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None:
+    """The file, and the first thing wrong with it; lists of sessions leave it out."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    make_session(tmp_path, "2026-01-02-000000-a")
+    (folder.path / sessions.RECORD).write_text(text)
+    with pytest.raises(LoopError) as caught:
+        folder.record()
+    assert said in caught.value.message
+    assert ["2026-01-02-000000-a"] == [record.head.id for record in sessions.records(tmp_path)]
+
+
+def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """A folder in its place, for one."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a", ended=False)
+    (folder.path / sessions.RECORD).mkdir()
+    with pytest.raises(LoopError, match="record.json: cannot be read"):
+        folder.record()
+
+
+def test_samples_are_named_inside_the_session(tmp_path: Path) -> None:
+    """The record names the file relative to its session, so that folders can be moved."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    assert "samples/measure.json" == folder.write_samples("measure", [])
+    assert (folder.path / "samples" / "measure.json").is_file()
+
+
+def test_one_process_at_a_time_writes_a_session(tmp_path: Path) -> None:
+    """The second is told who does."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    with folder.lock(), pytest.raises(Held):
+        folder.lock().__enter__()
+
+
+def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
+    """Ten seconds, eight hours of rest, five seconds: fifteen, of which eleven were steps."""
+    night = 8 * 3600.0
+    lines = [
+        make_line(0, Opened(pid=1)),
+        make_line(8, make_finished("a", seconds=7.0)),
+        make_line(10, Closed(status="aborted")),
+        make_line(night, Opened(pid=2, resumed=True)),
+        make_line(night + 5, make_finished("b", seconds=4.0)),
+    ]
+    assert (15.0, 4.0) == wall_seconds(lines)
+
+
+def test_a_clock_that_was_set_back_takes_nothing_away() -> None:
+    """Time that ran backwards counts as none, and the runner's own share is never negative."""
+    lines = [make_line(10, Opened(pid=1)), make_line(4, make_finished("a", seconds=3.0))]
+    assert (0.0, 0.0) == wall_seconds(lines)
+    assert (0.0, 0.0) == wall_seconds([])
+
+
+def test_concluded_gives_the_ended_steps_of_a_targets_sessions(tmp_path: Path) -> None:
+    """Oldest session first, of this target only, each by its name."""
+    make_session(tmp_path, "2026-01-02-000000-a", make_finished("x", seconds=4.0))
+    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), make_finished("y"))
+    make_session(tmp_path, "2026-01-03-000000-a", make_finished("x"), target="other")
+    found = sessions.concluded(tmp_path, "attention")
+    assert ["2026-01-01-000000-a", "2026-01-02-000000-a"] == list(found)
+    assert ["x", "y"] == [record.step for record in found["2026-01-01-000000-a"]]
+
+
+def test_sessions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
+    """Those without a record, and those with a damaged head, record or journal."""
+    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), ended=False)
+    for number, name in enumerate(("session.json", "record.json", "journal.jsonl")):
+        damaged = make_session(tmp_path, f"2026-01-03-00000{number}-a", make_finished("x"))
+        (damaged.path / name).write_text("garbage\n")
+    assert {} == sessions.concluded(tmp_path, "attention")
+
+
+def test_the_record_of_another_format_is_no_traceback(tmp_path: Path) -> None:
+    """A file of the future is refused in words."""
+    folder = make_session(tmp_path, "2026-01-01-000000-a")
+    record = folder.record()
+    assert isinstance(record, SessionRecord)
+    text = record.model_dump_json().replace('"format":1', '"format":2', 1)
+    (folder.path / sessions.RECORD).write_text(text)
+    with pytest.raises(LoopError, match="another format"):
+        folder.record()

@@ -1,0 +1,76 @@
+"""One holder at a time, and the system lets go for the dead."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loop.errors import LoopError
+from loop.locks import Held, boot_id, locked
+from tests.conftest import ROOT
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from loop.locks import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_says_who_holds_it(tmp_path: Path) -> None:
+    """The file names the process and the run of the system."""
+    with locked(tmp_path / "lock"):
+        written = json.loads((tmp_path / "lock").read_text())
+    assert {"pid": os.getpid(), "boot_id": boot_id()} == written
+
+
+def test_a_second_holder_is_refused_at_once(tmp_path: Path) -> None:
+    """Also within one process; the error names the first."""
+    with locked(tmp_path / "lock"), pytest.raises(Held, match=f"held by process {os.getpid()}"):
+        locked(tmp_path / "lock").__enter__()
+
+
+def test_a_lock_is_free_again_afterwards(tmp_path: Path) -> None:
+    """Also when what it guarded failed."""
+    with pytest.raises(ZeroDivisionError), locked(tmp_path / "lock"):
+        raise ZeroDivisionError
+    with locked(tmp_path / "lock"):
+        pass
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    """While it lives it is named; the moment it is killed the lock is free."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as holder:
+        assert holder.stdout is not None
+        assert b"held\n" == holder.stdout.readline()
+        with pytest.raises(Held) as caught:
+            locked(tmp_path / "lock").__enter__()
+        holder.send_signal(signal.SIGKILL)
+    assert f"process {holder.pid}" == caught.value.holder
+    with locked(tmp_path / "lock"):
+        pass
+
+
+@pytest.mark.parametrize("text", [b"", b"garbage", b"[1]", b"\xff\xfe", b'{"pid": '])
+def test_a_damaged_lock_file_is_no_obstacle(text: bytes, tmp_path: Path) -> None:
+    """What is in the file is only for people: the lock itself is the system's."""
+    path = tmp_path / "lock"
+    path.write_bytes(text)
+    with locked(path):
+        path.write_bytes(text)
+        with pytest.raises(Held, match="held by another process"):
+            locked(path).__enter__()
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    """A lock that cannot be made is the user's to mend, not a bug."""
+    with pytest.raises(LoopError, match="lock: cannot be locked: No such file"):
+        locked(tmp_path / "gone" / "lock").__enter__()

@@ -1,0 +1,213 @@
+"""Children end when they have to, say no more than they may, and know no secret."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.errors import LoopError
+from loop.processes import (
+    OUTPUT_CAP,
+    Capped,
+    Child,
+    Completed,
+    Tick,
+    describe_exit,
+    environment,
+    finish,
+    run,
+)
+from tests.conftest import ROOT
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
+    time.sleep(0.01)
+time.sleep(float(sys.argv[2]))
+"""
+"""Starts a process that left its parent, its group and its session; then sleeps."""
+PARENT = """
+import sys, time
+from loop.processes import Child
+child = Child(["sleep", "60"])
+print(child.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, str] | None = None) -> Completed:
+    """A shell script, run to its end."""
+    done: Completed = finish(run(["/bin/sh", "-c", script, "sh", *arguments], limit_s=limit_s, env=env))
+    return done
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, within five seconds."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_output_errors_and_exit_status_are_kept_apart() -> None:
+    """What a command writes and how it ends is all in the result."""
+    done = shell("echo out; echo err >&2; exit 3")
+    assert ("out\n", "err\n", 3, False) == (done.output, done.errors, done.code, done.timed_out)
+    assert "exit 3" == done.how
+    assert not done.ok
+
+
+def test_a_short_stream_is_kept_whole() -> None:
+    """Below the cap nothing is left out, however it arrives."""
+    kept = Capped(cap=40)
+    for piece in (b"0123456789", b"abcdefghij", b"ABCDEFGHIJ", b"!!!!!!!!!!"):
+        kept.add(piece)
+    assert ("0123456789abcdefghijABCDEFGHIJ!!!!!!!!!!", 0) == (kept.text, kept.dropped)
+
+
+def test_a_long_stream_keeps_its_head_and_its_tail() -> None:
+    """The first quarter and the last three quarters of the cap, and how much lay between."""
+    kept = Capped(cap=8)
+    for byte in b"abcdefghijklmnop":
+        kept.add(bytes([byte]))
+    assert (8, "ab\n... 8 bytes left out ...\nklmnop") == (kept.dropped, kept.text)
+
+
+def test_a_flood_is_capped_and_ended() -> None:
+    """A child that never stops writing costs bounded memory and ends at its limit."""
+    done = shell("yes 0123456789", limit_s=0.3)
+    assert done.timed_out
+    assert OUTPUT_CAP <= len(done.output) < OUTPUT_CAP + 100
+    assert done.output.startswith("0123456789\n")
+    assert "bytes left out" in done.output
+
+
+def test_a_command_over_its_limit_is_killed() -> None:
+    """It ends soon after the limit, and the result says that it was killed."""
+    done = shell("sleep 60", limit_s=0.2)
+    assert (True, False, -signal.SIGKILL) == (done.timed_out, done.ok, done.code)
+    assert done.how.startswith("killed after 0.")
+    assert 5 > done.seconds
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "trap '' TERM INT HUP; echo $$ >$1; while :; do sleep 60; done",
+        "sleep 60 & echo $! >$1; wait",
+        "(trap '' TERM; echo $(exec sh -c 'echo $PPID') >$1; sleep 60; :) & wait",
+        "setsid sleep 60 & echo $! >$1; wait",
+        "yes | { echo $$ >$1; cat; }",
+    ],
+    ids=["ignores signals", "background", "subshell", "setsid", "flood in a pipe"],
+)
+def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) -> None:
+    """Ignoring signals, hiding in the background or leaving the group does not help."""
+    done = shell(script, str(tmp_path / "pid"), limit_s=0.4)
+    assert done.timed_out
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "not even a zombie"
+
+
+@pytest.mark.parametrize("seconds", ["0", "60"], ids=["the parent has ended", "the parent hangs"])
+def test_a_daemon_does_not_outlive_its_command(seconds: str, tmp_path: Path) -> None:
+    """A double fork into a session of its own is found by the tag in its environment."""
+    note = tmp_path / "pid"
+    done: Completed = finish(run([sys.executable, "-c", DAEMON, str(note), seconds], limit_s=1.0))
+    assert (seconds == "60") == done.timed_out
+    assert gone(int(note.read_text()))
+
+
+def test_a_command_that_ends_is_not_held_up_by_what_it_left_behind() -> None:
+    """A background process that keeps the pipe open ends with the command."""
+    done = shell("sleep 60 & echo done", limit_s=20)
+    assert ("done\n", False) == (done.output, done.timed_out)
+    assert 3 > done.seconds
+
+
+def test_leaving_the_context_kills_the_child() -> None:
+    """An error while a child runs leaves no process behind."""
+    with pytest.raises(ZeroDivisionError), Child(["sleep", "60"]) as child:
+        raise ZeroDivisionError
+    assert gone(child.process.pid)
+
+
+def test_abandoning_a_run_kills_the_child() -> None:
+    """A generator that is closed half-way ends what it started."""
+    waiting = run(["sleep", "60"], limit_s=60, note="sleeping")
+    assert Tick("sleeping") == next(waiting)
+    mine = [child for child in psutil.Process().children() if child.name() == "sleep"]
+    waiting.close()
+    assert mine
+    assert all(gone(child.pid) for child in mine)
+
+
+def test_a_child_dies_with_its_parent() -> None:
+    """When loop itself is killed outright, what it started ends too."""
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert psutil.pid_exists(child)
+        parent.kill()
+    assert gone(child)
+
+
+def test_a_missing_command_is_said_with_what_to_do() -> None:
+    """The message names the command, the hint says what to check."""
+    with pytest.raises(LoopError, match="cannot start no-such-command-here: No such file") as caught:
+        finish(run(["no-such-command-here"], limit_s=1))
+    assert "check that `no-such-command-here` is installed and on the PATH" == caught.value.hint
+
+
+def test_a_missing_folder_is_not_blamed_on_the_command(tmp_path: Path) -> None:
+    """A working folder that is gone is named itself."""
+    with pytest.raises(LoopError, match="cannot start true in .*/gone: No such file"):
+        finish(run(["true"], limit_s=1, cwd=tmp_path / "gone"))
+
+
+def test_a_secret_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child sees the allow-listed variables, those it is given, and no other."""
+    monkeypatch.setenv("CLOUD_SECRET_KEY", "hunter2")
+    monkeypatch.setenv("LC_NUMERIC", "C")
+    done = shell("env", env={"GIVEN": "1"})
+    names = {line.partition("=")[0] for line in done.output.splitlines()}
+    assert {"PATH", "HOME", "LC_NUMERIC", "GIVEN"} <= names
+    assert "CLOUD_SECRET_KEY" not in names
+    assert "hunter2" not in done.output
+
+
+def test_what_is_given_wins_over_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extra variables come on top."""
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    assert "C" == environment({"LANG": "C"})["LANG"]
+
+
+def test_output_that_is_not_text_is_still_shown() -> None:
+    """Bytes that are no UTF-8 become replacement marks."""
+    assert "a\ufffdb" == shell(r"printf 'a\377b'").output
+
+
+def test_exit_statuses_are_said_in_words() -> None:
+    """A signal by its name, an unknown one by its number."""
+    assert ["exit 0", "crashed with SIGSEGV", "crashed with signal 99"] == [
+        describe_exit(c) for c in (0, -11, -99)
+    ]
+
+
+def test_input_is_empty() -> None:
+    """A command that reads its input gets none, rather than the user's terminal."""
+    assert "" == shell("cat", limit_s=5).output
