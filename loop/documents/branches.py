@@ -96,7 +96,7 @@ def _same(value: Any, refused: Any) -> bool:
     """Whether this can be the value; structures are told by their kind and size, which costs nothing."""
     if isinstance(value, dict | list):
         return type(value) is type(refused) and len(value) == len(refused)
-    return value == refused or value != value
+    return bool(value == refused) or value != value
 
 
 def of_best_branches(findings: list[Finding], depth: int = 0) -> list[Finding]:

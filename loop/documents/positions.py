@@ -7,6 +7,8 @@ from loop.documents.quoting import clip
 
 Place = tuple[str | int, ...]
 BITS = 32
+LONGEST = 12
+"""Steps of a path that a complaint shows."""
 
 
 def pack(line: int, column: int) -> int:
@@ -17,6 +19,9 @@ def pack(line: int, column: int) -> int:
 def unpack(mark: int) -> tuple[int, int]:
     """Line and column, from 1."""
     return mark >> BITS, mark & ((1 << BITS) - 1)
+
+
+START = pack(1, 1)
 
 
 @dataclass(slots=True)
@@ -39,7 +44,7 @@ class Document:
     name: str
     """The file as complaints name it."""
     data: Any = None
-    marks: Marks | int = pack(1, 1)
+    marks: Marks | int = START
 
     def position(self, place: Place, *, key: bool = False) -> tuple[int, int]:
         """Line and column of a value (or of its key), or of the nearest thing around it."""
@@ -55,7 +60,8 @@ class Document:
 
 def dotted(place: Place) -> str:
     """A place as complaints write it: `steps.0.budget_s`. Long and unprintable keys are shortened."""
-    return ".".join(_word(step) for step in place)
+    words = [_word(step) for step in place]
+    return ".".join(words if len(words) <= LONGEST else [*words[:4], "...", *words[-4:]])
 
 
 def _word(step: str | int) -> str:

@@ -223,7 +223,7 @@ class _Builder:
     def _refuse_decoration(self, event: Any, place: Place) -> None:
         """Aliases explode, anchors serve aliases, tags construct: none of them is taken."""
         if isinstance(event, yaml.AliasEvent):
-            raise self._complain(event, place, "a value written out", f"the alias {quote('*' + event.anchor)}")
+            raise self._complain(event, place, "a value written out", f"the alias {quote(f'*{event.anchor}')}")
         if event.anchor:
             raise self._complain(event, place, "a value without an anchor", quote("&" + event.anchor))
         if event.tag is not None:

@@ -73,9 +73,7 @@ int64_t element_size(int32_t dtype) {
   }
 }
 
-int64_t element_count(const LoopTensor &tensor) {
-  return tensor.sizes[0] * tensor.sizes[1] * tensor.sizes[2] * tensor.sizes[3];
-}
+bool is_empty(const LoopTensor &tensor) { return !tensor.sizes[0] || !tensor.sizes[1] || !tensor.sizes[2]; }
 
 Error check_tensor(const LoopTensor &tensor) {
   const int64_t element = element_size(tensor.dtype);
@@ -85,7 +83,7 @@ Error check_tensor(const LoopTensor &tensor) {
     if (tensor.sizes[i] < 0) return kNegativeSize;
   if (tensor.sizes[3] == 0) return kNoFeatures;
   if (tensor.sizes[3] > 1 && tensor.strides[3] != 1) return kStridedFeatures;
-  if (element_count(tensor) == 0) return kSuccess;
+  if (is_empty(tensor)) return kSuccess;
   if (!tensor.data) return kNullData;
   if (reinterpret_cast<uintptr_t>(tensor.data) % element) return kMisalignedData;
   return kSuccess;
@@ -119,7 +117,7 @@ Error check(const LoopTensor *inputs, const LoopTensor *outputs, const double *a
   }
   if (o.sizes[2] != q.sizes[2]) return kMismatchedQueries;
   if (v.sizes[2] != k.sizes[2]) return kMismatchedKeys;
-  if (element_count(o) > 0) {
+  if (!is_empty(o)) {
     if (overlaps_itself(o)) return kOverlappingOutput;
     if (o.data == q.data || o.data == k.data || o.data == v.data) return kOutputIsInput;
   }

@@ -98,28 +98,4 @@ ATTENTION_INLINE void transpose(Quad (&rows)[4]) {
   rows[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
-// x = 2^(x - headroom) for x <= 0, about one unit in the last place; exactly 0 below 2^(-126.5 - headroom), so also for
-// -inf; NaN stays NaN. `headroom` is a whole number of powers of two, 0 to 60, that costs no precision.
-//
-// Adding `shift` (an integer, in [2^23, 2^24)) rounds x to an integer n and leaves n + 127 - headroom in the low bits,
-// which, moved to the exponent field, are the float 2^(n - headroom). The clamp makes that field 0, the float 0. The
-// rest, 2^f for f in [-1/2, 1/2], is a minimax polynomial with a relative error of 9e-8 that is exact at f = 0.
-// Multiplying by the power of two, instead of adding to the exponent bits, is what keeps a NaN a NaN.
-//
-// M vectors advance in lockstep: one alone waits for itself, and the scheduler does not see far enough to find the next.
-template <int M>
-ATTENTION_INLINE void exp2_of_nonpositive(Vec (&x)[M], float headroom) {
-  const float exponent = 127.0f - headroom, shift = 12582912.0f + exponent;
-  Vec shifted[M], f[M], power[M];
-  for (int i = 0; i < M; i++) x[i] = larger(splat(-exponent), x[i]);
-  for (int i = 0; i < M; i++) shifted[i] = x[i] + shift;
-  for (int i = 0; i < M; i++) f[i] = x[i] - (shifted[i] - shift);
-  for (int i = 0; i < M; i++) power[i] = f[i] * 1.3264727207e-3f + 9.6715126501e-3f;
-  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 5.5507337433e-2f;
-  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 2.4022242085e-1f;
-  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9314697760e-1f;
-  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 1.0f;
-  for (int i = 0; i < M; i++) x[i] = power[i] * (Vec)((IntVec)shifted[i] << 23);
-}
-
 }  // namespace attention

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from loop.bench.child import clock, variants
+from loop.bench.child.refusal import Refused
 
 
 class Candidate:
@@ -48,7 +49,7 @@ class Candidate:
 
     def _prepare(self, call: dict[str, Any]) -> variants.Prepared:
         if self.loaded is None:
-            raise variants.Refused("nothing is loaded")
+            raise Refused("nothing is loaded")
         return self.loaded.prepare(call)
 
     def start_judge(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "bug", "message": f"unknown request {request['do']}"}
     try:
         return {"status": "ok", **getattr(candidate, request["do"])(request)}
-    except variants.Refused as error:
+    except Refused as error:
         return {"status": "refused", "message": str(error)}
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loop.bench.child.variants import Prepared, Refused
+from loop.bench.child.refusal import Refused
+from loop.bench.child.variants import Prepared
 
 SAMPLE_S = 20e-6
 """A sample holds as many calls as fill this, so that reading the clock (60 ns) stays below one per cent."""

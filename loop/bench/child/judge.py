@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loop.bench.child import torch_side
-from loop.bench.child.variants import Refused
+from loop.bench.child.refusal import Refused
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6

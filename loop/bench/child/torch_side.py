@@ -9,7 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from loop.bench.child.variants import Refused
+from loop.bench.child.refusal import Refused
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,

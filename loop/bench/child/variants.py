@@ -10,11 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import Buffer, LoopTensor, byte_size, describe
-
-
-class Refused(Exception):
-    """The variant cannot do this call, or did not do it as it must: a finding, not a bug of loop."""
 
 
 class Prepared(Protocol):

@@ -1,37 +1,13 @@
-"""The language of `when`, `gate` and formulas: Jinja2's parser, an allow-list over its tree, our own evaluator.
-
-Compare, and/or/not/in, constants, names, dotted access, + - /, `is defined` and `is none`; formulas also
-have `*` and `a if c else b`. No calls, filters, indices or powers: the full Jinja sandbox hangs on 9**(9**9).
-"""
+"""Which expressions there are: Jinja2 reads, an allow-list over its tokens and its tree decides."""
 
 import functools
-import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from loop.errors import LoopError
+from loop.expressions.wording import MAX_NUMBER, SHOWN, ExpressionError, clip
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
-MAX_NUMBER = 10**300
-SHOWN = 60
-"""Characters of an expression or a value that a message quotes."""
-
-
-class ExpressionError(LoopError):
-    """An expression that cannot be read, or has no answer."""
-
-    def __init__(self, expected: str, got: str, column: int | None = None, *, of: str | None = None) -> None:
-        self.expected, self.got, self.column = expected, got, column
-        """`column`: where in the text, from 1; None for what only shows when it is evaluated."""
-        place = f"column {column}: " if column else ""
-        text = f"`{_clip(of)}`: " if of else ""
-        super().__init__(f"{text}{place}expected {expected}, got {got}")
-
-
 ALWAYS = frozenset(
     ("Compare", "Operand", "And", "Or", "Not", "Const", "Name", "Getattr", "Neg", "Add", "Sub", "Div", "Test")
 ) | {"Tuple", "List"}
@@ -62,63 +38,12 @@ NODES = {
 BRACES = ("{{", "}}", "{%", "%}", "{#", "#}")
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A checked expression."""
-
-    text: str
-    tree: Any
-    names: frozenset[str]
-    """Dotted names it reads, except those it only asks about with `is defined`."""
-
-    @classmethod
-    def parse(cls, text: str, *, arithmetic: bool = False) -> "Expression":
-        """Read and check an expression; `arithmetic` admits what formulas need.
-
-        Raises ExpressionError, with the column, when it holds anything outside the language.
-        """
-        _refuse_monsters(text)
-        allowed = FORMULA if arithmetic else ALWAYS
-        tree = _parse(text, allowed)
-        _check(tree, allowed)
-        return cls(text, tree, frozenset(_names(tree)))
-
-    def evaluate_bool(self, values: Mapping[str, object]) -> bool:
-        """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""
-        return self._evaluate(lambda: _truth(self.tree, values))
-
-    def evaluate_number(self, values: Mapping[str, object]) -> float:
-        """Its value, always finite. Raises ExpressionError when a name is unknown or the result is no number."""
-        return self._evaluate(lambda: _finite(_number(self.tree, values)))
-
-    def _evaluate[T](self, answer: Callable[[], T]) -> T:
-        try:
-            return answer()
-        except ExpressionError as error:
-            raise ExpressionError(error.expected, error.got, of=self.text) from error
-        except ZeroDivisionError as error:
-            raise ExpressionError("a divisor other than zero", "zero", of=self.text) from error
-        except OverflowError as error:
-            raise ExpressionError("a number that a double can hold", "a larger one", of=self.text) from error
-        except RecursionError as error:
-            raise ExpressionError("a simple expression", "one nested too deeply", of=self.text) from error
-
-
-def _clip(text: str) -> str:
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-
-
-def _said(value: object) -> str:
-    """A value as a message shows it."""
-    if value is None:
-        return "a value that is not known"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _clip(repr(value[: 2 * SHOWN]))
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < MAX_NUMBER):
-        return _clip(repr(value))
-    return f"a {type(value).__name__}"
+def read(text: str, allowed: frozenset[str]) -> Any:
+    """Jinja's tree of an expression in which every node is allowed. Raises ExpressionError with the column."""
+    _refuse_monsters(text)
+    tree = _parse(text, allowed)
+    _check(tree, allowed)
+    return tree
 
 
 def _refuse_monsters(text: str) -> None:
@@ -160,7 +85,8 @@ def _parse(text: str, allowed: frozenset[str]) -> Any:
             found = parser.stream.current
             raise ExpressionError("the end of the expression", repr(str(found.value)[:SHOWN]), found.lineno)
     except TemplateSyntaxError as error:
-        raise ExpressionError("an expression", f"a mistake: {_clip(error.message or '')}", error.lineno) from error
+        reason = (error.message or "").replace("unexpected 'end of template'", "it ends too early")
+        raise ExpressionError("an expression", f"a mistake: {clip(reason)}", error.lineno) from error
     except (ValueError, RecursionError, OverflowError, AssertionError) as error:
         raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}") from error
     return tree
@@ -228,13 +154,14 @@ def _check_name(node: Any) -> None:
 
 def _check_test(node: Any) -> None:
     if node.name not in ("defined", "none") or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs:
-        raise ExpressionError("`is defined` or `is none`", f"`is {_clip(node.name)}`", node.lineno)
-    if _dotted(node.node) is None:
+        raise ExpressionError("`is defined` or `is none`", f"`is {clip(node.name)}`", node.lineno)
+    if dotted(node.node) is None:
         raise ExpressionError(f"a name before `is {node.name}`", "a value", node.lineno)
 
 
 def _check_items(node: Any) -> None:
-    if not all(_kind(item) == "Const" for item in node.items):
+    values = [item.node if _kind(item) == "Neg" else item for item in node.items]
+    if not all(_kind(value) == "Const" for value in values):
         raise ExpressionError("a list of constants", "something to work out", node.lineno)
 
 
@@ -260,7 +187,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
 }
 
 
-def _dotted(node: Any) -> str | None:
+def dotted(node: Any) -> str | None:
     """`a.b.c` for a name or dotted access."""
     parts: list[str] = []
     while _kind(node) == "Getattr":
@@ -269,16 +196,13 @@ def _dotted(node: Any) -> str | None:
     return ".".join([node.name, *reversed(parts)]) if _kind(node) == "Name" else None
 
 
-def _names(node: Any) -> Iterator[str]:
+def names(node: Any) -> Iterator[str]:
+    """Dotted names that the tree reads."""
     if _kind(node) == "Test" and node.name == "defined":
         return
-    dotted = _dotted(node)
-    if dotted is not None:
-        yield dotted
+    whole = dotted(node)
+    if whole is not None:
+        yield whole
         return
     for child in node.iter_child_nodes():
-        yield from _names(child)
-
-
-def _value(node: Any, values: Mapping[str, object]) -> Any:
-    return EVALUATE[_kind(node)](node, values)
+        yield from names(child)

@@ -1,0 +1,88 @@
+// The online softmax of a block over one tile of keys. Queries are lanes, so nothing here is horizontal.
+//
+// A running maximum per query, and a running sum of 2^(score - maximum); when the maximum grows, older sums and outputs
+// decay. NaN: a NaN score does not raise the maximum, comes out of the exponential as NaN, and makes the sum NaN, hence
+// the whole row. A masked score is replaced before anything looks at it, so a masked NaN reaches no one.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "block.h"
+#include "vector.h"
+
+namespace attention {
+
+// x = 2^(x - headroom) for x <= 0, about one unit in the last place; exactly 0 below 2^(-126.5 - headroom), so also for
+// -inf; NaN stays NaN. `headroom` is a whole number of powers of two, 0 to 60, that costs no precision.
+//
+// Adding `shift` (an integer, in [2^23, 2^24)) rounds x to an integer n and leaves n + 127 - headroom in the low bits,
+// which, moved to the exponent field, are the float 2^(n - headroom). The clamp makes that field 0, the float 0. The
+// rest, 2^f for f in [-1/2, 1/2], is a minimax polynomial with a relative error of 9e-8 that is exact at f = 0.
+// Multiplying by the power of two, instead of adding to the exponent bits, is what keeps a NaN a NaN.
+//
+// M vectors advance in lockstep: one alone waits for itself, and the scheduler does not see far enough to find the next.
+template <int M>
+ATTENTION_INLINE void exp2_of_nonpositive(Vec (&x)[M], float headroom) {
+  const float exponent = 127.0f - headroom, shift = 12582912.0f + exponent;
+  Vec shifted[M], f[M], power[M];
+  for (int i = 0; i < M; i++) x[i] = larger(splat(-exponent), x[i]);
+  for (int i = 0; i < M; i++) shifted[i] = x[i] + shift;
+  for (int i = 0; i < M; i++) f[i] = x[i] - (shifted[i] - shift);
+  for (int i = 0; i < M; i++) power[i] = f[i] * 1.3264727207e-3f + 9.6715126501e-3f;
+  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 5.5507337433e-2f;
+  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 2.4022242085e-1f;
+  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9314697760e-1f;
+  for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 1.0f;
+  for (int i = 0; i < M; i++) x[i] = power[i] * (Vec)((IntVec)shifted[i] << 23);
+}
+
+// The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked.
+// Updates the running maximum and sum; returns what older sums and outputs are to be multiplied with.
+inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores) {
+  const int lanes = block.lanes();
+  const float headroom = block.headroom;
+  scores += n * kLanes;
+  float *const running_max = block.max + n * kLanes, *const running_sum = block.sum + n * kLanes;
+
+  // The diagonal: the first lane of the vector sees `seen_full` keys, the next one more, the last lane `seen`.
+  const int64_t first_sees = block.keys_full + n * kLanes;
+  const int seen_full = keys.seen_by(first_sees), seen = keys.seen_by(first_sees + kLanes - 1);
+  for (int j = seen_full; j < seen; j++) {
+    const int first_lane = static_cast<int>(keys.first + j - first_sees) + 1;
+    store(scores + j * lanes, select(lane_numbers() >= first_lane, load(scores + j * lanes), splat(-INFINITY)));
+  }
+
+  Vec max = load(running_max);
+  int j = 0;
+  for (; j + 4 <= seen; j += 4) {
+    const float *const from = scores + j * lanes;
+    max = larger(larger(larger(load(from), load(from + lanes)), larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
+  }
+  for (; j < seen; j++) max = larger(load(scores + j * lanes), max);  // passes over NaN: see below
+  Vec decay[1] = {load(running_max) - max};
+  exp2_of_nonpositive(decay, 0);
+
+  Vec sum = Vec{};
+  j = 0;
+  for (; j + 4 <= seen; j += 4) {
+    Vec weights[4];
+    for (int i = 0; i < 4; i++) weights[i] = load(scores + (j + i) * lanes) - max;
+    exp2_of_nonpositive(weights, headroom);
+    sum += (weights[0] + weights[1]) + (weights[2] + weights[3]);  // NaN for a NaN score, and then the whole row
+    for (int i = 0; i < 4; i++) store(scores + (j + i) * lanes, weights[i]);
+  }
+  for (; j < seen; j++) {
+    Vec weight[1] = {load(scores + j * lanes) - max};
+    exp2_of_nonpositive(weight, headroom);
+    sum += weight[0];
+    store(scores + j * lanes, weight[0]);
+  }
+  for (; j < keys.count; j++) store(scores + j * lanes, Vec{});
+
+  store(running_max, max);
+  store(running_sum, load(running_sum) * decay[0] + sum);
+  return decay[0];
+}
+
+}  // namespace attention

@@ -1,0 +1,5 @@
+"""How a child says no."""
+
+
+class Refused(Exception):
+    """The variant cannot do this call, or did not do it as it must: a finding, not a bug of loop."""

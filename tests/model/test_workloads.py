@@ -1,0 +1,172 @@
+"""Workloads: lists multiplied out, shorthands and defaults filled in, names that tell them apart."""
+
+from typing import Any
+
+import pytest
+
+from loop.model.target import Signature, Target, Workload
+from loop.model.workloads import WorkloadError, expand, formula_values, shape
+
+SIGNATURE: dict[str, Any] = {
+    "inputs": {"x": "B N", "y": "B M"},
+    "output": "B M",
+    "attributes": {
+        "causal": {"kind": "flag"},
+        "side": {"kind": "choice", "choices": ("left", "right")},
+        "scale": {"kind": "number"},
+    },
+    "shorthand": {"S": ("N", "M")},
+}
+
+
+def make_target(*entries: dict[str, Any], signature: dict[str, Any] | None = None, **sets: Any) -> Target:
+    """A target with these workloads in its set `some`."""
+    fields: dict[str, Any] = {
+        "format": 1,
+        "name": "tiny",
+        "function": "tiny",
+        "signature": signature or SIGNATURE,
+        "reference": {"python": "m:f"},
+        "baseline": {"python": "m:f"},
+        "tolerance": {},
+        "dtypes": {"cpu": "float32"},
+        "workloads": {"some": entries, **sets},
+        "variants": {"cpu": {"kind": "python", "device": "cpu", "module": "m", "function": "f"}},
+    }
+    return Target.model_validate(fields)
+
+
+def expanded(*entries: dict[str, Any], seed: int = 0, **fields: Any) -> list[Workload]:
+    """These entries as single workloads."""
+    return list(expand(make_target(*entries, **fields), ["some"], "float32", seed))
+
+
+def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
+    """Their names."""
+    return [workload.name for workload in expanded(*entries, **fields)]
+
+
+def test_lists_are_multiplied_out_in_order() -> None:
+    """The last list turns fastest."""
+    assert [
+        "B1 S2 float32",
+        "B1 S2 causal float32",
+        "B1 S3 float32",
+        "B1 S3 causal float32",
+    ] == names({"B": 1, "S": (2, 3), "causal": (False, True)})
+
+
+def test_an_empty_list_stands_for_no_workload() -> None:
+    """Nothing to multiply with."""
+    assert [] == names({"B": 1, "S": ()})
+
+
+def test_a_shorthand_gives_several_dimensions_one_size() -> None:
+    """And names them together where they are equal, apart where they are not."""
+    (one,) = expanded({"B": 1, "S": 4})
+    assert {"B": 1, "N": 4, "M": 4} == one.sizes
+    assert ["B1 S4 float32", "B1 N4 M5 float32"] == names({"B": 1, "S": 4}, {"B": 1, "N": 4, "M": 5})
+
+
+def test_attributes_have_their_defaults() -> None:
+    """A flag is off, a choice its first word, a number not given."""
+    (one,) = expanded({"B": 1, "S": 4})
+    assert {"causal": False, "side": "left", "scale": None} == one.attributes
+
+
+def test_only_what_differs_from_the_default_is_named() -> None:
+    """Short names stay readable."""
+    entry = {"B": 1, "S": 4, "causal": True, "side": "right", "scale": 0.5, "values": "wide", "dtype": "float16"}
+    assert ["B1 S4 causal right scale=0.5 float16 wide"] == names(entry)
+    assert ["B1 S4 float32"] == names({"B": 1, "S": 4, "causal": False, "side": "left"})
+
+
+def test_a_flag_that_is_on_by_default_is_named_when_it_is_off() -> None:
+    """`causal=no` where the default is causal."""
+    on = {**SIGNATURE, "attributes": {"causal": {"kind": "flag", "default": True}}}
+    assert ["B1 S4 float32", "B1 S4 causal=no float32"] == names(
+        {"B": 1, "S": 4, "causal": (True, False)}, signature=on
+    )
+
+
+def test_the_same_workload_twice_is_one() -> None:
+    """In one set or in two, written long or short."""
+    target = make_target({"B": 1, "S": 4}, {"B": 1, "N": 4, "M": 4}, more=({"B": 1, "S": (4, 5)},))
+    assert ["B1 S4 float32", "B1 S5 float32"] == [w.name for w in expand(target, ["some", "more"], "float32")]
+
+
+def test_numbers_that_nearly_agree_are_two_workloads() -> None:
+    """A name never swallows the digit that tells two workloads apart."""
+    scales = (0.1234567, 0.1234568)
+    assert ["B1 S4 scale=0.1234567 float32", "B1 S4 scale=0.1234568 float32"] == names(
+        {"B": 1, "S": 4, "scale": scales}
+    )
+    assert ["B1 S4 scale=3 float32"] == names({"B": 1, "S": 4, "scale": (3, 3.0)})
+
+
+def test_words_that_two_choices_share_are_told_apart() -> None:
+    """Where a word could be either attribute's, its name stands with it."""
+    choice = {"kind": "choice", "choices": ("left", "right")}
+    both = {**SIGNATURE, "attributes": {"head": choice, "tail": choice}}
+    assert ["B1 S4 head=right float32", "B1 S4 tail=right float32"] == names(
+        {"B": 1, "S": 4, "head": "right"}, {"B": 1, "S": 4, "tail": "right"}, signature=both
+    )
+
+
+def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
+    """Seeds come from the base and the name: a subset replays the same inputs."""
+    alone = expanded({"B": 1, "S": 5}, seed=7)[0]
+    among = expanded({"B": 1, "S": (3, 4, 5)}, seed=7)
+    assert alone == among[2]
+    assert 3 == len({workload.seed for workload in among})
+    assert alone.seed + 1 == expanded({"B": 1, "S": 5}, seed=8)[0].seed
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"B": 1}, "N: expected a size, got nothing"),
+        ({"B": 1, "S": -1}, "S: expected a size of 0 or more, got -1"),
+        ({"B": 1, "S": True}, "S: expected a size of 0 or more, got True"),
+        ({"B": 1.5, "S": 4}, "B: expected a size of 0 or more, got 1.5"),
+        ({"B": 1, "S": "4"}, "S: expected a size of 0 or more, got '4'"),
+        (
+            {"B": 1, "S": 4, "cuasal": True},
+            "cuasal: expected one of S, B, N, M, causal, side, scale, dtype, values, got an unknown name",
+        ),
+        ({"B": 1, "S": 4, "causal": 1}, "causal: expected a flag, got 1"),
+        ({"B": 1, "S": 4, "side": "up"}, "side: expected one of left, right, got 'up'"),
+        ({"B": 1, "S": 4, "scale": "big"}, "scale: expected a number, got 'big'"),
+        ({"B": 1, "S": 4, "dtype": "int8"}, "dtype: expected one of float64, float32, float16, bfloat16, got 'int8'"),
+        ({"B": 1, "S": 4, "values": "odd"}, "values: expected one of normal, wide, constant, got 'odd'"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_said(entry: dict[str, Any], said: str) -> None:
+    """Which key, what was expected, what was there."""
+    with pytest.raises(WorkloadError) as caught:
+        expanded(entry)
+    assert said == str(caught.value)
+
+
+def test_a_size_of_nothing_is_a_size() -> None:
+    """Empty tensors are workloads too."""
+    (one,) = expanded({"B": 1, "N": 0, "M": 3})
+    assert (1, 0) == shape("B N", one)
+
+
+def test_a_tensor_has_its_dimensions_sizes() -> None:
+    """In the order of the declaration."""
+    (one,) = expanded({"B": 2, "N": 3, "M": 5})
+    assert [(2, 3), (5, 2)] == [shape("B N", one), shape("M B", one)]
+
+
+def test_formulas_read_sizes_attributes_and_the_size_of_an_element() -> None:
+    """Everything a count of operations or bytes depends on."""
+    (one,) = expanded({"B": 2, "S": 3, "dtype": "bfloat16"})
+    found = formula_values(one)
+    assert {"B": 2, "N": 3, "M": 3, "causal": False, "side": "left", "scale": None, "itemsize": 2} == found
+
+
+def test_every_name_is_valid_for_its_signature() -> None:
+    """The signature lists its dimensions once each, in order of appearance."""
+    assert ("B", "N", "M") == Signature.model_validate(SIGNATURE).dimensions

@@ -1,0 +1,156 @@
+"""Verdicts: what the evidence allows to say, and never more."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from loop.model.measurement import Check, Segment, VariantChecks
+from loop.model.target import Workload
+from loop.rules.compare import Clocked, incorrect, judge, log_ratios, measured, noise
+from loop.stats import t_quantile
+from tests.makers import make_check, make_measurement, make_workload
+
+WORKLOAD = make_workload("w")
+
+
+def make_segment(side: str, round_: int, *seconds: float, workload: str = "w") -> Segment:
+    """Consecutive timings of one side."""
+    return Segment(side=side, workload=workload, round=round_, calls=1, seconds=seconds)
+
+
+def make_rounds(*ratios: float) -> list[Segment]:
+    """Rounds in which the candidate takes 1 ms, and the reference so many."""
+    rounds = [(make_segment("ref", n, ratio), make_segment("new", n, 1.0)) for n, ratio in enumerate(ratios)]
+    return [segment for pair in rounds for segment in pair]
+
+
+def make_clocked(
+    *, workload: Workload = WORKLOAD, own_clock: bool = False, flops: float | None = None
+) -> Clocked:
+    """What is known of a candidate besides its samples."""
+    return Clocked("new", workload, "baseline", "ref", 100, 200, own_clock, flops)
+
+
+def word(low: float, high: float) -> str:
+    """The verdict that an interval leads to."""
+    return judge(make_measurement(ratio=math.sqrt(low * high), interval=(low, high))).verdict
+
+
+def test_a_round_gives_one_log_ratio() -> None:
+    """From the medians of its segments: one outlier in a segment moves nothing."""
+    segments = [make_segment("ref", 0, 4.0, 4.0, 90.0), make_segment("new", 0, 2.0, 2.0, 2.0)]
+    assert [pytest.approx(math.log(2))] == log_ratios(segments, "ref", "new")
+
+
+def test_both_turns_of_a_round_count_alike() -> None:
+    """A drift that slows the second half down hits both sides and cancels."""
+    order = [("ref", 1.0), ("new", 1.0), ("new", 2.0), ("ref", 2.0)]
+    segments = [make_segment(side, 0, seconds) for side, seconds in order]
+    assert [pytest.approx(0.0)] == log_ratios(segments, "ref", "new")
+
+
+def test_rounds_come_in_order_and_other_sides_stay_out() -> None:
+    """Rounds by number, whatever order the segments come in."""
+    segments = [*reversed(make_rounds(2.0, 3.0)), make_segment("other", 0, 50.0)]
+    assert [pytest.approx(math.log(2)), pytest.approx(math.log(3))] == log_ratios(segments, "ref", "new")
+
+
+def test_a_round_that_lost_a_side_is_left_out() -> None:
+    """Half a round is no comparison."""
+    segments = [*make_rounds(2.0), make_segment("ref", 1, 1.0)]
+    assert 1 == len(log_ratios(segments, "ref", "new"))
+
+
+def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
+    """Ratio 2 from rounds of 1.8 and its mirror; the interval is Student's t on the logs."""
+    made = measured(make_rounds(1.8, 4 / 1.8), make_clocked())
+    spread = math.log(2 / 1.8)
+    half = t_quantile(0.995, 1) * spread * math.sqrt(2) / math.sqrt(2)
+    assert (2, pytest.approx(2.0)) == (made.rounds, made.ratio)
+    assert pytest.approx((2 * math.exp(-half), 2 * math.exp(half))) == made.interval
+
+
+def test_a_measurement_carries_latencies_memory_and_clock() -> None:
+    """Microseconds, bytes, operations a second, and whose clock it was."""
+    made = measured(make_rounds(2.0, 2.0), make_clocked(own_clock=True, flops=5e6))
+    assert (2e6, 1e6) == (pytest.approx(made.reference_us), pytest.approx(made.candidate_us))
+    assert (100, 200, "itself") == (made.reference_peak_bytes, made.candidate_peak_bytes, made.timed_by)
+    assert pytest.approx(5e6) == made.flops_per_s
+
+
+def test_operations_that_nobody_counts_give_no_rate() -> None:
+    """A target without a formula has no operations a second."""
+    made = measured(make_rounds(2.0, 2.0), make_clocked())
+    assert ("loop", None) == (made.timed_by, made.flops_per_s)
+
+
+@pytest.mark.parametrize(
+    ("expected", "low", "high"),
+    [
+        ("faster", 1.011, 1.9),
+        ("faster", 1.5, 1.6),
+        ("inconclusive", 1.009, 1.5),
+        ("inconclusive", 0.9, 1.2),
+        ("slower", 0.5, 0.989),
+        ("inconclusive", 0.6, 0.995),
+        ("same", 0.985, 1.015),
+        ("same", 1.0, 1.0),
+        ("same", 1.001, 1.009),
+        ("inconclusive", 0.97, 1.01),
+        ("inconclusive", 0.99, 1.03),
+        ("inconclusive", 1.5, 3.1),
+        ("inconclusive", 0.2, 0.5),
+    ],
+)
+def test_a_verdict_needs_the_whole_interval(expected: str, low: float, high: float) -> None:
+    """Beyond one per cent for a difference, within two for none, and never so wide that noise explains it."""
+    assert expected == word(low, high)
+
+
+def test_a_verdict_and_its_mirror_agree() -> None:
+    """Swapping the two sides swaps faster and slower and changes nothing else."""
+    mirror = {"faster": "slower", "slower": "faster"}
+    for low in (0.5, 0.9, 0.98, 0.99, 0.995, 1.0, 1.005, 1.02, 1.3):
+        for width in (1.0, 1.005, 1.02, 1.5, 1.9, 2.5):
+            found = word(low, low * width)
+            assert mirror.get(found, found) == word(1 / (low * width), 1 / low)
+
+
+def test_noise_is_said_as_such() -> None:
+    """An interval whose ends differ by a factor of two names the machine, not the kernel."""
+    reason = judge(make_measurement(interval=(1.5, 3.1))).reason
+    assert "the machine is too noisy to judge: end what else runs on it, or raise `rounds`" == reason
+
+
+def test_a_verdict_names_the_least_that_is_certain() -> None:
+    """The near end of the interval, as the reader will use it."""
+    assert "at least 50.0% faster, at 99 % confidence" == judge(make_measurement(interval=(1.5, 1.6))).reason
+    assert "at least 25.0% slower, at 99 % confidence" == judge(make_measurement(interval=(0.6, 0.8))).reason
+
+
+def test_the_same_kernel_twice_is_never_faster() -> None:
+    """Rounds that scatter about one are `same` or `inconclusive`."""
+    for ratios in ((1.001, 0.999, 1.0, 1.0005), (1.05, 0.96, 1.02, 0.97)):
+        made = measured(make_rounds(*ratios), make_clocked())
+        assert judge(made).verdict in ("same", "inconclusive")
+
+
+def test_noise_of_a_machine_is_the_median_spread_of_a_round() -> None:
+    """Over workloads; those with a single round say nothing."""
+    spread = math.sqrt(2) * 0.05
+    logs: list[Sequence[float]] = [(0.0, 0.1), (0.3, 0.3), (0.0, 5.0), (1.0,), ()]
+    assert pytest.approx(spread) == noise(logs)
+    assert noise([(1.0,), ()]) is None
+
+
+def test_whatever_is_not_right_is_incorrect() -> None:
+    """Wrong, crashed, hung and refused: a verdict each, with the check's own words, and no speed."""
+    words = ("wrong", "crashed", "hung", "refused")
+    failures: list[Check] = [make_check(f"w{n}", status=s, message=f"it {s}") for n, s in enumerate(words)]
+    checks = VariantChecks(variant="cpu", build_id=None, checks=(make_check("fine"), *failures))
+    found = incorrect(checks)
+    assert [("w0", "it wrong"), ("w1", "it crashed"), ("w2", "it hung"), ("w3", "it refused")] == [
+        (verdict.workload, verdict.reason) for verdict in found
+    ]
+    assert {("incorrect", None, None)} == {(v.verdict, v.ratio, v.interval) for v in found}

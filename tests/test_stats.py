@@ -1,0 +1,108 @@
+"""Statistics against published tables and known values."""
+
+import math
+import random
+
+import pytest
+
+from loop.stats import geometric_mean, incomplete_beta, median, ratio_interval, t_cdf, t_quantile
+
+TABLE = {
+    (0.95, 1): 6.314,
+    (0.975, 1): 12.706,
+    (0.995, 1): 63.657,
+    (0.95, 2): 2.920,
+    (0.975, 2): 4.303,
+    (0.995, 2): 9.925,
+    (0.995, 3): 5.841,
+    (0.995, 4): 4.604,
+    (0.975, 5): 2.571,
+    (0.995, 9): 3.250,
+    (0.9, 10): 1.372,
+    (0.975, 30): 2.042,
+    (0.995, 120): 2.617,
+    (0.9995, 7): 5.408,
+}
+"""Upper quantiles of Student's t by probability and degrees of freedom, from the usual printed table."""
+
+
+@pytest.mark.parametrize(("probability", "freedom"), TABLE)
+def test_quantiles_are_those_of_the_printed_table(probability: float, freedom: int) -> None:
+    """To the three decimals that tables give."""
+    assert TABLE[probability, freedom] == pytest.approx(t_quantile(probability, freedom), abs=5.1e-4)
+
+
+def test_quantiles_are_symmetric_about_zero() -> None:
+    """The lower tail mirrors the upper; the middle is zero."""
+    assert -t_quantile(0.975, 4) == t_quantile(0.025, 4)
+    assert 0.0 == pytest.approx(t_quantile(0.5, 4), abs=1e-9)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 5, 40, 1000])
+def test_a_quantile_undoes_the_distribution(freedom: int) -> None:
+    """P(T < t) of the quantile is the probability that was asked for."""
+    for probability in (0.01, 0.3, 0.6, 0.975, 0.9999):
+        assert probability == pytest.approx(t_cdf(t_quantile(probability, freedom), freedom), abs=1e-9)
+
+
+def test_t_with_one_degree_is_cauchy() -> None:
+    """Its distribution is 1/2 + atan(t)/pi."""
+    for t in (-30.0, -1.0, 0.0, 0.25, 1.0, 300.0):
+        assert 0.5 + math.atan(t) / math.pi == pytest.approx(t_cdf(t, 1), abs=1e-12)
+
+
+def test_the_incomplete_beta_function_has_its_known_values() -> None:
+    """Closed forms: I_x(1, b) = 1 - (1-x)^b, I_x(a, 1) = x^a, the arcsine law, one half in the middle."""
+    for x in (0.001, 0.1, 0.5, 0.9, 0.999):
+        assert 1 - (1 - x) ** 3.5 == pytest.approx(incomplete_beta(1, 3.5, x), abs=1e-13)
+        assert x**2.5 == pytest.approx(incomplete_beta(2.5, 1, x), abs=1e-13)
+        assert 2 / math.pi * math.asin(math.sqrt(x)) == pytest.approx(incomplete_beta(0.5, 0.5, x), abs=1e-13)
+    assert 0.5 == pytest.approx(incomplete_beta(7, 7, 0.5), abs=1e-13)
+    assert [0.0, 1.0, 0.0, 1.0] == [incomplete_beta(2, 3, x) for x in (0, 1, -1, 2)]
+
+
+def test_the_incomplete_beta_function_is_a_binomial_tail() -> None:
+    """I_p(k, n-k+1) is the chance of k or more successes in n trials."""
+    n, k, p = 12, 5, 0.3
+    tail = sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
+    assert tail == pytest.approx(incomplete_beta(k, n - k + 1, p), abs=1e-13)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    """Of 2,000 intervals at 90 % from three rounds, about 1,800 hold the true ratio."""
+    stream = random.Random(3)
+    truth, held = math.log(1.3), 0
+    for _ in range(2000):
+        _, low, high = ratio_interval([stream.gauss(truth, 0.05) for _ in range(3)], confidence=0.9)
+        held += low <= 1.3 <= high
+    assert 1800 == pytest.approx(held, abs=54), "four standard deviations"
+
+
+def test_an_interval_by_hand() -> None:
+    """Log ratios 0.1 and 0.3: mean 0.2, standard error 0.1, t of one degree at 99 % 63.657."""
+    ratio, low, high = ratio_interval([0.1, 0.3])
+    assert math.exp(0.2) == pytest.approx(ratio)
+    assert (math.exp(0.2 - 6.3657), math.exp(0.2 + 6.3657)) == pytest.approx((low, high), rel=1e-4)
+
+
+def test_rounds_that_agree_leave_no_width() -> None:
+    """Equal rounds give a point."""
+    assert (2.0, 2.0, 2.0) == pytest.approx(ratio_interval([math.log(2)] * 4))
+
+
+def test_wild_rounds_stay_finite() -> None:
+    """An interval that would overflow ends at the largest numbers."""
+    _, low, high = ratio_interval([-500.0, 500.0])
+    assert 0 < low < high < math.inf
+
+
+def test_the_median_is_the_middle() -> None:
+    """Of an even number the mean of the two middle ones; of none there is none."""
+    assert [3, 2.5, 7] == [median([9, 1, 3]), median([4, 1, 2, 3]), median([7])]
+    with pytest.raises(ValueError, match="median of nothing"):
+        median([])
+
+
+def test_the_geometric_mean_of_reciprocals_is_one() -> None:
+    """Twice as fast and half as fast cancel."""
+    assert 1.0 == pytest.approx(geometric_mean([2.0, 0.5]))
