@@ -63,7 +63,7 @@ class Worker:
         begun = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - begun > limit_s:
-                raise self._lost("hung", f"no answer for {limit_s:.0f} s: killed")
+                raise self._lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
             if not self._take() and self.child.code is not None:
                 raise self._lost("crashed", describe_exit(self.child.code))

@@ -28,7 +28,9 @@ def _workload_complaints(read: Read[Target]) -> Iterator[Complaint]:
             except WorkloadError as error:
                 place: tuple[str | int, ...] = ("workloads", name, index)
                 place = (*place, error.key) if error.key in entry else place
-                yield complain(read.document, place, error.expected, error.got, nearest_hint(error))
+                unknown = error.expected.startswith("one of ") and error.got == "an unknown name"
+                hint = nearest_hint(error)
+                yield complain(read.document, place, error.expected, error.got, hint, key=unknown)
 
 
 def nearest_hint(error: WorkloadError) -> str | None:

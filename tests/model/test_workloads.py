@@ -137,7 +137,10 @@ def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
         ({"B": 1, "S": 4, "causal": 1}, "causal: expected a flag, got 1"),
         ({"B": 1, "S": 4, "side": "up"}, "side: expected one of left, right, got 'up'"),
         ({"B": 1, "S": 4, "scale": "big"}, "scale: expected a number, got 'big'"),
-        ({"B": 1, "S": 4, "dtype": "int8"}, "dtype: expected one of float64, float32, float16, bfloat16, got 'int8'"),
+        (
+            {"B": 1, "S": 4, "dtype": "int8"},
+            "dtype: expected one of float64, float32, float16, bfloat16, got 'int8'",
+        ),
         ({"B": 1, "S": 4, "values": "odd"}, "values: expected one of normal, wide, constant, got 'odd'"),
     ],
 )

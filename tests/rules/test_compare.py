@@ -25,9 +25,7 @@ def make_rounds(*ratios: float) -> list[Segment]:
     return [segment for pair in rounds for segment in pair]
 
 
-def make_clocked(
-    *, workload: Workload = WORKLOAD, own_clock: bool = False, flops: float | None = None
-) -> Clocked:
+def make_clocked(*, workload: Workload = WORKLOAD, own_clock: bool = False, flops: float | None = None) -> Clocked:
     """What is known of a candidate besides its samples."""
     return Clocked("new", workload, "baseline", "ref", 100, 200, own_clock, flops)
 

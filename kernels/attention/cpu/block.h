@@ -28,7 +28,7 @@ struct Block {
   int rows;           // queries that exist
   int64_t keys;       // that its last query sees: none of its queries sees one at or after this
   int64_t keys_full;  // that its first query sees: every query sees every key before this
-  float headroom;     // log2 of the number of keys, rounded up: weights are scaled down by that much (see weigh_keys)
+  float headroom;     // log2 of the number of keys, rounded up: see weigh_keys
   float *q;           // [D][lanes], scaled by log2(e) * scale: the softmax is in powers of two
   float *o;           // [D][lanes], not yet divided by sum
   float *max, *sum;   // [lanes]
@@ -70,7 +70,6 @@ inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) 
   // The lowest finite number, not -inf: a query that has seen nothing has weights 2^(-inf - max) = 0, not NaN.
   std::fill_n(block.max, lanes, -FLT_MAX);
   std::fill_n(block.sum, lanes, 0.0f);
-  if (block.keys == 0) std::fill_n(block.o, depth * lanes, 0.0f);
 }
 
 // Ends a block: outputs divided by the sums and transposed back to `rows` [query][D]. A query that saw no key gets zeros,

@@ -13,8 +13,8 @@
 
 namespace attention {
 
-// x = 2^(x - headroom) for x <= 0, about one unit in the last place; exactly 0 below 2^(-126.5 - headroom), so also for
-// -inf; NaN stays NaN. `headroom` is a whole number of powers of two, 0 to 60, that costs no precision.
+// x = 2^(x - headroom) for x <= 0, to about one unit in the last place; exactly 0 where that is below 2^-126.5, so also
+// for -inf; NaN stays NaN. `headroom` is a whole number, 0 to 64: a scaling by powers of two that rounds nothing.
 //
 // Adding `shift` (an integer, in [2^23, 2^24)) rounds x to an integer n and leaves n + 127 - headroom in the low bits,
 // which, moved to the exponent field, are the float 2^(n - headroom). The clamp makes that field 0, the float 0. The
@@ -38,7 +38,8 @@ ATTENTION_INLINE void exp2_of_nonpositive(Vec (&x)[M], float headroom) {
 }
 
 // The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked.
-// Updates the running maximum and sum; returns what older sums and outputs are to be multiplied with.
+// Updates the running maximum and sum; returns what older sums and outputs are to be multiplied with. Thanks to the
+// headroom no weight exceeds 1 / number of keys, and sums of weight * V stay finite for every finite V.
 inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores) {
   const int lanes = block.lanes();
   const float headroom = block.headroom;

@@ -1,0 +1,54 @@
+"""The checks of the environment: versions, drivers, and a real look at this machine."""
+
+import json
+
+import pytest
+
+from loop.actions.environment import driver_conflict, new_enough
+from tests.commands.projects import loop
+
+
+@pytest.mark.parametrize(
+    ("version", "at_least", "expected"),
+    [
+        ("2.13.0+cpu", "2.4", True),
+        ("2.4.0", "2.4", True),
+        ("2.3.1", "2.4", False),
+        ("10.0", "9.9.9", True),
+        ("2.11.0a0+git1", "2.11", True),
+    ],
+)
+def test_versions_are_compared_by_number(version: str, at_least: str, expected: bool) -> None:
+    """2.13 is newer than 2.4; local parts do not count."""
+    assert expected == new_enough(version, at_least)
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "driver", "expected"),
+    [
+        ("13.0", "575.57.08", "code from CUDA 13.0 needs driver R580 or newer, this machine has 575.57.08"),
+        ("13.0", "580.65.06", None),
+        ("12.4", "535.1", None),
+        (None, "535.1", None),
+        ("13.0", None, None),
+    ],
+)
+def test_a_driver_too_old_for_the_toolkit_is_named(
+    toolkit: str | None, driver: str | None, expected: str | None
+) -> None:
+    """What would otherwise be an `invalid device function` much later."""
+    assert expected == driver_conflict(toolkit, driver)
+
+
+@pytest.mark.slow
+def test_the_doctor_looks_at_all_five() -> None:
+    """torch, NumPy, the hardware, libraries and the built variants, each with what it found."""
+    done = loop("doctor", "--device", "cpu", "--json")
+    found = json.loads(done.stdout)
+    steps = {step["step"]: step for step in found["steps"]}
+    assert ["torch", "numpy", "hardware", "libraries", "extension"] == list(steps)
+    assert steps["torch"]["output"]["version"] in steps["torch"]["message"]
+    assert steps["numpy"]["output"]["shares_memory"]
+    assert steps["hardware"]["output"]["matmul_error"] < 1e-5
+    assert steps["extension"]["output"]["extension"] in ("ready", "missing")
+    assert 0 == done.returncode, done.stdout

@@ -1,0 +1,231 @@
+"""Verification with real processes: whatever a variant does wrong is found, named, and ends nothing else."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from loop.bench import verify as verification
+from loop.bench.room import Bench, Side
+from loop.bench.verify import verify
+from loop.errors import LoopError
+from loop.model.measurement import Check, VariantChecks
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import compiled, make_sides, open_bench, write_target
+
+SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
+"""The workloads of the tiny target, in order."""
+
+
+def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
+    """All workloads of the tiny target."""
+    return expand(bench.target, ["some"], "float32", seed)
+
+
+def checks_of(bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload]) -> list[VariantChecks]:
+    """What verifying these sides finds."""
+    return list(finish(verify(bench, sides, chosen)))
+
+
+def check(bench: Bench, name: str) -> dict[str, Check]:
+    """What verifying one variant finds, by workload."""
+    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench))
+    return {one.workload.name: one for one in found.checks}
+
+
+def statuses(found: dict[str, Check]) -> dict[str, str]:
+    """Status by workload."""
+    return {name: one.status for name, one in found.items()}
+
+
+def all_of(status: str) -> dict[str, str]:
+    """Every workload with the same status."""
+    return dict.fromkeys((SMALL, LARGE, MIDDLE), status)
+
+
+def test_a_right_kernel_passes(bench: Bench) -> None:
+    """On every workload, with its largest error and its build."""
+    (side,) = make_sides(bench, "right")
+    (found,) = checks_of(bench, [side], workloads(bench))
+    assert found.right
+    assert found.first_failure is None
+    assert (side.build_id, "right", 3) == (found.build_id, found.variant, len(found.checks))
+    assert {"largest error 0.0e+00"} == {one.message for one in found.checks}
+    assert {(0, 0.0)} == {(one.wrong, one.max_error) for one in found.checks}
+
+
+def test_one_element_off_is_named_with_its_place_and_values(bench: Bench) -> None:
+    """Workload, index by dimension, what was expected and what came."""
+    found = check(bench, "epsilon")
+    assert all_of("wrong") == statuses(found)
+    one = found[MIDDLE]
+    assert one.worst is not None
+    assert one.message.startswith(f"1 of 12 elements wrong on {MIDDLE}; worst N=1 M=1: expected ")
+    assert one.message.endswith("(allowed error 1.0e-04)")
+    assert {"N": 1, "M": 1} == one.worst.index
+    assert one.worst.expected is not None
+    assert pytest.approx(one.worst.expected + 0.01, abs=1e-6) == one.worst.got
+    assert (1, 12, one.worst) == (one.wrong, one.total, one.first)
+
+
+def test_within_tolerance_but_worse_than_the_plain_implementation_is_wrong(bench: Bench) -> None:
+    """A tolerance that is wide for other reasons hides no loss of accuracy."""
+    one = check(bench, "sloppy")[SMALL]
+    assert ("wrong", 0) == (one.status, one.wrong)
+    assert one.message.startswith("largest error 5e-05 against 0 of the plain implementation")
+
+
+def test_a_nan_is_wrong(bench: Bench) -> None:
+    """It compares with nothing, and is still found."""
+    one = check(bench, "nan_tail")[SMALL]
+    assert one.worst is not None
+    assert (1, {"N": 1, "M": 2}, None) == (one.wrong, one.worst.index, one.worst.got)
+    assert "got nan" in one.message
+
+
+def test_an_element_nobody_wrote_is_wrong(bench: Bench) -> None:
+    """The output is poisoned before each call: no leftover of an earlier one passes."""
+    one = check(bench, "unwritten")[LARGE]
+    assert one.worst is not None
+    assert (1, {"N": 4, "M": 2}, None) == (one.wrong, one.worst.index, one.worst.got)
+
+
+def test_a_transposed_output_is_wrong(bench: Bench) -> None:
+    """Right values in the wrong places; the corners happen to be right."""
+    one = check(bench, "transposed")[MIDDLE]
+    assert ("wrong", 10) == (one.status, one.wrong)
+
+
+@pytest.mark.parametrize("name", ["outside", "before"])
+def test_a_write_outside_the_output_is_refused(name: str, bench: Bench) -> None:
+    """Also where every element of the output is right."""
+    found = check(bench, name)
+    assert all_of("refused") == statuses(found)
+    assert f"wrote outside its output on {SMALL}" == found[SMALL].message
+
+
+def test_an_error_the_kernel_returns_is_told_in_its_own_words(bench: Bench) -> None:
+    """The number and the text of loop_error; other workloads are checked all the same."""
+    found = check(bench, "refuses")
+    assert {SMALL: "right", LARGE: "refused", MIDDLE: "right"} == statuses(found)
+    assert f"error 3: no such shape on {LARGE}" == found[LARGE].message
+
+
+def test_after_a_crash_the_remaining_workloads_are_checked(bench: Bench) -> None:
+    """The process is replaced; the check names the signal and the workload."""
+    found = check(bench, "crashes")
+    assert {SMALL: "right", LARGE: "crashed", MIDDLE: "right"} == statuses(found)
+    assert f"crashed with SIGSEGV on {LARGE}" == found[LARGE].message
+
+
+def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not come back costs its limit, not the session."""
+    monkeypatch.setattr(verification, "CALL_LIMIT_S", 0.4)
+    found = check(bench, "hangs")
+    assert {SMALL: "right", LARGE: "hung", MIDDLE: "right"} == statuses(found)
+    assert f"no answer for 0.4 s: killed on {LARGE}" == found[LARGE].message
+
+
+def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
+    """Even within the tolerance, unless the manifest says that they may."""
+    one = check(bench, "fickle")[SMALL]
+    assert ("wrong", 0) == (one.status, one.wrong)
+    assert f"the same inputs gave two different outputs on {SMALL}" == one.message
+    assert all_of("right") == statuses(check(bench, "careless"))
+
+
+def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
+    """Its second call computes something else."""
+    assert all_of("wrong") == statuses(check(bench, "greedy"))
+
+
+def test_a_stale_binary_is_refused(bench: Bench) -> None:
+    """Its build id has to be that of the sources on disk."""
+    (side,) = make_sides(bench, "right")
+    stale = dataclasses.replace(side, terms={**side.terms, "build_id": "0" * 32})
+    (found,) = checks_of(bench, [stale], workloads(bench)[:1])
+    (one,) = found.checks
+    assert side.build_id is not None
+    expected = f"stale binary: built from {side.build_id[:12]}, the sources are 000000000000 on {SMALL}"
+    assert ("refused", expected) == (one.status, one.message)
+
+
+def test_a_missing_entry_is_refused(bench: Bench) -> None:
+    """With what the library has to do about it."""
+    one = check(bench, "no_entry")[SMALL]
+    assert "refused" == one.status
+    assert one.message.startswith("the library exports no `nowhere`: declare it with LOOP_EXPORT")
+
+
+def test_a_library_that_is_gone_is_refused(bench: Bench) -> None:
+    """A cache that was emptied under our feet is no traceback."""
+    (side,) = make_sides(bench, "right")
+    gone = dataclasses.replace(side, terms={**side.terms, "library": "/no/such/kernel.so"})
+    (found,) = checks_of(bench, [gone], workloads(bench)[:1])
+    assert found.checks[0].message.startswith("does not load: /no/such/kernel.so")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("wrong_shape", "wrong shape: expected [2, 3], got [6]"),
+        ("wrong_type", "wrong type: expected torch.float32, got torch.float64"),
+        ("raises", "ValueError: cannot do this (tiny_functions.py:12)"),
+        ("lost", "cannot import no_such_module:double: ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_what_a_python_variant_does_wrong_is_said(name: str, said: str, bench: Bench) -> None:
+    """Shape, type, an exception with its line, a module that is not there."""
+    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench)[:1])
+    assert [("refused", f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
+
+
+def test_a_right_python_variant_and_the_baseline_pass(bench: Bench) -> None:
+    """Side by side, in processes of their own."""
+    sides = [*make_sides(bench, "double"), bench.side("baseline")]
+    found = checks_of(bench, sides, workloads(bench))
+    assert [("double", True), ("baseline", True)] == [(one.variant, one.right) for one in found]
+
+
+def test_a_program_is_verified_through_files(bench: Bench) -> None:
+    """What it wrote is held against the reference; one that fails is quoted."""
+    sides = make_sides(bench, "program", "program_wrong", "program_fails")
+    found = {one.variant: one.checks[0] for one in checks_of(bench, sides, workloads(bench)[:1])}
+    assert ["right", "wrong", "refused"] == [one.status for one in found.values()]
+    assert f"6 of 6 elements wrong on {SMALL}" in found["program_wrong"].message
+    assert f"exit 1: IndexError: list index out of range on {SMALL}" == found["program_fails"].message
+
+
+def test_one_sides_crash_leaves_the_others_standing(bench: Bench) -> None:
+    """Every side has a process of its own."""
+    sides = make_sides(bench, "crashes", "right")
+    assert [False, True] == [one.right for one in checks_of(bench, sides, workloads(bench))]
+
+
+def test_a_side_is_checked_on_types_it_takes_only(bench: Bench) -> None:
+    """A float64 workload is no failure of a float32 kernel; without any check it is not right either."""
+    double = [workload.model_copy(update={"dtype": "float64"}) for workload in workloads(bench)]
+    (found,) = checks_of(bench, make_sides(bench, "right"), double)
+    assert ((), False) == (found.checks, found.right)
+
+
+def test_another_seed_has_inputs_of_its_own(bench: Bench) -> None:
+    """The same workload with another seed is judged against its own right answer, and back again."""
+    sides = make_sides(bench, "right")
+    for seed in (1, 2, 1):
+        assert checks_of(bench, sides, workloads(bench, seed))[0].right
+
+
+def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Any) -> None:
+    """An error of the judge is no verdict on a variant."""
+    target = write_target(tmp_path, {"right": compiled()}, reference={"python": "tiny_functions:raises"})
+    with open_bench(tmp_path, target, bench.cache.parent) as broken:
+        with pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)"):
+            checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
+        missing = target.model_copy(update={"reference": target.reference.model_copy(update={"python": "gone"})})
+        broken.target = missing
+        with pytest.raises(LoopError, match="unknown function gone: expected one of"):
+            checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])

@@ -1,0 +1,104 @@
+"""Definitions from files: bundled and a project's own, every mistake where it stands."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.errors import DefinitionError, LoopError
+from loop.library import definitions, figures, targets
+from loop.places import project
+from tests.commands.projects import TARGET, add_commands, make_project
+
+
+def complaint(text: str, folder: Path) -> str:
+    """What is said of a target.yaml."""
+    make_project(folder)
+    (folder / "target.yaml").write_text(text)
+    with pytest.raises(DefinitionError) as caught:
+        targets.target(project(folder, folder))
+    return str(caught.value)
+
+
+def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
+    """Patterns by number, plans, target, rates and history."""
+    bundled = project(None, tmp_path)
+    assert [1, 8, 9, 11] == [read.value.number for read in definitions.patterns(bundled).values()]
+    assert {"baseline", "quick"} == set(definitions.plans(bundled))
+    assert "attention" == targets.target(bundled).value.name
+    assert figures.rates(bundled).find(figures.rates(bundled).gpu) is not None
+    assert 9 == len(figures.histories()[0].sessions)
+
+
+def test_a_projects_own_patterns_add_to_the_bundled_ones(tmp_path: Path) -> None:
+    """One of the same name replaces it."""
+    folder = make_project(tmp_path / "p")
+    add_commands(folder, "mine", ["true"])
+    add_commands(folder, "baseline-first", ["true"], number=1)
+    found = definitions.patterns(project(folder, tmp_path))
+    assert ("mine", 1) == (found["mine"].value.name, len(found["baseline-first"].value.steps))
+
+
+def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
+    """Otherwise one of the two is a mistake."""
+    folder = make_project(tmp_path / "p")
+    add_commands(folder, "mine", ["true"])
+    (folder / "patterns" / "mine.yaml").rename(folder / "patterns" / "yours.yaml")
+    with pytest.raises(DefinitionError, match=r"yours\.yaml:3:7: name: expected 'yours', the file's name"):
+        definitions.patterns(project(folder, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("M: [5, 17]", "K: 5", "target.yaml:14:18: workloads.small.0.K: expected one of N, M, factor"),
+        ("N: 3, ", "", "expected a size, got nothing"),
+        ("N: 3", "N: -3", "workloads.small.0.N: expected a size of 0 or more, got -3"),
+        ("N: 3", "N: true", "expected a size of 0 or more, got True"),
+        (
+            "kind: number",
+            "kind: nubmer",
+            "expected one of flag, choice, number, got 'nubmer' (did you mean 'number'?)",
+        ),
+        ("kind: c_abi", "kind: c_api", "variants.ours"),
+        ("entry: scale", "entyr: scale", "did you mean 'entry'?"),
+        ("float32: {atol", "float64: {atol", "expected types with a tolerance, got float32"),
+        (
+            "function: scale",
+            "function: scale\nflops: N * Q",
+            "target.yaml:5:8: flops: expected a known name, got 'Q'",
+        ),
+        ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
+        ("format: 1", "format: 2", "format: expected"),
+    ],
+)
+def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """With line, column, what was expected, and the nearest right word."""
+    assert old in TARGET
+    assert said in complaint(TARGET.replace(old, new, 1), tmp_path / "p")
+
+
+def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
+    """A project's own card is checked like the shipped one."""
+    folder = make_project(tmp_path / "p")
+    card = "format: 1\nrates:\n  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"
+    (folder / "rates.yaml").write_text(card + "gpu: me\nwaiting: nobody\n")
+    with pytest.raises(DefinitionError, match="waiting: expected one of me, got 'nobody'"):
+        figures.rates(project(folder, tmp_path))
+
+
+@pytest.mark.parametrize("price", ["0", "-1", "700.0"])
+def test_prices_that_mean_not_offered_are_refused(tmp_path: Path, price: str) -> None:
+    """Catalogues write 0 or 700 for that."""
+    folder = make_project(tmp_path / "p")
+    rate = f"{{name: me, resource: gpu, usd_per_hour: {price}, source: s, as_of: 2026-01-01}}"
+    (folder / "rates.yaml").write_text(f"format: 1\nrates: [{rate}]\ngpu: me\nwaiting: me\n")
+    with pytest.raises(DefinitionError, match="usd_per_hour: expected a number"):
+        figures.rates(project(folder, tmp_path))
+
+
+def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
+    """Or with all there are."""
+    plans = definitions.plans(project(None, tmp_path))
+    with pytest.raises(LoopError) as caught:
+        definitions.choose(plans, "quik", "plan")
+    assert ("no plan 'quik'", "did you mean 'quick'?") == (caught.value.message, caught.value.hint)

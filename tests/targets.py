@@ -1,0 +1,173 @@
+"""Tiny targets in a test's own folder: real sources, compiled by the real compiler, with wrong variants on purpose."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from loop.bench.build import build
+from loop.bench.room import Bench, Side
+from loop.library.definitions import read_file
+from loop.model.measurement import Build
+from loop.model.target import CAbiVariant, Target
+from loop.places import include_folder
+from loop.processes import finish
+
+FLAGS = ["-std=c++17", "-O0"]
+SOURCE = r"""
+#include <stdint.h>
+#include "loop_kernel.h"
+#include "scale.h"
+
+#define ENTRY(name) \
+  static int name##_body(const float *x, float *y, int64_t rows, int64_t columns); \
+  LOOP_EXPORT int name(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *) { \
+    return name##_body((const float *)inputs[0].data, (float *)outputs[0].data, inputs[0].sizes[0], \
+                       inputs[0].sizes[1]); \
+  } \
+  static int name##_body(const float *x, float *y, int64_t rows, int64_t columns)
+
+static int fill(const float *x, float *y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = SCALE * x[i];
+  return 0;
+}
+
+LOOP_EXPORT const char *loop_error(int error) { return error == 3 ? "no such shape" : "unknown error"; }
+
+ENTRY(right) { return fill(x, y, rows * columns); }
+ENTRY(slow) {
+  for (int again = 0; again < 20; ++again) fill(x, y, rows * columns);
+  return 0;
+}
+ENTRY(epsilon) { fill(x, y, rows * columns); y[columns + 1] += 0.01f; return 0; }
+ENTRY(sloppy) {
+  fill(x, y, rows * columns);
+  for (int64_t i = 0; i < rows * columns; ++i) y[i] += 5e-5f;
+  return 0;
+}
+ENTRY(nan_tail) { fill(x, y, rows * columns); y[rows * columns - 1] = 0.0f / (float)(rows - rows); return 0; }
+ENTRY(transposed) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) y[j * rows + i] = SCALE * x[i * columns + j];
+  return 0;
+}
+ENTRY(unwritten) { return fill(x, y, rows * columns - 1); }
+ENTRY(outside) { fill(x, y, rows * columns); y[rows * columns + 2] = 1.0f; return 0; }
+ENTRY(before) { fill(x, y, rows * columns); y[-1] = 1.0f; return 0; }
+ENTRY(refuses) { return rows > 3 ? 3 : fill(x, y, rows * columns); }
+ENTRY(crashes) {
+  if (rows > 3) *(volatile int *)0 = 1;
+  return fill(x, y, rows * columns);
+}
+ENTRY(hangs) {
+  while (rows > 3) { volatile int busy = 0; (void)busy; }
+  return fill(x, y, rows * columns);
+}
+ENTRY(fickle) {
+  static int calls = 0;
+  fill(x, y, rows * columns);
+  y[0] += 1e-5f * (float)(calls++ % 2);
+  return 0;
+}
+ENTRY(greedy) {
+  fill(x, y, rows * columns);
+  ((float *)x)[0] *= 2.0f;
+  return 0;
+}
+"""
+HEADER = "#define SCALE 2.0f\n"
+ENTRIES = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith("ENTRY("))
+PYTHON = """
+def double(x):
+    return x * 2
+
+def plain(x):
+    return x + x
+
+def wrong_shape(x):
+    return (x * 2).reshape(-1)
+
+def raises(x):
+    raise ValueError("cannot do this")
+
+def wrong_type(x):
+    return (x * 2).double()
+"""
+PROGRAM = """
+import array, json, os, sys
+call = json.load(open(os.environ["LOOP_CALL"]))
+assert sys.stdin.read() == "", "input is not empty"
+values = array.array("f", open(call["inputs"][0]["path"], "rb").read())
+scale = float(sys.argv[1])
+open(call["output"]["path"], "wb").write(array.array("f", [scale * v for v in values]).tobytes())
+print("some talk")
+print(json.dumps({"seconds": 0.25}))
+"""
+WORKLOADS = {"some": [{"N": [2, 5], "M": 3}, {"N": 3, "M": 4}]}
+
+
+def compiled(entry: str = "right", **fields: Any) -> dict[str, Any]:
+    """A compiled variant of the tiny target."""
+    recipe = {"compiler": "g++", "flags": FLAGS}
+    base = {"kind": "c_abi", "device": "cpu", "sources": ["scale.cpp"], "entry": entry, "build": recipe}
+    return {**base, **fields}
+
+
+def importable(function: str, **fields: Any) -> dict[str, Any]:
+    """A Python variant of the tiny target."""
+    return {"kind": "python", "device": "cpu", "module": "tiny_functions", "function": function, **fields}
+
+
+def external(*arguments: str, **fields: Any) -> dict[str, Any]:
+    """A program that computes the tiny target's function through files."""
+    run = [sys.executable, "-S", "program.py", *arguments]
+    return {"kind": "command", "device": "cpu", "run": run, **fields}
+
+
+def write_target(folder: Path, variants: dict[str, Any], **fields: Any) -> Target:
+    """Write a project that doubles a matrix: manifest, C++ source, Python functions, program; read its manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"scale.cpp": SOURCE, "scale.h": HEADER, "tiny_functions.py": PYTHON, "program.py": PROGRAM}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    manifest = {
+        "format": 1,
+        "name": "tiny",
+        "function": "scale",
+        "signature": {"inputs": {"x": "N M"}, "output": "N M"},
+        "reference": {"python": "tiny_functions:double"},
+        "plain": {"python": "tiny_functions:plain"},
+        "baseline": {"python": "tiny_functions:double"},
+        "tolerance": {"float32": {"atol": 1e-4, "rtol": 0.0}, "float64": {"atol": 1e-9, "rtol": 0.0}},
+        "dtypes": {"cpu": "float32"},
+        "workloads": WORKLOADS,
+        "variants": variants,
+    }
+    (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}, indent=1))
+    return read_file(folder / "target.yaml", Target).value
+
+
+def open_bench(folder: Path, target: Target, cache: Path) -> Bench:
+    """A bench for a target in `folder`, its scratch folder beside the sources."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    builds = cache / "builds"
+    return Bench(target, folder, builds, include_folder(), device="cpu", threads=1, scratch=scratch)
+
+
+def make_builds(bench: Bench, *names: str) -> dict[str, Build]:
+    """The builds of these variants."""
+    variants = bench.compiled(names)
+    return {name: build_one(bench.folder, variant, bench.cache, name) for name, variant in variants.items()}
+
+
+def build_one(folder: Path, variant: CAbiVariant, cache: Path, name: str = "right") -> Build:
+    """Build one variant."""
+    made: Build = finish(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
+    return made
+
+
+def make_sides(bench: Bench, *names: str) -> list[Side]:
+    """These variants, built where they have to be."""
+    builds = make_builds(bench, *names)
+    return [bench.side(name, builds.get(name)) for name in names]
