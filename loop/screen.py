@@ -57,10 +57,11 @@ class Screen:
 
     def fail(self, error: LoopError) -> None:
         """An error and what to do next, to stderr."""
-        self._settle()
-        self.err.write(f"{self.paint('error', '31')}: {error.message}\n")
+        text = f"{self.paint('error', '31')}: {error.message}"
         if error.hint:
-            self.err.write(f"  next: {error.hint}\n")
+            text += f"\n  next: {error.hint}"
+        self._settle()
+        self.err.write((fold(text, width(self.err)) if self.live else text) + "\n")
         self.err.flush()
 
     def paint(self, text: str, colour: str) -> str:

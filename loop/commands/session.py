@@ -4,7 +4,7 @@ import datetime
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
@@ -20,12 +20,11 @@ from loop.commands.setting import (
     open_bench,
     trusted_setting,
 )
-from loop.documents import Document
-from loop.errors import Complaint, DefinitionError, ExitCode, LoopError
+from loop.documents import Document, complain
+from loop.errors import DefinitionError, ExitCode, LoopError
 from loop.library import definitions, figures
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Finished, Opened, SessionHead, SessionRecord, Started
-from loop.model.target import Target
 from loop.repository import revision
 from loop.rules.facts import session_facts
 from loop.rules.prediction import pattern_seconds
@@ -93,7 +92,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The plan asked for, with everything it could reach, checked against the target."""
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
     read = read or definitions.choose(setting.plans, request.plan, "plan")
-    _check_workloads(read, setting.target)
+    read = fitted(read, setting)
     earlier = sessions.concluded(setting.project.sessions, setting.target.name)
     return planning.resolve(read, setting.patterns, pattern_seconds(earlier.values()))
 
@@ -112,24 +111,21 @@ def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
     return definitions.Read(plan, Document(name), pattern.path)
 
 
-def _check_workloads(read: definitions.Read[Plan], target: Target) -> None:
-    """A plan names workload sets; the target has to have them (those it only checks are optional)."""
-    for index, name in enumerate(read.value.workloads):
-        if name not in target.workloads:
-            line, column = read.document.position(("workloads", index))
-            known = ", ".join(target.workloads)
-            raise DefinitionError(
-                [
-                    Complaint(
-                        read.document.name,
-                        line,
-                        column,
-                        f"workloads.{index}",
-                        f"one of the sets of target {target.name} ({known})",
-                        repr(name),
-                    )
-                ]
-            )
+def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
+    """The plan with workload sets that the target has.
+
+    A plan of the project's own has to name sets of its target: DefinitionError when it does not. One that ships
+    with loop runs on those of its sets that are there, else on the target's first.
+    """
+    target, own = setting.target, setting.project.own("plans")
+    known = [name for name in read.value.workloads if name in target.workloads]
+    if own is not None and read.path.is_relative_to(own) and len(known) < len(read.value.workloads):
+        missing = next(name for name in read.value.workloads if name not in target.workloads)
+        place = ("workloads", read.value.workloads.index(missing))
+        expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
+        raise DefinitionError([complain(read.document, place, expected, repr(missing))])
+    sets = tuple(known) or (next(iter(target.workloads)),)
+    return replace(read, value=read.value.model_copy(update={"workloads": sets}))
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:

@@ -15,6 +15,8 @@ Trail = tuple[tuple[bool, str | int], ...]
 """A location's parts, each with whether it is a step of the data (else the name of a branch)."""
 
 KEY = "[key]"
+TAG = "union_tag_invalid"
+"""A union told apart by a field, such as `kind: python`, whose value there is none of the known ones."""
 WRONG_SHAPE = frozenset(
     f"{kind}_type"
     for kind in ("string", "int", "float", "bool", "tuple", "list", "dict", "model", "none", "date", "datetime")
@@ -39,7 +41,8 @@ class Finding:
     @property
     def value(self) -> Any:
         """What was there."""
-        return self.items[0]["input"]
+        item = self.items[0]
+        return item["ctx"]["tag"] if item["type"] == TAG else item["input"]
 
     @property
     def name(self) -> str:
@@ -70,6 +73,8 @@ def _finding(data: Any, item: Any) -> Finding:
     trail = next(_trails(data, location, item if not key else None), None)
     if trail is None:  # The value at no reading of the location is the one that was refused.
         trail = next(_trails(data, location, None), ())
+    if item["type"] == TAG:
+        trail = (*trail, (True, str(item["ctx"]["discriminator"]).strip("'")))
     return Finding((item,), trail, key or item["type"] == "extra_forbidden")
 
 

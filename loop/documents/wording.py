@@ -40,7 +40,7 @@ WORDS = {
     "string_pattern_mismatch": "a name that matches {pattern}",
     "literal_error": "one of {expected}",
     "enum": "one of {expected}",
-    "union_tag_invalid": "{discriminator} to be one of {expected_tags}",
+    "union_tag_invalid": "one of {expected_tags}",
     "union_tag_not_found": "a value for {discriminator}",
 }
 COUNTED = ("too_short", "too_long")
@@ -76,8 +76,6 @@ def got_of(finding: Finding) -> str:
         return stated[1] if stated else f"{quote(finding.value)}: {_reason(item)}"
     if finding.kind == "union_tag_not_found":
         return "nothing"
-    if finding.kind == "union_tag_invalid":
-        return quote(item["ctx"]["tag"])
     if finding.kind in COUNTED:
         return str(item["ctx"]["actual_length"])
     return quote(finding.value)

@@ -39,7 +39,7 @@ SPECIAL = {
 
 FORBIDDEN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
-DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+DIRECTIVE = re.compile(r"(?:\A|(?<=[\r\n]))%")
 
 GRAMMAR = (
     (
@@ -54,11 +54,14 @@ GRAMMAR = (
     ("',' or '}'", "',' or '}'", "something else"),
     ("unexpected end of stream", "a closing quote", "the end of the file"),
     ("could not find expected ':'", "'key: value'", "a line without ': '"),
-    ("expected <document start>", "one value", "more after its end"),
-    ("did not find expected node content", "a value", "punctuation"),
+    ("<document start>", "one value", "more after its end"),
+    ("node content", "a value", "punctuation"),
     ("unknown escape character", "an escape YAML knows", "another; write \\\\ for a backslash"),
 )
 """What PyYAML and libyaml say of common mistakes, and what we say."""
+
+BEGAN_EARLIER = ("unexpected end of stream", "could not find expected ':'")
+"""Where these began, at an open quote or a lone word, says more than where they were noticed."""
 
 
 def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None) -> Document:
@@ -162,8 +165,8 @@ class _Builder:
 
     def _grammar(self, error: yaml.MarkedYAMLError) -> DefinitionError:
         problem, mark = error.problem or "a mistake", error.problem_mark or error.context_mark
-        if "unexpected end of stream" in problem:
-            mark = error.context_mark or mark  # Where the quote was opened says more than the end of the file.
+        if any(fragment in problem for fragment in BEGAN_EARLIER):
+            mark = error.context_mark or mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         expected, got = self._explain(problem, line, column)
         return _error(self.name, line, column, expected, got)
@@ -176,7 +179,7 @@ class _Builder:
         for fragment, expected, got in GRAMMAR:
             if fragment in problem:
                 return expected, got
-        return "YAML", problem
+        return "YAML", problem.removeprefix("found ")
 
     def _line(self, number: int) -> str:
         lines = re.split(r"\r\n|\r|\n", self.text)

@@ -215,10 +215,10 @@ class PatternRun:
             self.outputs[step.id] = output
             try:
                 passed = self._holds(step.gate)
+                if not passed and result.output.ok:
+                    message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
-                message, passed = f"gate `{step.gate}`: {error}", False
-            if not passed and result.output.ok:
-                message = f"gate `{step.gate}` is false: {message}"
+                message, passed = f"gate {error.message}", False
         hint = None if passed else result.output.hint or step.mend
         status = "passed" if passed else "failed"
         return {"status": status, "message": message, "hint": hint, "output": output}

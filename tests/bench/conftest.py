@@ -17,7 +17,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     variants["both_types"] = compiled("right", dtypes=["float32", "float64"])
     variants["careless"] = compiled("fickle", deterministic=False)
     variants["no_entry"] = compiled("nowhere")
-    variants |= {name: importable(name) for name in ("double", "wrong_shape", "raises", "wrong_type")}
+    variants |= {name: importable(name) for name in ("double", "wrong_shape", "raises")}
     variants["lost"] = importable("double", module="no_such_module")
     variants |= {"program": external("2"), "program_wrong": external("3"), "program_fails": external()}
     with open_bench(folder, write_target(folder, variants), build_cache) as made:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -172,13 +172,12 @@ def test_a_library_that_is_gone_is_refused(bench: Bench) -> None:
     ("name", "said"),
     [
         ("wrong_shape", "wrong shape: expected [2, 3], got [6]"),
-        ("wrong_type", "wrong type: expected torch.float32, got torch.float64"),
         ("raises", "ValueError: cannot do this (tiny_functions.py:12)"),
         ("lost", "cannot import no_such_module:double: ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
 def test_what_a_python_variant_does_wrong_is_said(name: str, said: str, bench: Bench) -> None:
-    """Shape, type, an exception with its line, a module that is not there."""
+    """Shape, an exception with its line, a module that is not there."""
     (found,) = checks_of(bench, make_sides(bench, name), workloads(bench)[:1])
     assert [("refused", f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
 
@@ -219,13 +218,9 @@ def test_another_seed_has_inputs_of_its_own(bench: Bench) -> None:
         assert checks_of(bench, sides, workloads(bench, seed))[0].right
 
 
-def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Any) -> None:
+def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Path) -> None:
     """An error of the judge is no verdict on a variant."""
     target = write_target(tmp_path, {"right": compiled()}, reference={"python": "tiny_functions:raises"})
     with open_bench(tmp_path, target, bench.cache.parent) as broken:
         with pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)"):
-            checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
-        missing = target.model_copy(update={"reference": target.reference.model_copy(update={"python": "gone"})})
-        broken.target = missing
-        with pytest.raises(LoopError, match="unknown function gone: expected one of"):
             checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])

@@ -189,6 +189,24 @@ def test_sessions_that_cannot_be_written_are_said_before_anything_runs(tmp_path:
     assert not (folder / "never").exists()
 
 
+def test_a_bundled_plan_fits_any_target(tmp_path: Path) -> None:
+    """Its workload sets are those of the bundled target; another target's first set stands in."""
+    folder = commands_project(tmp_path, "true")
+    done = loop("run", "session", "quick", "--target", str(folder), "--dry-run")
+    assert 0 == done.returncode, done.stderr
+
+
+def test_an_own_plan_has_to_name_sets_of_its_target(tmp_path: Path) -> None:
+    """A misspelt set is a mistake, found before anything runs."""
+    folder = commands_project(tmp_path, "true")
+    plan = folder / "plans" / "try.yaml"
+    plan.write_text(plan.read_text().replace("[small]", "[smal]"))
+    loop("trust", str(folder))
+    done = loop("run", "session", "try", "--target", str(folder))
+    assert 2 == done.returncode
+    assert "try.yaml:6:13: workloads.0: expected one of the sets of target scaling (small)" in done.stderr
+
+
 def test_events_are_lines_of_json(tmp_path: Path) -> None:
     """One a line on stdout, each with a schema version."""
     folder = commands_project(tmp_path, "true")

@@ -1,11 +1,11 @@
 // Attention, softmax(scale * Q K^T) V, with the queries across the lanes.
 //
-// Idea. Queries are taken in blocks of up to kBlockRows and transposed once, so that a vector holds one feature of kLanes
-// queries. Scores are then S^T = K Q^T and outputs O^T = V^T P^T, and in both the operand that all queries share (K, V)
-// is *broadcast*, one scalar at a time, straight from where the caller left it:
+// Idea. Queries are taken in blocks of up to kBlockRows and transposed once, so that a vector holds one feature of
+// kLanes queries. Scores are then S^T = K Q^T and outputs O^T = V^T P^T, and in both the operand that all queries share
+// (K, V) is *broadcast*, one scalar at a time, straight from where the caller left it:
 //   - K and V are neither packed nor transposed, whatever their strides, and never read past their last element;
 //   - maximum, sum and rescaling are lane-wise: the softmax has no horizontal operation;
-//   - D and the number of keys are plain loop counts: one instantiation serves all of them (it compiles in 2 s).
+//   - D and the number of keys are plain loop counts: one instantiation serves all of them, and compiles in 2 to 3 s.
 //
 // Arithmetic, for AVX2 and D = 64: a block is 24 queries; 6 KB of Q^T, 24 KB of P^T (256 keys) and 6 KB of O^T are its
 // working set, K and V stream through: 4 bytes of them for 24 multiply-adds. A score costs 2 * 64 multiply-adds and an
@@ -16,11 +16,12 @@
 // and masked by lanes. There the product with V multiplies with zero weights: an Inf or NaN in V (not in K) reaches the
 // other queries of its block, as in every kernel that multiplies a masked zero.
 //
-// Tried, and lost: blocks of 2 vectors (+2 % for S <= 128, -9 % for S = 2048, D = 128); chains of 16 features (-4 % for
-// 0.9 of the error); 64 or 128 keys a tile (-5, -1 %); unrolling the products by 4 (0); prefetching the next keys (-2 %);
-// Estrin's scheme in the exponential (-5 % of it); skipping the staircase in the product with V too (its loops get too
-// short). The maximum inside the register tile is 0.5 % faster, but spills. Weak: a single query fills one lane of a
-// vector (half of PyTorch's speed), and keys are not split among threads.
+// Tried, and lost (AVX2, Zen 3): blocks of 2 vectors (2 % faster for S <= 128, 9 % slower for S = 2048, D = 128); 64 or
+// 128 keys a tile (5 and 2 % slower); unrolling the products by 4 (no change); prefetching the next keys (2 % slower);
+// Estrin's scheme in the exponential (20 % slower there: its throughput counts, not its latency); a separate loop for
+// each step of the diagonal in the product with V too (4 % faster for S = 64, 0.5 % slower unmasked, twice the code);
+// the maximum taken inside the register tile (0.5 % faster, but masking moves in there as well).
+// Weak: a single query fills one lane of a vector (half of PyTorch's speed); keys are not split among threads.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,7 @@ struct Problem {
   float scale;
 };
 
-// How the queries of a head are cut into blocks: as few as possible, as even as possible (4 vectors are 2 + 2, not 3 + 1).
+// How the queries of a head are cut into blocks: as few as possible, and as even (4 vectors are 2 + 2, not 3 + 1).
 struct Blocks {
   int64_t vectors, count;
 
@@ -119,7 +120,8 @@ void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, i
   for (int b = 0; b < count; b++) {
     Block &block = scratch.blocks[b];
     place_block(block, problem, blocks, first + b);
-    begin_block(block, as_floats(q + block.first * q_row, q_row, block.rows, depth, scratch.rows), depth, problem.scale);
+    const Rows rows = as_floats(q + block.first * q_row, q_row, block.rows, depth, scratch.rows);
+    begin_block(block, rows, depth, problem.scale);
   }
 
   const int64_t keys = scratch.blocks[count - 1].keys;  // the last block sees the most

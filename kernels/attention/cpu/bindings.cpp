@@ -126,7 +126,9 @@ Error check(const LoopTensor *inputs, const LoopTensor *outputs, const double *a
   return kSuccess;
 }
 
-Problem::Strides strides_of(const LoopTensor &tensor) { return {tensor.strides[0], tensor.strides[1], tensor.strides[2]}; }
+Problem::Strides strides_of(const LoopTensor &tensor) {
+  return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
 
 Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, const double *attributes) {
   const LoopTensor &q = inputs[0], &k = inputs[1], &v = inputs[2], &o = outputs[0];

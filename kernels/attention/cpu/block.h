@@ -72,8 +72,8 @@ inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) 
   std::fill_n(block.sum, lanes, 0.0f);
 }
 
-// Ends a block: outputs divided by the sums and transposed back to `rows` [query][D]. A query that saw no key gets zeros,
-// whatever V holds.
+// Ends a block: outputs divided by the sums and transposed back to `rows` [query][D]. A query that saw no key gets
+// zeros, whatever V holds.
 inline void end_block(const Block &block, int64_t depth, float *rows, int64_t stride) {
   const int lanes = block.lanes();
   for (int i = 0; i < block.rows; i += 4) {

@@ -1,10 +1,10 @@
 // The two products, as register tiles: scores S^T = K Q^T and outputs O^T = V^T P^T.
 //
-// A tile is R rows (keys, or features of V) by N vectors of queries: R * N accumulators, fed by N loads and R broadcasts
-// for R * N multiply-adds. AVX2, 16 registers: 4 x 3 = 12 accumulators, 3 query vectors, 1 broadcast; 7 loads for 12
-// multiply-adds leave two load ports half idle, and 12 chains cover the 4 x 2 multiply-adds in flight. 32 registers
-// (AVX-512, NEON): 8 x 3 = 24. The compiler is held to that allocation: see `hold`, and the loops that end in `while`,
-// since g++ keeps the accumulators in memory around a loop that may not run (accumulate over 16 keys: 80 -> 100 GFLOP/s).
+// A tile is R rows (keys, or features of V) by N vectors of queries: R * N accumulators, fed by N loads and R
+// broadcasts for R * N multiply-adds. AVX2, 16 registers: 4 x 3 = 12 accumulators, 3 query vectors, 1 broadcast; with 7
+// loads for 12 multiply-adds the two load ports have time to spare, and 12 chains cover the 4 x 2 multiply-adds in flight.
+// 32 registers (AVX-512, NEON): 8 x 3 = 24. The compiler is held to that allocation by `hold`, and by loops that end in
+// `while`: around a loop that may not run, g++ keeps the accumulators in memory (16 keys: 80 GFLOP/s instead of 100).
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,10 @@ namespace attention {
 template <int N>
 constexpr int kTileRows = (kRegisters >= 32 || N == 1) ? 8 : 4;
 
-// Features that one chain of multiply-adds sums up. Rounding grows with the length of a chain, and it is the error of a
-// score that the exponential magnifies: D = 64 in two chains has 0.8 of the error of one, for 2 % of the time.
-constexpr int64_t kChain = 32;
+// Features that one chain of multiply-adds sums up: half of them, or all if they are 32 or fewer. Rounding grows with
+// the length of a chain, and it is the error of a score that the exponential magnifies: two chains have 0.8 of the
+// error of one, for 2 % of the time; four have 0.7, for 5 %.
+inline int64_t chain_length(int64_t depth) { return std::max<int64_t>(32, (depth + 1) / 2); }
 
 // scores[r][n] = sum over the features d in [first, last) of k[r][d] * q[d][n].
 template <int R, int N>
@@ -47,12 +48,13 @@ __attribute__((noinline)) void score_keys(const Block &block, const Keys &keys, 
                                           float *scores) {
   constexpr int R = kTileRows<N>;
   const int lanes = block.lanes(), first_lane = lanes - N * kLanes;
+  const int64_t chain = chain_length(depth);
   for (int j = begin; j < end; j += R) {
     const float *row[R];  // the last row again where there are fewer: scored and not used
     for (int r = 0; r < R; r++) row[r] = keys.k.data + std::min(j + r, end - 1) * keys.k.stride;
-    for (int64_t d = 0; d < depth; d += kChain) {
+    for (int64_t d = 0; d < depth; d += chain) {
       Vec tile[R][N];
-      multiply_keys<R, N>(row, block.q + first_lane, lanes, d, std::min(d + kChain, depth), tile);
+      multiply_keys<R, N>(row, block.q + first_lane, lanes, d, std::min(d + chain, depth), tile);
       for (int r = 0; r < R; r++)
         for (int n = 0; n < N; n++) {
           float *const to = scores + (j + r) * lanes + first_lane + n * kLanes;
@@ -72,7 +74,8 @@ void score_staircase(const Block &block, const Keys &keys, int begin, int64_t de
     if (end < keys.count) score_staircase<N - 1>(block, keys, end, depth, scores);
 }
 
-// R features of the outputs: o[r] = o[r] * decay + sum over keys of v[key][r] * weights[key]. The first time there is no o.
+// R features of the outputs: o[r] = o[r] * decay + sum over keys of v[key][r] * weights[key]. There is no o the first
+// time.
 template <int R, int N>
 __attribute__((noinline)) void accumulate(bool first_time, float *o, const Vec (&decay)[N], const float *weights,
                                           const float *v, int64_t v_stride, int count) {

@@ -3,7 +3,7 @@
 // A task is a group of up to kGroupBlocks neighbouring blocks of queries of one head, which go through the keys
 // together: a tile of K and V comes from memory, and from half precision, once for all of them. Tasks are handed out
 // head by head, and within a head the longest (last, when causal) first, so that what is left at the end is short.
-// A query's arithmetic depends neither on the group nor on the thread: outputs are bitwise the same at any thread count.
+// A query's arithmetic depends neither on the group nor on the thread: outputs are bitwise equal at any thread count.
 #pragma once
 
 #include <atomic>

@@ -21,7 +21,7 @@ namespace attention {
 // rest, 2^f for f in [-1/2, 1/2], is a minimax polynomial with a relative error of 9e-8 that is exact at f = 0.
 // Multiplying by the power of two, instead of adding to the exponent bits, is what keeps a NaN a NaN.
 //
-// M vectors advance in lockstep: one alone waits for itself, and the scheduler does not see far enough to find the next.
+// M vectors advance in lockstep: one alone waits for itself, and the scheduler of the core does not see the next one.
 template <int M>
 ATTENTION_INLINE void exp2_of_nonpositive(Vec (&x)[M], float headroom) {
   const float exponent = 127.0f - headroom, shift = 12582912.0f + exponent;
@@ -58,7 +58,8 @@ inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores
   int j = 0;
   for (; j + 4 <= seen; j += 4) {
     const float *const from = scores + j * lanes;
-    max = larger(larger(larger(load(from), load(from + lanes)), larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
+    const Vec pair = larger(load(from), load(from + lanes));
+    max = larger(larger(pair, larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
   }
   for (; j < seen; j++) max = larger(load(scores + j * lanes), max);  // passes over NaN: see below
   Vec decay[1] = {load(running_max) - max};

@@ -1,8 +1,8 @@
 // SIMD of the widest kind the compiler was told about, written with GCC vector extensions (g++, clang).
 //
-// One source serves SSE2 and NEON (4 lanes), AVX (8) and AVX-512 (16): the kernel is written in terms of
-// kLanes and kRegisters and never names an instruction set. `scalar * vector` splats, `mask ? a : b` selects,
-// and -ffp-contract=fast turns `acc += a * b` into a fused multiply-add where the machine has one.
+// One source serves SSE2 and NEON (4 lanes), AVX (8) and AVX-512 (16): the kernel is written in terms of kLanes and
+// kRegisters, and instruction sets are named here and in elements.h alone. `scalar * vector` splats, `mask ? a : b`
+// selects, and -ffp-contract=fast turns `acc += a * b` into a fused multiply-add where the machine has one.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ ATTENTION_INLINE Vec splat(float value) { return value - Vec{}; }
 
 ATTENTION_INLINE Vec select(IntVec mask, Vec yes, Vec no) { return mask ? yes : no; }
 
-// The larger of the two; where one is NaN, `b`. That is the rule of maxps, which g++ 12 does not see in `a > b ? a : b`.
+// The larger of the two; where one is NaN, `b`: the rule of maxps, which g++ 12 does not recognise in `a > b ? a : b`.
 ATTENTION_INLINE Vec larger(Vec a, Vec b) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);  // g++ 12 warns about the header of _mm512_max_ps

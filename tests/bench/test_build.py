@@ -1,0 +1,365 @@
+"""Builds: what is loaded was made from the sources that are there, and nothing is compiled twice."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.context import Context, NoArguments
+from loop.actions.kernel import SourceLimits, build_variants, load, sources
+from loop.bench import build as building
+from loop.bench.build import BuildFailed, Sources, dependencies, find, first_error, scan
+from loop.documents import content_hash
+from loop.errors import LoopError
+from loop.model.measurement import Build
+from loop.model.target import BuildRecipe, CAbiVariant
+from loop.places import include_folder
+from loop.processes import finish
+from tests.makers import make_machine, make_plan
+from tests.targets import FLAGS, SOURCE, build_one, compiled, open_bench, write_target
+
+TINY = {
+    "scale.cpp": '#include "loop_kernel.h"\n#include "scale.h"\nLOOP_EXPORT int right() { return SCALE; }\n',
+    "scale.h": "#define SCALE 2\n",
+}
+
+
+def make_variant(**fields: Any) -> CAbiVariant:
+    """A compiled variant, its compiler and flags given by name."""
+    recipe = {name: fields.pop(name) for name in ("compiler", "flags") if name in fields}
+    base = compiled("right", build=BuildRecipe.model_validate({"flags": tuple(FLAGS), **recipe}))
+    return CAbiVariant.model_validate({**base, "sources": ("scale.cpp",), **fields})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project of one source and one header."""
+    return write(tmp_path / "project", **TINY)
+
+
+def write(folder: Path, **files: str) -> Path:
+    """A folder with these files."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def scanned(folder: Path, **fields: Any) -> Sources:
+    """What the compiler would read."""
+    found: Sources = finish(scan(make_variant(**fields), folder, include_folder()))
+    return found
+
+
+def built(folder: Path, cache: Path, **fields: Any) -> Build:
+    """A build of the project."""
+    return build_one(folder, make_variant(**fields), cache)
+
+
+def failure(folder: Path, cache: Path, **fields: Any) -> BuildFailed:
+    """How a build of the project fails."""
+    with pytest.raises(BuildFailed) as caught:
+        built(folder, cache, **fields)
+    return caught.value
+
+
+def entries(cache: Path) -> list[str]:
+    """What is in a cache, unfinished work included."""
+    return sorted(path.name for path in cache.iterdir())
+
+
+def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> None:
+    """The same library, with the time it once took."""
+    first, second = (built(folder, tmp_path / "cache") for _ in range(2))
+    assert (False, True) == (first.cached, second.cached)
+    assert first.library == second.library
+    assert second.seconds > 0
+    assert [first.build_id] == entries(tmp_path / "cache")
+
+
+def test_a_build_says_what_it_is(folder: Path, tmp_path: Path) -> None:
+    """Compiler, units, the exact command, and a hash of the bytes, beside the library."""
+    made = built(folder, tmp_path / "cache")
+    record = json.loads((Path(made.library).parent / "build.json").read_text())
+    assert content_hash(Path(made.library).read_bytes()) == record["sha256"]
+    assert f'-DLOOP_BUILD_ID="{made.build_id}"' in record["command"]
+    assert (1, (), None) == (made.units, made.framework_headers, made.note)
+    assert "g++" in made.compiler or "gcc" in made.compiler.lower()
+
+
+@pytest.mark.parametrize("name", ["scale.cpp", "scale.h"])
+def test_an_edited_file_gives_another_build(name: str, folder: Path) -> None:
+    """Source or header. Also when only a comment changed: the bytes count, not their meaning."""
+    before = scanned(folder).build_id
+    (folder / name).write_text((folder / name).read_text() + "// a comment\n")
+    assert before != scanned(folder).build_id
+
+
+def test_a_file_that_is_put_back_gives_the_first_build_again(folder: Path) -> None:
+    """Times of modification do not matter."""
+    before = scanned(folder).build_id
+    os.utime(folder / "scale.cpp", (1, 1))
+    assert before == scanned(folder).build_id
+
+
+@pytest.mark.parametrize(
+    "fields", [{"flags": ("-O0", "-DX=1")}, {"flags": (*reversed(FLAGS),)}, {"compiler": "c++"}]
+)
+def test_another_recipe_gives_another_build(fields: dict[str, Any], folder: Path) -> None:
+    """Flags, their order, and the compiler."""
+    assert scanned(folder).build_id != scanned(folder, **fields).build_id
+
+
+def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) -> None:
+    """A moved checkout builds nothing again, nor does one with a strange name."""
+    moved = tmp_path / "it's $HOME #1 (copy)"
+    shutil.copytree(folder, moved)
+    first = built(folder, tmp_path / "cache")
+    assert first.build_id == scanned(moved).build_id
+    assert built(moved, tmp_path / "cache").cached
+
+
+def test_a_header_outside_the_project_counts(folder: Path, tmp_path: Path) -> None:
+    """What is included from a neighbour is part of the build."""
+    write(folder, **{"scale.h": '#include "../shared name/more.h"\n'})
+    write(tmp_path / "shared name", **{"more.h": "#define SCALE 2\n"})
+    before = scanned(folder).build_id
+    write(tmp_path / "shared name", **{"more.h": "#define SCALE 3\n"})
+    assert before != scanned(folder).build_id
+
+
+def test_the_native_processor_is_part_of_the_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is carried to another processor is not used there."""
+    flags = ("-O0", "-march=native")
+    before = scanned(folder, flags=flags).build_id
+    assert before == scanned(folder, flags=flags).build_id
+    monkeypatch.setattr(building, "_native", lambda compiler: "another processor")
+    assert before != scanned(folder, flags=flags).build_id
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("kernel.so", b""),
+        ("kernel.so", b"\x7fELF and then something else"),
+        ("build.json", b""),
+        ("build.json", b"[]"),
+        ("build.json", b"{}"),
+        ("build.json", b'{"build_id": "'),
+    ],
+)
+def test_a_damaged_build_is_made_again(damage: tuple[str, bytes], folder: Path, tmp_path: Path) -> None:
+    """A file that was cut short or replaced is noticed, and the note says so."""
+    first = built(folder, tmp_path / "cache")
+    name, data = damage
+    (tmp_path / "cache" / first.build_id / name).write_bytes(data)
+    again = built(folder, tmp_path / "cache")
+    assert not again.cached
+    assert "the cached binary was not the one that was recorded; built again" == again.note
+    assert built(folder, tmp_path / "cache").cached
+    assert [first.build_id] == entries(tmp_path / "cache")
+
+
+def test_another_build_in_its_place_is_not_used(folder: Path, tmp_path: Path) -> None:
+    """A whole entry of other sources under this id: its record gives it away."""
+    first = built(folder, tmp_path / "cache")
+    other = built(folder, tmp_path / "cache", flags=("-O1",))
+    shutil.rmtree(tmp_path / "cache" / first.build_id)
+    shutil.copytree(tmp_path / "cache" / other.build_id, tmp_path / "cache" / first.build_id)
+    assert not built(folder, tmp_path / "cache").cached
+
+
+def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
+    """A foreign binary whose hash was written into the record is refused when it is loaded: its id is another."""
+    target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled(build={"flags": ["-O1"]})})
+    with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
+        context = make_context(bench, "right", "other")
+        right, other = finish(build_variants(context, NoArguments())).output.builds
+        shutil.copy(other.library, right.library)
+        record = Path(right.library).parent / "build.json"
+        fields = json.loads(record.read_text())
+        record.write_text(json.dumps({**fields, "sha256": content_hash(Path(right.library).read_bytes())}))
+        output = finish(load(make_context(bench, "right"), NoArguments())).output
+    expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
+    assert (False, expected) == (output.ok, output.message)
+
+
+def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
+    """The first one only: what follows is mostly its echo. Nothing half-made stays in the cache."""
+    write(folder, **{"scale.cpp": TINY["scale.cpp"] + "\nint f() { return missing; }\nint g() { return gone; }\n"})
+    failed = failure(folder, tmp_path / "cache")
+    assert failed.message.startswith("scale.cpp:5:18: ")
+    assert "missing" in failed.message
+    assert "gone" in failed.log
+    assert [] == entries(tmp_path / "cache")
+
+
+def test_an_error_in_a_header_names_the_header(folder: Path, tmp_path: Path) -> None:
+    """Where the mistake is, not where it was included."""
+    write(folder, **{"scale.h": "#error out of scale\n"})
+    message = failure(folder, tmp_path / "cache").message
+    assert message.startswith("scale.h:1:2: ")
+    assert "out of scale" in message
+
+
+def test_a_missing_header_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
+    """The line that includes it."""
+    (folder / "scale.h").unlink()
+    assert failure(folder, tmp_path / "cache").message.startswith("scale.cpp:2:10: ")
+
+
+def test_a_missing_source_is_told_with_where_it_is_named(folder: Path, tmp_path: Path) -> None:
+    """The manifest is the place to look."""
+    failed = failure(folder, tmp_path / "cache", sources=("gone.cpp",))
+    assert "gone.cpp: no such source file" == failed.message
+    assert f"it is named in {folder / 'target.yaml'}" == failed.hint
+
+
+def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path: Path) -> None:
+    """Name and package."""
+    failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
+    assert "no-such-compiler: no such compiler on the PATH" == failed.message
+    assert "apt-get install no-such-compiler" in failed.hint
+
+
+def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
+    """The limit is the step's; the hint says how to raise it."""
+    slow = tmp_path / "slow-compiler"
+    slow.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo slow 1.0;; *-M*) echo "a: scale.cpp";; *) sleep 60;; esac\n'
+    )
+    slow.chmod(0o755)
+    with pytest.raises(BuildFailed, match=r"the compiler was killed after 0\.\d s") as caught:
+        finish(
+            building.build(
+                "right",
+                make_variant(compiler=str(slow)),
+                folder,
+                cache=tmp_path / "cache",
+                include=include_folder(),
+                limit_s=0.3,
+            )
+        )
+    assert "raise `limit_s` of the step" in caught.value.hint
+    assert [] == entries(tmp_path / "cache")
+
+
+def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages are read here, whatever language the user works in."""
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    polyglot = tmp_path / "polyglot"
+    script = (
+        'case "$*" in *--version*) echo it 1.0;; *) echo "scale.cpp:1:1: error: in $LC_ALL" >&2; exit 1;; esac'
+    )
+    polyglot.write_text(f"#!/bin/sh\n{script}\n")
+    polyglot.chmod(0o755)
+    assert "scale.cpp:1:1: in C" == failure(folder, tmp_path / "cache", compiler=str(polyglot)).message
+
+
+def test_a_cache_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:
+    """A file stands in its place."""
+    (tmp_path / "cache").write_text("not a folder")
+    with pytest.raises(LoopError, match="cannot write the build cache") as caught:
+        built(folder, tmp_path / "cache")
+    assert "set LOOP_CACHE to a folder that can be written" == caught.value.hint
+
+
+def make_context(bench: Any, *variants: str) -> Context:
+    """The session as the kernel actions see it."""
+    plan = make_plan().plan
+    return Context(bench, plan, variants, make_machine(), seed=1, folder=bench.folder)
+
+
+def test_an_undefined_symbol_shows_when_the_library_is_loaded(tmp_path: Path, build_cache: Path) -> None:
+    """A shared library links without it; loading names it, in the source's own words."""
+    target = write_target(tmp_path / "tiny", {"right": compiled()})
+    call = "int nowhere(float);\n" + SOURCE.replace("ENTRY(right) { ", "ENTRY(right) { nowhere(1); ")
+    write(tmp_path / "tiny", **{"scale.cpp": call})
+    with open_bench(tmp_path / "tiny", target, build_cache) as bench:
+        output = finish(load(make_context(bench, "right"), NoArguments())).output
+    assert (False, ("nowhere(float)",)) == (output.ok, output.undefined)
+    assert "define nowhere(float) in the same translation unit" == output.hint
+
+
+def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
+    """One that does not compile leaves the others standing, and is named."""
+    broken = compiled(sources=["broken.cpp"])
+    target = write_target(tmp_path / "tiny", {"right": compiled(), "broken": broken})
+    write(tmp_path / "tiny", **{"broken.cpp": "int f() { return }\n"})
+    with open_bench(tmp_path / "tiny", target, build_cache) as bench:
+        assert finish(load(make_context(bench, "right"), NoArguments())).output.ok
+        output = finish(build_variants(make_context(bench, "broken", "right"), NoArguments())).output
+    assert (False, ["right"]) == (output.ok, [one.variant for one in output.builds])
+    assert output.message.startswith("broken.cpp:1:18: ")
+
+
+def test_sources_of_two_units_or_with_framework_headers_are_told(tmp_path: Path, build_cache: Path) -> None:
+    """Before anything is compiled."""
+    two = compiled(sources=["scale.cpp", "more.cpp"])
+    target = write_target(tmp_path / "tiny", {"two": two})
+    (tmp_path / "tiny" / "ATen").mkdir()
+    write(tmp_path / "tiny", **{"more.cpp": '#include "ATen/all.h"\n', "ATen/all.h": "\n"})
+    with open_bench(tmp_path / "tiny", target, build_cache) as bench:
+        output = finish(sources(make_context(bench, "two"), SourceLimits())).output
+    assert (False, 2, ("ATen/all.h",)) == (output.ok, output.units, output.framework_headers)
+    assert output.message.startswith("two has 2 translation units: include them from one file; framework headers")
+
+
+def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) -> None:
+    """Both succeed; neither takes the other's library away."""
+    cache = tmp_path / "cache"
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=built, args=(folder, cache)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [0, 0, 0, 0] == [worker.exitcode for worker in workers]
+    made = built(folder, cache)
+    assert made.cached
+    assert [made.build_id] == entries(cache)
+
+
+def test_a_build_that_was_quicker_stands(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that lost the race leaves the winner's library in place: it may be loaded already."""
+    first = built(folder, tmp_path / "cache")
+    before = Path(first.library).stat().st_ino
+    monkeypatch.setattr(building, "find", lambda *_: None)
+    built(folder, tmp_path / "cache")
+    assert before == Path(first.library).stat().st_ino
+
+
+def test_nothing_is_found_in_an_empty_cache(folder: Path, tmp_path: Path) -> None:
+    """Also when there is no cache yet."""
+    assert find("right", scanned(folder), tmp_path / "none") is None
+
+
+def test_rules_of_make_are_read_with_their_quoting() -> None:
+    """Continued lines, several rules, blanks, hashes and dollars in names."""
+    rule = "a.o: a.cpp \\\n /usr/a\\ b.h c$$d.h \\\n e\\#f.h it's.h\nb.o: \\\n b.cpp\n"
+    expected = ["a.cpp", "/usr/a b.h", "c$d.h", "e#f.h", "it's.h", "b.cpp"]
+    assert expected == dependencies(rule)
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "In file included from a.cpp:1:\nb.h:3:7: error: expected ';'\nb.h:9:1: error: x",
+            "b.h:3:7: expected ';'",
+        ),
+        ('a.cu(12): error: identifier "x" is undefined', 'a.cu:12: identifier "x" is undefined'),
+        ("a.cu(3): catastrophic error: cannot open source file", "a.cu:3: cannot open source file"),
+        ("nvcc fatal   : Unsupported gpu architecture", "nvcc fatal   : Unsupported gpu architecture"),
+        ("/usr/bin/ld: cannot find -lgone: No such file", "/usr/bin/ld: cannot find -lgone: No such file"),
+        ("a.cpp:1:1: warning: unused\nall is well", None),
+        ("", None),
+    ],
+)
+def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
+    """As g++, clang, nvcc and the linker write it."""
+    assert expected == first_error(log)

@@ -1,0 +1,184 @@
+"""Whole files, stable JSON, content hashes."""
+
+import datetime
+import enum
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.documents import content_hash, hash_files, read_json, to_json, write_atomic
+from loop.errors import LoopError
+from loop.model.base import Model
+
+
+class Colour(enum.Enum):
+    """One colour."""
+
+    RED = "red"
+
+
+class Sample(Model):
+    """A measured thing."""
+
+    at: datetime.datetime
+    values: tuple[float, ...]
+
+
+def failing(number: int) -> Any:
+    """A system call that fails."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
+    """Text and bytes; nothing but the file is left in the folder."""
+    path = tmp_path / "a.txt"
+    write_atomic(path, "é\n")
+    write_atomic(path, b"\xff")
+    assert b"\xff" == path.read_bytes()
+    assert [path] == list(tmp_path.glob("*.t*"))
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    """A script stays executable; a new file gets what the user's mask says."""
+    path, other = tmp_path / "a.sh", tmp_path / "b"
+    path.write_text("old")
+    path.chmod(0o750)
+    other.touch()
+    write_atomic(path, "new")
+    write_atomic(tmp_path / "c", "new")
+    assert 0o750 == path.stat().st_mode & 0o777
+    assert other.stat().st_mode == (tmp_path / "c").stat().st_mode
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EROFS, "another folder"),
+        (errno.EACCES, "no permission"),
+        (errno.EIO, ""),
+    ],
+)
+def test_a_refused_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, hint: str
+) -> None:
+    """The old content stays, no temporary file stays, and the message says what to do."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    monkeypatch.setattr(os, call, failing(number))
+    with pytest.raises(LoopError, match=r"a\.txt: cannot be written") as refused:
+        write_atomic(path, "new")
+    monkeypatch.undo()
+    assert hint in (refused.value.hint or "")
+    assert "old" == path.read_text()
+    assert [] == list(tmp_path.glob(".*tmp"))
+
+
+def test_an_interrupted_write_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between writing and renaming cleans up too."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(tmp_path / "a.txt", "new")
+    assert [] == [*tmp_path.glob("*.tmp"), *tmp_path.glob("a.txt")]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """The message names the file, the hint the remedy."""
+    with pytest.raises(LoopError, match=r"gone/a\.txt") as refused:
+        write_atomic(tmp_path / "gone" / "a.txt", "x")
+    assert "its folder does not exist: create it first" == refused.value.hint
+
+
+def test_json_knows_what_we_store() -> None:
+    """Models, paths, dates, enumerations and sets; NaN and infinities become null; the order stays."""
+    moment = datetime.datetime(2026, 11, 21, 5, 19, tzinfo=datetime.UTC)
+    value = {
+        "z": Sample(at=moment, values=(1.0,)),
+        "path": Path("a/b"),
+        "at": moment,
+        "day": moment.date(),
+        "colour": Colour.RED,
+        "set": {"b", "a"},
+        "nan": [float("nan"), float("inf"), 0.5],
+        1: None,
+    }
+    text = to_json(value)
+    assert {
+        "z": {"at": "2026-11-21T05:19:00Z", "values": [1.0]},
+        "path": "a/b",
+        "at": "2026-11-21T05:19:00Z",
+        "day": "2026-11-21",
+        "colour": "red",
+        "set": ["a", "b"],
+        "nan": [None, None, 0.5],
+        "1": None,
+    } == json.loads(text)
+    assert ["z", "path"] == list(json.loads(text))[:2]
+    assert text.endswith("}\n")
+
+
+def test_text_that_is_not_utf_8_survives_in_json(tmp_path: Path) -> None:
+    """A file name with stray bytes is written, and read back the same."""
+    path = tmp_path / "a.json"
+    write_atomic(path, to_json({"name": "a\udcff"}))
+    assert {"name": "a\udcff"} == read_json(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5000])
+def test_damaged_json_is_an_error_of_the_user(tmp_path: Path, content: bytes) -> None:
+    """The message names the file; nothing leaks a traceback."""
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(LoopError, match=r"a\.json.*expected JSON, got "):
+        read_json(path)
+
+
+def test_absent_json_is_an_error_of_the_user(tmp_path: Path) -> None:
+    """The message names the file and the reason."""
+    with pytest.raises(LoopError, match=r"a\.json: cannot be read: No such file"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_hash_is_sha_256_and_tells_parts_apart() -> None:
+    """One content is hashed as it is; several are hashed so that their borders count."""
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert empty == content_hash("") == content_hash(b"")
+    assert content_hash("é") == content_hash("é".encode())
+    assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])
+    assert content_hash(["a"]) != content_hash("a")
+
+
+def test_the_hash_of_files_counts_names_and_contents_only(tmp_path: Path) -> None:
+    """Order, time and the place of the whole folder do not matter."""
+    for folder in ("one", "two"):
+        (tmp_path / folder / "inner").mkdir(parents=True)
+        for name in ("a", "inner/b"):
+            (tmp_path / folder / name).write_text(name)
+    one, two = ([tmp_path / folder / name for name in ("a", "inner/b")] for folder in ("one", "two"))
+    first = hash_files(one, tmp_path / "one")
+    assert first == hash_files(reversed(two), tmp_path / "two")
+    (tmp_path / "two" / "a").rename(tmp_path / "two" / "c")
+    assert first != hash_files([tmp_path / "two" / "c", two[1]], tmp_path / "two")
+    one[0].write_text("other")
+    assert first != hash_files(one, tmp_path / "one")
+
+
+def test_files_that_cannot_be_hashed_are_named(tmp_path: Path) -> None:
+    """Absent ones, and those outside the folder."""
+    with pytest.raises(LoopError, match="gone: cannot be read"):
+        hash_files([tmp_path / "gone"], tmp_path)
+    with pytest.raises(LoopError, match="expected a file below"):
+        hash_files([Path("/a")], tmp_path)

@@ -1,0 +1,270 @@
+"""Data to models: every mistake in words, at its line and column."""
+
+import datetime
+import enum
+import time
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field, StringConstraints, model_validator
+
+from loop.documents import complain, load_yaml, nearest, parse, parse_part
+from loop.errors import Complaint, DefinitionError
+from loop.model.base import Model
+
+
+class Colour(enum.Enum):
+    """Two colours."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Compiled(Model):
+    """Something built."""
+
+    kind: Literal["compiled"]
+    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    flags: tuple[str, ...] = ()
+
+
+class Imported(Model):
+    """Something imported."""
+
+    kind: Literal["imported"]
+    module: str
+
+
+class Step(Model):
+    """One step."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[a-z]+$")]
+    budget_s: Annotated[float, Field(gt=0)] = 1.0
+    arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+
+
+class Range(Model):
+    """Two ends."""
+
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Range":
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        return self
+
+
+class Plan(Model):
+    """Everything that can go wrong."""
+
+    name: Annotated[str, StringConstraints(min_length=1)] = "x"
+    count: Annotated[int, Field(ge=1, le=10)] = 1
+    ratio: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    wide: float = 0.0
+    ok: bool = True
+    day: datetime.date = datetime.date(2026, 11, 21)
+    at: datetime.datetime | None = None
+    colour: Colour = Colour.RED
+    priority: Literal["P0", "P1", "P2"] = "P2"
+    steps: Annotated[tuple[Step, ...], Field(min_length=1)] = (Step(id="a"),)
+    pair: tuple[int, str] = (1, "a")
+    sizes: dict[Annotated[str, StringConstraints(pattern="^[a-z]+$")], int] = Field(default_factory=dict)
+    entry: dict[str, bool | int | str | tuple[bool | int | str, ...]] = Field(default_factory=dict)
+    variants: dict[str, Annotated[Compiled | Imported, Field(discriminator="kind")]] = Field(default_factory=dict)
+    either: Compiled | Imported | None = None
+    range: Range = Range(low=0, high=1)
+
+
+MANY = "count: 0\nratio: .nan\nok: 1\n"
+WRONG = [
+    ("just text", "1:1: expected a mapping, got 'just text'"),
+    ("[]", "1:1: expected a mapping, got an empty list"),
+    ("~", "1:1: expected a mapping, got nothing"),
+    ("name: 3", "1:7: name: expected text, got 3"),
+    ("name: ''", "1:7: name: expected text of at least 1 characters, got ''"),
+    ("name:", "name: expected text, got nothing"),
+    ("count: soon", "1:8: count: expected a whole number, got 'soon'"),
+    ("count: '3'", "1:8: count: expected a whole number, got '3'"),
+    ("count: true", "1:8: count: expected a whole number, got true"),
+    ("count: 1.5", "1:8: count: expected a whole number, got 1.5"),
+    ("count: 0", "1:8: count: expected a number of at least 1, got 0"),
+    ("count: 11", "1:8: count: expected a number of at most 10, got 11"),
+    ("ratio: '1'", "1:8: ratio: expected a number, got '1'"),
+    ("ratio: true", "1:8: ratio: expected a number, got true"),
+    ("ratio: .nan", "1:8: ratio: expected a finite number, got .nan"),
+    ("ratio: .inf", "1:8: ratio: expected a finite number, got .inf"),
+    ("ratio: no", "1:8: ratio: expected a number, got 'no'"),
+    ("ok: yes", "1:5: ok: expected true or false, got 'yes'"),
+    ("ok: 1", "1:5: ok: expected true or false, got 1"),
+    ("day: soon", "1:6: day: expected a date as 2026-11-21, got 'soon'"),
+    ("day: 2026-02-30", "1:6: day: expected a date as 2026-11-21, got '2026-02-30'"),
+    ("at: noon", "1:5: at: expected a date and time as"),
+    ("colour: green", "1:9: colour: expected one of red, blue, got 'green'"),
+    ("colour: blu", "1:9: colour: expected one of red, blue, got 'blu' (did you mean 'blue'?)"),
+    ("priority: P3", "1:11: priority: expected one of P0, P1, P2, got 'P3'"),
+    ("priority: [P1]", "1:11: priority: expected one of P0, P1, P2, got a list"),
+    ("nmae: x", "1:1: nmae: expected a known name, got 'nmae' (did you mean 'name'?)"),
+    ("steps: []", "1:8: steps: expected at least 1 of them, got 0"),
+    ("steps: {}", "1:8: steps: expected a list, got an empty mapping"),
+    ("steps: [a]", "1:9: steps.0: expected a mapping, got 'a'"),
+    ("steps: [{}]", "1:9: steps.0: expected a value for 'id', got nothing"),
+    ("steps: [{id: A}]", "1:14: steps.0.id: expected a name that matches ^[a-z]+$, got 'A'"),
+    (
+        "steps:\n  - id: a\n    budget: 3",
+        "3:5: steps.0.budget: expected a known name, got 'budget' (did you mean 'budget_s'?)",
+    ),
+    ("steps:\n  - id: a\n    budget_s: soon", "3:15: steps.0.budget_s: expected a number, got 'soon'"),
+    ("steps:\n  - id: a\n    budget_s: -1", "3:15: steps.0.budget_s: expected a number above 0"),
+    ("steps: [{id: a, arguments: {}}]", "1:17: steps.0.arguments: expected a known name"),
+    ("steps: [{id: a, with: 3}]", "1:23: steps.0.with: expected a mapping, got 3"),
+    ("pair: [1]", "1:7: pair: expected a value for '1', got nothing"),
+    ("pair: [1, 2]", "1:11: pair.1: expected text, got 2"),
+    ("sizes: {A: 1}", "1:9: sizes.A: expected a name that matches ^[a-z]+$, got 'A'"),
+    ("sizes: {a: x}", "1:12: sizes.a: expected a whole number, got 'x'"),
+    (
+        "entry: {a: {}}",
+        "1:12: entry.a: expected true or false, a whole number, text or a list, got an empty mapping",
+    ),
+    ("entry: {a: 1.5}", "1:12: entry.a: expected true or false, a whole number, text or a list, got 1.5"),
+    (
+        "entry: {a: [1, {}]}",
+        "1:16: entry.a.1: expected true or false, a whole number or text, got an empty mapping",
+    ),
+    (
+        "entry: {str: {int: 1}}",
+        "1:14: entry.str: expected true or false, a whole number, text or a list, got a mapping",
+    ),
+    ("variants: {a: {kind: script}}", "1:22: variants.a.kind: expected one of compiled, imported, got 'script'"),
+    ("variants: {a: {kind: importd}}", "got 'importd' (did you mean 'imported'?)"),
+    ("variants: {a: {module: m}}", "1:15: variants.a: expected a value for 'kind', got nothing"),
+    ("variants: {a: {kind: imported}}", "1:15: variants.a: expected a value for 'module', got nothing"),
+    (
+        "variants: {a: {kind: imported, module: m, imported: 1}}",
+        "1:43: variants.a.imported: expected a known name",
+    ),
+    (
+        "variants: {a: {kind: imported, modul: m}}",
+        "1:32: variants.a.modul: expected a known name, got 'modul' (did you mean 'module'?)",
+    ),
+    (
+        "variants: {compiled: {kind: compiled, sources: [1]}}",
+        "1:49: variants.compiled.sources.0: expected text, got 1",
+    ),
+    ("either: {kind: compiled, sources: a}", "1:35: either.sources: expected a list, got 'a'"),
+    ("either: {kind: imported, module: 3}", "1:34: either.module: expected text, got 3"),
+    ("either: 3", "1:9: either: expected a mapping, got 3"),
+    (
+        "range: {low: 2, high: 1}",
+        "1:8: range: expected values that fit together, got a mapping: low is above high",
+    ),
+    (f"name: [{'x' * 300}]", "1:7: name: expected text, got a list"),
+    (f"count: {'x' * 300}", "1:8: count: expected a whole number, got '" + "x" * 56 + "..."),
+]
+
+
+def complaints_of(text: str, model: type[Model] = Plan) -> tuple[Complaint, ...]:
+    """What is said of data that does not fit."""
+    with pytest.raises(DefinitionError) as refused:
+        parse(model, load_yaml(text, "x.yaml"))
+    return refused.value.complaints
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG)
+def test_a_wrong_value_is_named_with_line_and_column(text: str, words: str) -> None:
+    """The path, what was expected, what was there; never a word of pydantic's."""
+    said = "\n".join(map(str, complaints_of(text)))
+    assert words in said
+    for foreign in ("Input", "pydantic", "union", "function-", "constrained", "[key]", "tuple["):
+        assert foreign not in said
+
+
+SINGLE = [text for text, _ in WRONG if "modul:" not in text]
+
+
+@pytest.mark.parametrize("text", SINGLE)
+def test_one_mistake_is_one_complaint(text: str) -> None:
+    """The branches of a union do not each complain, nor does what only follows from a mistake."""
+    assert 1 == len(complaints_of(text))
+
+
+def test_all_mistakes_are_reported_in_the_order_of_the_file() -> None:
+    """One run names everything there is to mend."""
+    assert [1, 2, 3] == [complaint.line for complaint in complaints_of(MANY)]
+
+
+def test_right_data_becomes_the_model() -> None:
+    """Whole numbers serve as numbers, lists become tuples, text becomes dates and enumerations."""
+    text = "ratio: 2\nday: 2025-01-02\nat: 2026-11-21T05:19:00Z\ncolour: blue\nsteps: [{id: b, with: {x: [1]}}]\n"
+    plan = parse(Plan, load_yaml(text, "x"))
+    assert 2.0 == plan.ratio
+    assert isinstance(plan.ratio, float)
+    assert datetime.date(2025, 1, 2) == plan.day
+    assert datetime.datetime(2026, 11, 21, 5, 19, tzinfo=datetime.UTC) == plan.at
+    assert Colour.BLUE is plan.colour
+    assert {"x": [1]} == plan.steps[0].arguments
+
+
+def test_every_scalar_keeps_its_kind_in_a_union() -> None:
+    """Where several kinds are allowed, none is turned into another."""
+    plan = parse(Plan, load_yaml("entry: {a: true, b: 1, c: '1', d: [false, 0, '0']}", "x"))
+    assert {"a": True, "b": 1, "c": "1", "d": (False, 0, "0")} == plan.entry
+    assert [bool, int, str] == [type(plan.entry[name]) for name in "abc"]
+
+
+def test_part_of_a_document_keeps_its_positions() -> None:
+    """A part is read as a model of its own; an absent part is an empty mapping."""
+    document = load_yaml("steps:\n  - with:\n      low: 1\n      hihg: 2\n", "x")
+    with pytest.raises(DefinitionError) as refused:
+        parse_part(Range, document, ("steps", 0, "with"))
+    assert {
+        "x:3:7: steps.0.with: expected a value for 'high', got nothing",
+        "x:4:7: steps.0.with.hihg: expected a known name, got 'hihg' (did you mean 'high'?)",
+    } == {str(complaint) for complaint in refused.value.complaints}
+    assert Plan() == parse_part(Plan, document, ("steps", 3, "with"))
+
+
+def test_a_later_check_complains_at_the_same_places() -> None:
+    """Checks that a model cannot make point to values and keys too, and long texts are cut."""
+    document = load_yaml("steps:\n  - action: buidl\n", "x.yaml")
+    place = ("steps", 0, "action")
+    said = complain(document, place, "an action", "'buidl'", "did you mean 'build'?")
+    assert "x.yaml:2:13: steps.0.action: expected an action, got 'buidl' (did you mean 'build'?)" == str(said)
+    assert 5 == complain(document, place, "a", "b", key=True).column
+    assert len(str(complain(document, place, "e" * 9000, "g" * 9000))) < 1000
+
+
+def test_odd_keys_do_not_break_a_complaint() -> None:
+    """A key with a line end, or a very long one, is shown on one short line."""
+    for key in ('"a\\nb"', f'"{"k" * 900}"'):
+        said = str(complaints_of(f"{{{key}: 1}}")[0])
+        assert "\n" not in said
+        assert len(said) < 400
+
+
+def test_the_nearest_names_come_first() -> None:
+    """Best first; nothing when nothing is near, or the word is absurd."""
+    assert ["budget_s", "budget"] == nearest("budget_", ["limit", "budget", "budget_s"])
+    assert [] == nearest("zzz", ["limit"])
+    assert [] == nearest("a" * 100_000, ["a" * 100])
+
+
+def test_thousands_of_mistakes_are_counted_quickly() -> None:
+    """Twenty are shown, the others counted, within a second of processor time."""
+    text = "".join(f"unknown_{number}: 1\n" for number in range(20_000))
+    start = time.process_time()
+    said = complaints_of(text)
+    assert time.process_time() - start < 2.0
+    assert 20_000 == len(said)
+    message = DefinitionError(said).message.splitlines()
+    assert 21 == len(message)
+    assert "... and 19980 more" == message[-1]
+
+
+def test_many_mistakes_in_a_union_are_counted_quickly() -> None:
+    """The branches of many unions are weighed without comparing everything with everything."""
+    start = time.process_time()
+    said = complaints_of("entry:\n" + "".join(f"  k{number}: [{{}}, {{}}]\n" for number in range(3000)))
+    assert time.process_time() - start < 4.0
+    assert 6000 == len(said)

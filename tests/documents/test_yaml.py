@@ -1,0 +1,295 @@
+"""YAML files: what is taken, what is refused, and where the complaint points."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.documents import Document, load_yaml
+from loop.documents.yaml_text import MAX_DEPTH, MAX_VALUES, PARSER, _PurePython
+from loop.errors import DefinitionError
+
+PARSERS = [
+    pytest.param(PARSER, id="libyaml", marks=pytest.mark.skipif(PARSER is None, reason="PyYAML without libyaml")),
+    pytest.param(_PurePython, id="pure"),
+]
+
+ONCE, TAG, ANCHOR, KEY = "each key once", "a value without a tag", "a value without an anchor", "a word as a key"
+BAD = [
+    ("", "1:1", "a YAML document, got an empty file"),
+    ("# only a comment\n", "1:1", "got an empty file"),
+    ("---\n", "1:1", "got an empty file"),
+    ("\n\n", "1:1", "got an empty file"),
+    ("a: 1\na: 2\n", "2:1", f"a: expected {ONCE}, got 'a' again, first on line 1"),
+    ("a:\n  b: 1\n  c: 2\n  b: 3\n", "4:3", f"a.b: expected {ONCE}, got 'b' again, first on line 2"),
+    ("{a: 1, a: 2}", "1:8", ONCE),
+    ("? a\n? a\n", "2:3", ONCE),
+    ("- {x: 1}\n- {y: 1, 'y': 2}\n", "2:10", f"1.y: expected {ONCE}"),
+    ("a: &x 1\nb: *x\n", "1:4", f"a: expected {ANCHOR}, got '&x'"),
+    ("&a b: 1\n", "1:1", ANCHOR),
+    ("&a\n", "1:1", ANCHOR),
+    ("*x\n", "1:1", "a value written out, got the alias '*x'"),
+    ("a: *missing\n", "1:4", "got the alias '*missing'"),
+    ("[*a, *b]", "1:2", "the alias"),
+    ("<<: {a: 1}\n", "1:1", "the merge key"),
+    ("a:\n  <<: {b: 1}\n", "2:3", "the merge key"),
+    ("a: !!python/object/apply:os.system [x]\n", "1:4", TAG),
+    ("a: !!str 3\n", "1:4", TAG),
+    ("a: !thing {b: 1}\n", "1:4", TAG),
+    ("a: !<tag:x,2000:y> 1\n", "1:4", TAG),
+    ("! 12\n", "1:1", TAG),
+    ("!!map {a: 1}\n", "1:1", TAG),
+    ("!!str a: 1\n", "1:1", TAG),
+    ("a: !!binary aGVsbG8=\n", "1:4", TAG),
+    ("%YAML 1.2\n---\na: 1\n", "1:1", "no directives"),
+    ("# c\n%TAG ! tag:x,2000:\n---\na: 1\n", "2:1", "no directives"),
+    ("a: 1\n---\nb: 2\n", "2:1", "one document, got a second one"),
+    ("a: 1\n...\n---\nb: 2\n", "3:1", "one document"),
+    ("1: a\n", "1:1", f"{KEY}, got 1"),
+    ("a:\n  true: b\n", "2:3", f"a: expected {KEY}, got true"),
+    ("null: a\n", "1:1", KEY),
+    ("~: a\n", "1:1", KEY),
+    ("1.5: a\n", "1:1", KEY),
+    ("? [a, b]\n: 1\n", "1:3", f"{KEY}, got a structure"),
+    ("? {a: 1}\n: 1\n", "1:3", KEY),
+    ("{[a]: 1}", "1:2", KEY),
+    ("a: [1, 2\n", "2:1", "',' or ']'"),
+    ("a: {b: 1\n", "2:1", "',' or '}'"),
+    ("a: [1, 2}\n", "1:9", "',' or ']'"),
+    ("x: 1\na: 'open\nb: 2\n", "2:4", "a closing quote, got the end of the file"),
+    ('a: "open\n', "1:4", "a closing quote"),
+    ('a: "\\0"\n', "1:4", "a: expected printable text, got the character U+0000"),
+    ('a: "\\e[31m"\n', "1:4", "U+001B"),
+    ('a: "\\u2028"\n', "1:4", "U+2028"),
+    ("a:\n\tb: 1\n", "2:1", "spaces, got a tab"),
+    ("\ta: 1\n", "1:1", "spaces, got a tab"),
+    ("a: b: c\n", "1:5", "one 'key: value' here"),
+    ("a: 1\n b: 2\n", "2:3", "one 'key: value' here"),
+    ("a:\n  b: 1\n c: 2\n", "3:2", "a key in line with those above it"),
+    ("a: 1\n- b\n", "2:1", "a key in line with those above it"),
+    ("- a\nb: 1\n", "2:1", "in line with those above it"),
+    ("a: 1\nb\n", "2:1", "'key: value'"),
+    ("a: @b\n", "1:4", "got '@'; quote it if it is text"),
+    ("a: `b`\n", "1:4", "got '`'"),
+    ("a: %b\n", "1:4", "got '%'"),
+    ("a: |1x\n  b\n", "1:6", "YAML"),
+    ("a: ]\n", "1:4", "a value, got punctuation"),
+    ("[a, , b]", "1:5", "a value, got punctuation"),
+    ('"a" "b"', "1:5", "one value, got more after its end"),
+    ("a: 'b' c\n", "1:8", "expected"),
+    ("a: 1e999\n", "1:4", "a number that a double can hold, got '1e999'"),
+    ("a: -1e999\n", "1:4", "a number that a double can hold"),
+    (f"a: {'9' * 5000}\n", "1:4", "a number that a double can hold, got '9999"),
+    (f"a: 0x{'f' * 400}\n", "1:4", "a number that a double can hold"),
+    ("a: \x00\n", "1:4", "printable text, got the character U+0000"),
+    ("a: b\x07\n", "1:5", "U+0007"),
+    ("a: 1\r\nb: \x7f\r\n", "2:4", "U+007F"),
+    ("a: b\x85c\n", "1:5", "U+0085"),
+    ("a: b\u2028c\n", "1:5", "U+2028"),
+    ("a: b\ufeffc\n", "1:5", "U+FEFF"),
+    ("a: \ud800\n", "1:4", "U+D800"),
+    ("[" * 41 + "]" * 41, "1:41", "at most 40 levels, got a deeper structure"),
+    ("- " * 41 + "a\n", "1:81", "at most 40 levels"),
+    ("{a: " * 41 + "}" * 41, "1:161", "at most 40 levels"),
+]
+
+
+def complaint_of(text: str, parser: Any) -> str:
+    """What is said of a text that is refused."""
+    with pytest.raises(DefinitionError) as refused:
+        load_yaml(text, "x.yaml", parser=parser)
+    return refused.value.message
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize(("text", "where", "words"), BAD)
+def test_a_bad_file_is_refused_with_line_and_column(text: str, where: str, words: str, parser: Any) -> None:
+    """Each mistake is one complaint `file:line:col: path: expected ..., got ...`."""
+    said = complaint_of(text, parser)
+    assert said.startswith(f"x.yaml:{where}: ")
+    assert words in said
+    assert "expected " in said
+    assert ", got " in said
+
+
+SCALARS = [
+    ("no", "no"),
+    ("yes", "yes"),
+    ("on", "on"),
+    ("off", "off"),
+    ("y", "y"),
+    ("true", True),
+    ("True", True),
+    ("TRUE", True),
+    ("tRue", "tRue"),
+    ("false", False),
+    ("null", None),
+    ("~", None),
+    ("", None),
+    ("nULL", "nULL"),
+    ("1", 1),
+    ("+1", 1),
+    ("-0", 0),
+    ("017", 17),
+    ("0o17", 15),
+    ("0x1F", 31),
+    ("0b11", "0b11"),
+    ("1_000", "1_000"),
+    ("1e-3", 0.001),
+    ("1.", 1.0),
+    (".5", 0.5),
+    ("-.5E+2", -50.0),
+    ("1e", "1e"),
+    (".", "."),
+    ("-", None),
+    (".inf", float("inf")),
+    ("-.INF", float("-inf")),
+    ("12:30:45", "12:30:45"),
+    ("2026-11-21", "2026-11-21"),
+    ("0.1.0", "0.1.0"),
+    ("'1'", "1"),
+    ('"true"', "true"),
+    ("=", "="),
+    ("é", "é"),
+    ("１", "１"),
+]
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize(("text", "value"), SCALARS)
+def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object, parser: Any) -> None:
+    """Only true and false are booleans, times and dates are text, `1e-3` is a number."""
+    if text == "-":
+        value = [None]
+        found = load_yaml("-", "x", parser=parser).data
+    else:
+        found = load_yaml(f"a: {text}\n", "x", parser=parser).data["a"]
+    assert (value, type(value)) == (found, type(found))
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_values_and_keys_know_their_positions(parser: Any) -> None:
+    """Line and column count from 1; what is not there answers with what is around it."""
+    text = "name: x\nsteps:\n  - id: a\n    run: [one, two]\n"
+    document = load_yaml(text, "x", parser=parser)
+    assert {"name": "x", "steps": [{"id": "a", "run": ["one", "two"]}]} == document.data
+    assert (1, 1) == document.position(())
+    assert (1, 7) == document.position(("name",))
+    assert (1, 1) == document.position(("name",), key=True)
+    assert (3, 5) == document.position(("steps", 0))
+    assert (4, 16) == document.position(("steps", 0, "run", 1))
+    assert (4, 5) == document.position(("steps", 0, "run"), key=True)
+    assert (3, 5) == document.position(("steps", 0, "missing", "deeper"))
+    assert (3, 3) == document.position(("steps", 7))
+
+
+def test_a_document_without_a_file_points_to_its_start() -> None:
+    """A document that was made by hand has positions too."""
+    assert (1, 1) == Document("made").position(("a", 0), key=True)
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_block_text_line_ends_and_marks_are_understood(parser: Any) -> None:
+    """Folded and literal text, Windows line ends and a byte-order mark."""
+    assert {"a": "one two\n", "b": "x\ny\n"} == load_yaml(
+        "a: >\n  one\n  two\nb: |\n  x\n  y\n", "x", parser=parser
+    ).data
+    assert {"a": 1, "b": 2} == load_yaml("\ufeffa: 1\r\nb: 2\r\n", "x", parser=parser).data
+    assert {"<<": 1, "1": 2} == load_yaml("'<<': 1\n'1': 2\n", "x", parser=parser).data
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_the_deepest_allowed_structure_is_read(parser: Any) -> None:
+    """Forty levels are enough, and are given."""
+    found = load_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x", parser=parser).data
+    for _ in range(MAX_DEPTH - 1):
+        found = found[0]
+    assert [] == found
+
+
+def test_a_file_is_named_as_seen_from_here(tmp_path: Path) -> None:
+    """A file below the working folder is named without it."""
+    path = Path.cwd() / "x.yaml"
+    path.write_text("a: 1\na: 2\n")
+    with pytest.raises(DefinitionError, match=r"^x.yaml:2:1: "):
+        load_yaml(path)
+
+
+def test_what_is_no_readable_text_file_is_refused(tmp_path: Path) -> None:
+    """Absent, a folder, not UTF-8, too large: each is a complaint about the file."""
+    binary, large = tmp_path / "binary.yaml", tmp_path / "large.yaml"
+    binary.write_bytes(b"a: 1\nb: \xc3\xa9 \xff\n")
+    large.write_bytes(b"#" * ((1 << 20) + 1))
+    expected = {
+        tmp_path / "absent.yaml": ":1:1: expected a file that can be read, got No such file or directory",
+        tmp_path: ":1:1: expected a file, got a folder or a device",
+        Path("/dev/zero"): ":1:1: expected a file, got a folder or a device",
+        Path("a\0b"): ":1:1: expected a file",
+        binary: ":2:6: expected UTF-8 text, got byte 0xff",
+        large: ":1:1: expected at most 1 MiB, got a larger file",
+    }
+    for path, words in expected.items():
+        with pytest.raises(DefinitionError) as refused:
+            load_yaml(path)
+        assert words in refused.value.message
+
+
+def test_text_is_limited_like_a_file() -> None:
+    """A megabyte counts in bytes."""
+    with pytest.raises(DefinitionError, match="at most 1 MiB"):
+        load_yaml("é" * (1 << 19) + "é", "x")
+
+
+def test_one_file_holds_a_limited_number_of_values() -> None:
+    """Half a million values would cost seconds, so a file may not hold them."""
+    with pytest.raises(DefinitionError, match=f"at most {MAX_VALUES} keys and values"):
+        load_yaml("[" + "1," * MAX_VALUES + "1]", "x")
+
+
+MEGABYTE = 1_040_000
+HOSTILE = {
+    "open lists": "[" * MEGABYTE,
+    "open lists on lines": "[\n" * (MEGABYTE // 2),
+    "open mappings": "{" * MEGABYTE,
+    "nested dashes": "- " * (MEGABYTE // 2),
+    "nested questions": "? " * (MEGABYTE // 2),
+    "flow questions": "{" + "? " * (MEGABYTE // 2 - 1),
+    "colons": ":" * MEGABYTE,
+    "quotes": '"' * MEGABYTE,
+    "one long text": 'a: "' + "x " * (MEGABYTE // 2 - 10) + '"',
+    "escapes": '"' + "\\x41" * (MEGABYTE // 4 - 10) + '"',
+    "text on many lines": "a:\n" + " b\n" * (MEGABYTE // 3 - 10),
+    "empty lines": "a: |\n" + "\n" * (MEGABYTE - 10),
+    "comments": "#\n" * (MEGABYTE // 2),
+    "indentation": "a:\n" + " " * (MEGABYTE - 10) + "b",
+    "many numbers": "[" + "1," * (MEGABYTE // 2 - 10) + "1]",
+    "many numbers in depth": "[" * 39 + "1," * (MEGABYTE // 2 - 80) + "1" + "]" * 39,
+    "many empty mappings": "[" + "{}," * (MEGABYTE // 3 - 10) + "{}]",
+    "many keys": "".join(f"k{number}: 1\n" for number in range(90_000)),
+    "many pairs": "[" + "a: b, " * (MEGABYTE // 6 - 10) + "]",
+    "many texts": "- |\n" * (MEGABYTE // 4),
+    "many documents": "--- a\n" * (MEGABYTE // 6),
+    "anchors": "&a " * (MEGABYTE // 3),
+    "aliases": "[" + "*a," * (MEGABYTE // 3 - 10) + "]",
+    "exclamation marks": "!" * MEGABYTE,
+    "directives": "".join(f"%TAG !t{number}! x\n" for number in range(50_000)),
+    "directives after an end": "a\n...\n" + "".join(f"%TAG !t{number}! x\n" for number in range(50_000)),
+    "directives after old line ends": "a\r...\r" + "".join(f"%TAG !t{number}! x\r" for number in range(50_000)),
+    "one huge key": "x" * (MEGABYTE - 10) + ": 1",
+    "one huge number": "9" * MEGABYTE,
+    "nines with points": ("9" * 1000 + ".") * (MEGABYTE // 1001),
+}
+
+
+@pytest.mark.skipif(PARSER is None, reason="PyYAML without libyaml")
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_megabyte_takes_less_than_a_second(text: str) -> None:
+    """Processor time is counted, so that a busy machine does not fail the test."""
+    start, said = time.process_time(), ""
+    try:
+        load_yaml(text, "x")
+    except DefinitionError as error:
+        said = error.message
+    assert time.process_time() - start < 1.0
+    assert len(said) < 1000

@@ -1,0 +1,149 @@
+"""Generated YAML: nothing leaks a traceback, both parsers agree, and what was written is read."""
+
+import json
+import os
+import random
+import re
+import string
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from loop.documents import load_yaml
+from loop.documents.yaml_text import PARSER, _PurePython
+from loop.errors import DefinitionError
+
+ROUNDS = int(os.environ.get("LOOP_FUZZ", "300"))
+PIECES = [
+    *"[]{},:#&*!|>'\"%@`-?\n\t ",
+    *(
+        ": ",
+        "- ",
+        "? ",
+        "\n  ",
+        "\n    ",
+        "\r\n",
+        "---\n",
+        "...\n",
+        "<<: ",
+        "&a ",
+        "*a ",
+        "!!str ",
+        "! ",
+        "|+2\n",
+        ">-\n",
+    ),
+    *(
+        "a",
+        "b: 1",
+        "key:\n",
+        "no",
+        "true",
+        "~",
+        "1e-3",
+        "0x",
+        "0o7",
+        "1e999",
+        ".inf",
+        "12:30:45",
+        "\\",
+        '"\\x',
+        "\\u12",
+    ),
+    *("\x00", "\x85", "\u2028", "\ufeff", "é", "😀", "\ud800", "9" * 400, "{a: ", "[[", "]]", "%YAML 1.2\n"),
+]
+SEED = """format: 1
+name: baseline
+steps:
+  - id: build
+    with: {flags: [-O3, "-g"], limit: 1.5e1}
+    gate: >
+      build.ok and
+      not failed
+    note: 'it''s'
+"""
+
+
+def pieces(chance: random.Random) -> str:
+    """Signs of the grammar in any order."""
+    return "".join(chance.choices(PIECES, k=chance.randint(1, 60)))
+
+
+def damaged(chance: random.Random) -> str:
+    """A good file with some characters changed, left out or put in."""
+    text = list(SEED)
+    for _ in range(chance.randint(1, 6)):
+        at = chance.randrange(len(text))
+        text[at] = chance.choice(["", text[at] * 2, chance.choice(PIECES)])
+    return "".join(text)
+
+
+def made(chance: random.Random, depth: int = 0) -> Any:
+    """Any plain data."""
+    kind = chance.randint(0, 8 if depth < 5 else 5)
+    if kind > 6:
+        return {word(chance): made(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+    if kind == 6:
+        return [made(chance, depth + 1) for _ in range(chance.randint(0, 4))]
+    scalars = (None, chance.random() < 0.5, chance.randint(-(10**12), 10**12), chance.uniform(-1e9, 1e9))
+    return [*scalars, word(chance), chance.choice(("no", "1e3", "12:30:45", "~", ""))][kind]
+
+
+def word(chance: random.Random) -> str:
+    """Some text."""
+    return "".join(chance.choices(string.ascii_letters + " :#-'\"\\[]{},\n\té", k=chance.randint(0, 8)))
+
+
+def read(text: str, parser: Any) -> tuple[Any, str]:
+    """The data, or where and in which words it was refused."""
+    try:
+        return repr(load_yaml(text, "x.yaml", parser=parser).data), ""
+    except DefinitionError as error:
+        return None, error.message
+
+
+@pytest.mark.parametrize("make", [pieces, damaged])
+def test_anything_is_read_or_refused_with_a_position(make: Any) -> None:
+    """No input leads to anything but data or a complaint, with either parser, and they agree on the data."""
+    chance = random.Random(20261121)
+    for _ in range(ROUNDS):
+        text = make(chance)
+        results = [read(text, parser) for parser in (PARSER or _PurePython, _PurePython)]
+        for data, complaint in results:
+            assert data is not None or re.match(r"x\.yaml:\d+:\d+: .*expected .*, got ", complaint, re.DOTALL), (
+                text
+            )
+        both = [data for data, _ in results if data is not None]
+        assert len(set(both)) <= 1, text
+
+
+def places(data: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in some data."""
+    yield place
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, value in inner:
+        yield from places(value, (*place, step))
+
+
+def test_positions_agree_between_the_parsers() -> None:
+    """Every key and value stands at the same place with libyaml and without."""
+    chance = random.Random(3)
+    for _ in range(ROUNDS // 3):
+        text = yaml.dump({"a": made(chance)}, default_style=chance.choice(['"', "'"]), width=40)
+        if "!!" not in text:
+            one, other = (load_yaml(text, "x", parser=parser) for parser in (PARSER or _PurePython, _PurePython))
+            for place in places(one.data):
+                assert one.position(place) == other.position(place)
+                assert one.position(place, key=True) == other.position(place, key=True)
+
+
+def test_what_was_written_is_read() -> None:
+    """Plain data written as YAML or as JSON comes back the same."""
+    chance = random.Random(7)
+    for _ in range(ROUNDS):
+        data = {"a": made(chance)}
+        assert data == load_yaml(json.dumps(data, ensure_ascii=False), "x").data
+        quoted = yaml.dump(data, default_style='"', allow_unicode=True)
+        assert "!!" in quoted or data == load_yaml(quoted, "x").data

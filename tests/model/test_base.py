@@ -1,0 +1,69 @@
+"""The base of all nouns."""
+
+import datetime
+import enum
+from typing import Any
+
+import pytest
+from pydantic import Field, ValidationError
+
+from loop.model.base import Model
+
+
+class Colour(enum.Enum):
+    """One colour."""
+
+    RED = "red"
+
+
+class Inner(Model):
+    """A part."""
+
+    names: tuple[str, ...]
+
+
+class Outer(Model):
+    """A record."""
+
+    inner: Inner
+    colour: Colour
+    at: datetime.datetime
+    arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+    ratio: float = 1.0
+
+
+def make_outer(**fields: Any) -> Outer:
+    """A record with all kinds of fields."""
+    moment = datetime.datetime(2026, 11, 21, 5, 19, 0, 123000, tzinfo=datetime.UTC)
+    base = {"inner": {"names": ("a", "b")}, "colour": Colour.RED, "at": moment}
+    return Outer.model_validate({**base, **fields})
+
+
+def test_a_value_does_not_change() -> None:
+    """Models are frozen."""
+    outer = make_outer()
+    with pytest.raises(ValidationError, match="frozen"):
+        outer.ratio = 2.0  # type: ignore[misc]
+
+
+def test_unknown_fields_are_refused() -> None:
+    """A misspelt field is an error, not a default."""
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        make_outer(ration=2.0)
+
+
+def test_no_value_is_infinite_or_not_a_number() -> None:
+    """A figure that could not be measured is absent, never NaN."""
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValidationError, match="finite"):
+            make_outer(ratio=value)
+
+
+def test_a_record_comes_back_from_json_the_same() -> None:
+    """Tuples, enumerations, moments and fields with another name in files survive."""
+    outer = make_outer(**{"with": {"flags": ["-O3"], "n": 1}})
+    text = outer.model_dump_json()
+    assert '"with":{"flags":["-O3"],"n":1}' in text
+    assert outer == Outer.model_validate_json(text)
+    assert outer == Outer.model_validate_json(text, strict=True)
+    assert outer == Outer.model_validate(outer.model_dump(mode="json"))

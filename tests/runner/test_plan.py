@@ -1,0 +1,178 @@
+"""Resolving: every mistake of every pattern a plan could reach is said before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.documents import load_yaml, parse
+from loop.errors import DefinitionError
+from loop.library.definitions import Read
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan, ResolvedPlan
+from loop.runner.plan import resolve
+
+HEAD = """\
+format: 1
+name: {name}
+number: 1
+title: T
+problem: P
+use_when: [always]
+estimate: {{minutes: 2}}
+steps:
+"""
+STEP = "  - {id: first, title: F, action: command.run, with: {run: 'true'}, budget_s: 1}\n"
+
+
+def read_pattern(body: str = STEP, name: str = "one") -> Read[Pattern]:
+    """A pattern with these steps, in `patterns/<name>.yaml`; its steps begin on line 9."""
+    document = load_yaml(HEAD.format(name=name) + body, f"patterns/{name}.yaml")
+    return Read(parse(Pattern, document), document, Path(document.name))
+
+
+def at(body: str, text: str, name: str = "one") -> str:
+    """Where some text of a pattern's body stands, as a complaint says it."""
+    before = body[: body.index(text)]
+    return f"patterns/{name}.yaml:{9 + before.count(chr(10))}:{len(before.rpartition(chr(10))[2]) + 1}"
+
+
+def read_plan(*patterns: str, parameters: str = "{}") -> Read[Plan]:
+    """A plan that lists these patterns, in `plans/p.yaml`; they stand on line 4."""
+    text = (
+        f"format: 1\nname: p\ntitle: T\npatterns: [{', '.join(patterns)}]\n"
+        f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n"
+    )
+    document = load_yaml(text, "plans/p.yaml")
+    return Read(parse(Plan, document), document, Path(document.name))
+
+
+def resolved(plan: Read[Plan], *patterns: Read[Pattern]) -> ResolvedPlan:
+    """The plan, resolved against these patterns."""
+    return resolve(plan, {read.value.name: read for read in patterns}, {})
+
+
+def complaints(*patterns: Read[Pattern], plan: Read[Plan] | None = None) -> list[str]:
+    """What is wrong with a plan of these patterns."""
+    with pytest.raises(DefinitionError) as caught:
+        resolved(plan or read_plan(*(read.value.name for read in patterns)), *patterns)
+    return [str(one) for one in caught.value.complaints]
+
+
+def test_listed_patterns_come_first_then_what_they_could_lead_to() -> None:
+    """Also over several steps, each once, in the order in which they are reached."""
+    one = read_pattern(STEP + "next: [{when: failed, pattern: two}, {when: passed, pattern: three}]\n", "one")
+    two = read_pattern(STEP + "next: [{when: failed, pattern: four}, {when: passed, pattern: one}]\n", "two")
+    others = [read_pattern(name=name) for name in ("three", "four", "never")]
+    found = resolved(read_plan("three", "one"), one, two, *others)
+    expected = [("three", True), ("one", True), ("two", False), ("four", False)]
+    assert expected == [(planned.pattern.name, planned.planned) for planned in found.patterns]
+
+
+def test_a_prediction_rests_on_earlier_runs_where_there_are_any() -> None:
+    """Their median; the author's estimate otherwise."""
+    plan, one, two = read_plan("one", "two"), read_pattern(), read_pattern(name="two")
+    found = resolve(plan, {"one": one, "two": two}, {"one": [9.0, 3.0, 4.0]})
+    assert [(4.0, "measured"), (120.0, "prior")] == [(p.seconds, p.evidence) for p in found.patterns]
+    assert 124.0 == found.seconds
+
+
+def test_an_unknown_pattern_in_a_plan_is_named_with_the_nearest() -> None:
+    """At its place in the plan."""
+    found = complaints(read_pattern(name="baseline"), plan=read_plan("baseline", "basline"))
+    assert [
+        "plans/p.yaml:4:22: patterns.1: expected the name of a pattern, got 'basline' (did you mean 'baseline'?)"
+    ] == found
+
+
+def test_an_unknown_answer_is_named_with_the_nearest() -> None:
+    """Before anything runs, not when the outcome comes."""
+    body = STEP + "next:\n  - {when: failed, pattern: ones}\n"
+    said = "next.0.pattern: expected the name of a pattern, got 'ones' (did you mean 'one'?)"
+    assert [f"{at(body, 'ones')}: {said}"] == complaints(read_pattern(body))
+
+
+def test_a_mistake_in_a_pattern_that_is_only_an_answer_is_said_too() -> None:
+    """Whatever could be reached is checked."""
+    one = read_pattern(STEP + "next: [{when: failed, pattern: two}]\n")
+    two = read_pattern(STEP.replace("command.run", "command.walk"), "two")
+    (found,) = complaints(one, two, plan=read_plan("one"))
+    assert found.startswith(at(STEP, "command.run", "two") + ": steps.0.action: expected the name of an action")
+
+
+def test_an_unknown_action_is_named_with_the_nearest() -> None:
+    """File, line and column."""
+    body = STEP.replace("command.run", "comand.run")
+    said = "steps.0.action: expected the name of an action, got 'comand.run' (did you mean 'command.run'?)"
+    assert [f"{at(body, 'comand.run')}: {said}"] == complaints(read_pattern(body))
+
+
+def test_an_unknown_field_in_a_gate_is_refused() -> None:
+    """A gate reads what the action finds, and nothing else."""
+    body = STEP.replace("budget_s: 1}", "budget_s: 1, gate: first.cod == 0}")
+    said = "steps.0.gate: expected a known name, got 'first.cod' (did you mean 'first.code'?)"
+    assert [f"{at(body, 'first.cod')}: {said}"] == complaints(read_pattern(body))
+
+
+def test_a_step_sees_earlier_steps_only() -> None:
+    """Its own output in its gate, not in its `when`; never that of a later one."""
+    own = STEP.replace("budget_s: 1}", "budget_s: 1, when: first.ok}")
+    assert ["'first.ok'"] == [text.split("got ")[1].split(" ")[0] for text in complaints(read_pattern(own))]
+    later = STEP.replace("first", "zeroth").replace("budget_s: 1}", "budget_s: 1, gate: first.ok}") + STEP
+    assert 1 == len(complaints(read_pattern(later)))
+    earlier = STEP + STEP.replace("first", "second").replace("budget_s: 1}", "budget_s: 1, when: first.code == 0}")
+    assert resolved(read_plan("one"), read_pattern(earlier))
+
+
+def test_names_of_the_session_the_plan_and_the_outcome_are_known() -> None:
+    """Parameters of the plan by their names."""
+    text = "session.minutes < 5 and plan.rounds > 1 and device == 'cpu' and target == 'tiny' and not failed"
+    one = read_pattern(STEP + f'next: [{{when: "{text}", pattern: one}}]\n')
+    assert resolved(read_plan("one", parameters="{rounds: 3}"), one)
+    (found,) = complaints(one)
+    assert "got 'plan.rounds'" in found
+
+
+@pytest.mark.parametrize("text", ["first.code = 0", "first.code.real()", "{{ first.ok }}", "2 ** 9", ""])
+def test_what_is_no_expression_is_refused_with_its_place(text: str) -> None:
+    """Assignments, calls, braces, powers, nothing."""
+    body = STEP.replace("budget_s: 1}", f"budget_s: 1, gate: '{text}'}}")
+    (found,) = complaints(read_pattern(body))
+    assert found.startswith(at(body, f"'{text}'}}") + ": steps.0.gate: expected an expression, got ")
+
+
+def test_two_steps_of_one_name_are_refused() -> None:
+    """A later expression could not tell them apart."""
+    found = complaints(read_pattern(STEP + STEP))
+    assert ["patterns/one.yaml:10:10: steps.1.id: expected an id of its own, got 'first'"] == found
+
+
+@pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan"])
+def test_a_step_cannot_take_a_name_of_the_language(name: str) -> None:
+    """Its output would never be seen."""
+    found = complaints(read_pattern(STEP.replace("first", name)))
+    assert [f"patterns/one.yaml:9:10: steps.0.id: expected an id of its own, got '{name}'"] == found
+
+
+def test_arguments_are_checked_against_the_action() -> None:
+    """A missing one, a misspelt one, a wrong type: each at its place."""
+    body = STEP.replace("{run: 'true'}", "{}")
+    said = "steps.0.with: expected a value for 'run', got nothing"
+    assert [f"{at(body, '{}')}: {said}"] == complaints(read_pattern(body))
+    misspelt = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: x, environmet: {}}")))
+    assert "steps.0.with.environmet: expected a known name" in misspelt[0]
+    wrong = complaints(read_pattern(STEP.replace("{run: 'true'}", "{run: [a]}")))
+    assert "steps.0.with.run: expected text, got a list" in wrong[0]
+
+
+def test_braces_in_a_command_are_refused() -> None:
+    """Values reach a command through its environment, where they cannot become code."""
+    body = STEP.replace("'true'", "'echo {{ device }}'")
+    (found,) = complaints(read_pattern(body))
+    assert found.startswith(at(body, "'echo") + ": steps.0.with.run: expected text without {{ }}")
+    assert "$LOOP_DEVICE" in found
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    """Of the plan and of every pattern."""
+    body = STEP.replace("command.run", "nothing.like") + "next: [{when: 1 +, pattern: gone}]\n"
+    assert 4 == len(complaints(read_pattern(body), plan=read_plan("one", "two")))

@@ -1,0 +1,144 @@
+"""Trust: nobody's definitions run before they were seen, and a changed one is seen again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loop.errors import LoopError
+from loop.places import Project, project, shipped, state_folder
+from loop.trust import definition_files, definition_hash, grant, is_trusted, refusal, what_runs
+from tests.makers import make_pattern
+from tests.targets import compiled, external, importable, write_target
+
+
+def make_project(folder: Path) -> Project:
+    """A user's project with a pattern, a plan and a template of its own."""
+    write_target(folder, {"right": compiled()})
+    for name in ("patterns/own.yaml", "plans/own.yaml", "templates/report.md.j2"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(f"# {name}\n")
+    return project(folder, folder)
+
+
+def edit(name: str) -> Callable[[Path], object]:
+    """Append a line to a file of the project."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text((path.read_text() if path.exists() else "") + "# edited\n")
+
+    return change
+
+
+def test_what_ships_with_loop_is_trusted() -> None:
+    """Nobody is asked about the bundled target."""
+    assert is_trusted(project(None, Path.cwd()))
+    assert is_trusted(project(shipped("kernels/attention"), Path.cwd()))
+
+
+def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
+    """Once allowed, it stays so for other projects' sake, too."""
+    one, two = make_project(tmp_path / "one"), make_project(tmp_path / "two")
+    assert (False, False) == (is_trusted(one), is_trusted(two))
+    grant(one)
+    assert (True, False) == (is_trusted(one), is_trusted(two))
+    grant(two)
+    assert (True, True) == (is_trusted(one), is_trusted(two))
+
+
+def test_a_copy_of_a_trusted_project_is_not_trusted(tmp_path: Path) -> None:
+    """Trust belongs to a folder: commands run relative to it."""
+    one, two = make_project(tmp_path / "one"), make_project(tmp_path / "two")
+    assert definition_hash(one) == definition_hash(two)
+    grant(one)
+    assert not is_trusted(two)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        edit("target.yaml"),
+        edit("patterns/own.yaml"),
+        edit("patterns/new.yaml"),
+        edit("plans/own.yaml"),
+        edit("templates/report.md.j2"),
+        lambda folder: (folder / "patterns/own.yaml").unlink(),
+        lambda folder: (folder / "patterns/own.yaml").rename(folder / "patterns/other.yaml"),
+    ],
+    ids=["target", "pattern", "new pattern", "plan", "template", "removed", "renamed"],
+)
+def test_a_changed_definition_is_asked_about_again(change: Callable[[Path], object], tmp_path: Path) -> None:
+    """Edited, added, removed or renamed; put back, it is trusted as before."""
+    chosen = make_project(tmp_path / "one")
+    before = {path: path.read_bytes() for path in definition_files(chosen)}
+    grant(chosen)
+    change(chosen.target)
+    assert not is_trusted(chosen)
+    for path in definition_files(chosen):
+        path.unlink()
+    for path, data in before.items():
+        path.write_bytes(data)
+    assert is_trusted(chosen)
+
+
+@pytest.mark.parametrize("name", ["scale.cpp", "scale.h", "tiny_functions.py", "sessions/s/record.json"])
+def test_an_edited_kernel_is_not_asked_about(name: str, tmp_path: Path) -> None:
+    """Editing kernels is what the user is here for."""
+    chosen = make_project(tmp_path / "one")
+    grant(chosen)
+    (chosen.target / name).parent.mkdir(parents=True, exist_ok=True)
+    edit(name)(chosen.target)
+    assert is_trusted(chosen)
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "[]", '{"a": ', "\x00"])
+def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path) -> None:
+    """And can be written anew."""
+    chosen = make_project(tmp_path / "one")
+    grant(chosen)
+    (state_folder() / "trusted.json").write_text(text)
+    assert not is_trusted(chosen)
+    grant(chosen)
+    assert is_trusted(chosen)
+
+
+def test_a_memory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """A file stands in the place of its folder."""
+    state_folder().write_text("not a folder")
+    with pytest.raises(LoopError, match="cannot be made") as caught:
+        grant(make_project(tmp_path / "one"))
+    assert "set LOOP_STATE" == caught.value.hint
+
+
+def test_the_memory_names_folders_and_hashes_only(tmp_path: Path) -> None:
+    """Nothing of the definitions themselves is kept."""
+    chosen = make_project(tmp_path / "one")
+    grant(chosen)
+    written = json.loads((state_folder() / "trusted.json").read_text())
+    assert {str(chosen.target): definition_hash(chosen)} == written
+
+
+def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
+    """Exit 2, and the command that allows it."""
+    chosen = make_project(tmp_path / "one")
+    refused = refusal(chosen)
+    assert (2, f"look at them, then `loop trust {chosen.target}`") == (refused.exit_code, refused.hint)
+
+
+def test_everything_that_would_run_is_shown(tmp_path: Path) -> None:
+    """Compilers, modules, programs, functions and the commands of patterns, a line each."""
+    variants = {"c": compiled(), "py": importable("double"), "ext": external("2", run=["./bench", "--json"])}
+    target = write_target(tmp_path / "one", variants, plain={"python": "tiny_functions:plain"})
+    step = {"id": "own", "title": "T", "action": "command.run", "with": {"run": "make all"}, "budget_s": 1.0}
+    own = make_pattern("mine").model_dump() | {"steps": (step,)}
+    assert [
+        "variant c: g++ -std=c++17 -O0 scale.cpp, then loads the result",
+        "variant py: imports Python tiny_functions:double",
+        "variant ext: ./bench --json",
+        "reference: Python tiny_functions:double",
+        "plain: Python tiny_functions:plain",
+        "baseline: Python tiny_functions:double",
+        "pattern mine, step own: make all",
+    ] == list(what_runs(target, [make_pattern("mine").model_validate(own)]))
