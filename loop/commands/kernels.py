@@ -107,7 +107,7 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
 
 def walk_alone(setting: Setting, plan: Plan, pattern: Pattern, request: BenchRequest, screen: Screen) -> int:
     """Walk one pattern without leaving a session; the exit code."""
-    device = choose_device(request.device, setting.target)
+    device = choose_device(request.device, setting.target, request.variants)
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
     with open_bench(setting, device, choose_threads(request.threads)) as bench:
         context = Context(

@@ -130,7 +130,7 @@ def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[P
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
     """What is known before the first step."""
-    device = choose_device(request.device, setting.target)
+    device = choose_device(request.device, setting.target, request.variants)
     return SessionHead(
         id="",
         started=datetime.datetime.now(datetime.UTC),

@@ -59,11 +59,14 @@ def ask_for_trust(setting: Setting, screen: Screen) -> bool:
     return True
 
 
-def choose_device(wanted: str, target: Target) -> Device:
-    """`auto` is cuda when there is a GPU and a variant for it. Raises LoopError when it is not there."""
+def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:
+    """`auto` is where the named variants run; without names, cuda when there are a GPU and a variant made for it.
+
+    Raises LoopError when the wanted device is unknown, not there, or without a variant.
+    """
     gpus = machine().gpus
     if wanted == "auto":
-        return "cuda" if gpus and target.variants_on("cuda") else "cpu"
+        return _automatic(target, variants, bool(gpus))
     if wanted not in ("cpu", "cuda"):
         close = nearest(wanted, ["cpu", "cuda", "auto"])
         raise LoopError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
@@ -75,6 +78,14 @@ def choose_device(wanted: str, target: Target) -> Device:
     if not target.variants_on(device):
         raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
+
+
+def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
+    chosen = [target.variants[name] for name in variants or target.variants if name in target.variants]
+    devices = {variant.device for variant in chosen}
+    if "cuda" in devices and (gpu or devices == {"cuda"}):
+        return choose_device("cuda", target)
+    return choose_device("cpu", target)
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
