@@ -1,10 +1,11 @@
 // The two products, as register tiles: scores S^T = K Q^T and outputs O^T = V^T P^T.
 //
 // A tile is R rows (keys, or features of V) by N vectors of queries: R * N accumulators, fed by N loads and R
-// broadcasts for R * N multiply-adds. AVX2, 16 registers: 4 x 3 = 12 accumulators, 3 query vectors, 1 broadcast; with 7
-// loads for 12 multiply-adds the two load ports have time to spare, and 12 chains cover the 4 x 2 multiply-adds in flight.
-// 32 registers (AVX-512, NEON): 8 x 3 = 24. The compiler is held to that allocation by `hold`, and by loops that end in
-// `while`: around a loop that may not run, g++ keeps the accumulators in memory (16 keys: 80 GFLOP/s instead of 100).
+// broadcasts for R * N multiply-adds. AVX2, 16 registers: 4 x 3 = 12 accumulators, 3 query vectors, 1 broadcast; with
+// 7 loads for 12 multiply-adds the two load ports have time to spare, and 12 chains cover the 4 x 2 multiply-adds in
+// flight. 32 registers (AVX-512, NEON): 8 x 3 = 24. The compiler is held to that allocation by `hold`, and by loops
+// that end in `while`: around a loop that may not run, g++ keeps the accumulators in memory (16 keys: 80 GFLOP/s
+// instead of 100).
 #pragma once
 
 #include <algorithm>
