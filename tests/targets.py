@@ -1,4 +1,4 @@
-"""Tiny targets in a test's own folder: real sources, compiled by the real compiler, with wrong variants on purpose."""
+"""Tiny targets in a test's own folder: real sources for the real compiler, with wrong variants on purpose."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ from loop.processes import finish
 FLAGS = ["-std=c++17", "-O0"]
 SOURCE = r"""
 #include <stdint.h>
+#include <unistd.h>
 #include "loop_kernel.h"
 #include "scale.h"
 
@@ -68,6 +69,10 @@ ENTRY(fickle) {
   fill(x, y, rows * columns);
   y[0] += 1e-6f * (float)(calls++ % 2);
   return 0;
+}
+ENTRY(reads_input) {
+  char byte;
+  return read(0, &byte, 1) == 0 ? fill(x, y, rows * columns) : 3;
 }
 ENTRY(greedy) {
   fill(x, y, rows * columns);
@@ -122,7 +127,7 @@ def external(*arguments: str, **fields: Any) -> dict[str, Any]:
 
 
 def write_target(folder: Path, variants: dict[str, Any], **fields: Any) -> Target:
-    """Write a project that doubles a matrix: manifest, C++ source, Python functions, program; read its manifest."""
+    """Write a project that doubles a matrix: manifest, C++, Python functions, program; read the manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {"scale.cpp": SOURCE, "scale.h": HEADER, "tiny_functions.py": PYTHON, "program.py": PROGRAM}
     for name, text in files.items():

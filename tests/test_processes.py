@@ -175,7 +175,7 @@ def test_a_missing_command_is_said_with_what_to_do() -> None:
 
 def test_a_missing_folder_is_not_blamed_on_the_command(tmp_path: Path) -> None:
     """A working folder that is gone is named itself."""
-    with pytest.raises(LoopError, match="cannot start true in .*/gone: No such file"):
+    with pytest.raises(LoopError, match=r"cannot start true in .*/gone: No such file"):
         finish(run(["true"], limit_s=1, cwd=tmp_path / "gone"))
 
 

@@ -1,10 +1,14 @@
-"""The base of all nouns: frozen, strict, every field explained."""
+"""The base of all nouns: frozen, nothing unknown in them, every field explained."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
-    """A frozen value. Unknown fields are refused; text is not a number and a boolean is not an integer."""
+    """A frozen value. Unknown fields are refused.
+
+    What people write is read strictly, by `documents.parse`: text is no number, a boolean no integer. What loop
+    itself wrote, a record or a reply of a child, is read back as it is, lists for tuples included.
+    """
 
     model_config = ConfigDict(
         frozen=True,

@@ -4,9 +4,13 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from loop.bench.child.clock import time_segment
+from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import own_seconds
 from loop.bench.room import Bench, Side
 from loop.bench.timing import Terms, Timings, batches, measure, turns
@@ -57,9 +61,9 @@ def test_turns_are_shuffled_anew() -> None:
 
 def test_batches_cover_every_round_once() -> None:
     """In order, none larger than asked."""
-    assert [range(0, 4), range(4, 5)] == batches(5, 4)
-    assert [range(0, 2)] == batches(2, 8)
-    assert [range(0, 1), range(1, 2)] == batches(2, 1)
+    assert [range(4), range(4, 5)] == batches(5, 4)
+    assert [range(2)] == batches(2, 8)
+    assert [range(1), range(1, 2)] == batches(2, 1)
 
 
 def test_a_slower_variant_measures_slower(bench: Bench) -> None:
@@ -118,6 +122,14 @@ def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> N
         timed(bench, make_sides(bench, "right", name), workloads(bench))
     assert caught.value.message.startswith(said)
     assert f"`loop kernels verify {name}` runs it alone" == caught.value.hint
+
+
+def test_a_program_that_falls_silent_about_its_time_is_refused() -> None:
+    """Once it has timed itself it has to go on: no other clock stands in, and no zero."""
+    said = iter([0.5, 0.5, None])
+    forgetful: Any = SimpleNamespace(run=lambda: None, own_seconds=lambda: next(said))
+    with pytest.raises(Refused, match="said how long one run took, and not of the next"):
+        time_segment(forgetful, 0.001)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,11 @@ def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
     assert all_of("wrong") == statuses(check(bench, "greedy"))
 
 
+def test_a_kernel_that_reads_standard_input_finds_it_empty(bench: Bench) -> None:
+    """The requests of the parent come by another way: a variant can neither take nor wait for them."""
+    assert all_of("right") == statuses(check(bench, "reads_input"))
+
+
 def test_a_stale_binary_is_refused(bench: Bench) -> None:
     """Its build id has to be that of the sources on disk."""
     (side,) = make_sides(bench, "right")
@@ -221,6 +226,6 @@ def test_another_seed_has_inputs_of_its_own(bench: Bench) -> None:
 def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Path) -> None:
     """An error of the judge is no verdict on a variant."""
     target = write_target(tmp_path, {"right": compiled()}, reference={"python": "tiny_functions:raises"})
-    with open_bench(tmp_path, target, bench.cache.parent) as broken:
-        with pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)"):
-            checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
+    said = pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)")
+    with open_bench(tmp_path, target, bench.cache.parent) as broken, said:
+        checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])

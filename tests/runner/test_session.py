@@ -190,7 +190,7 @@ def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
 def test_a_command_sees_the_session(context: Context) -> None:
     """In the target's folder, by its environment."""
     script = 'echo "$LOOP_SESSION $LOOP_DEVICE $LOOP_VARIANTS $MINE"; test "$LOOP_TARGET" = "$PWD"'
-    step = make_step("a", **{"with": {"run": script, "environment": {"MINE": "7"}}})
+    step = {**make_step("a"), "with": {"run": script, "environment": {"MINE": "7"}}}
     assert "s-1 cpu right other 7" == walk(context, pattern("one", step)).record.message
 
 

@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     """A folder in its place, for one."""
     folder = make_session(tmp_path, "2026-01-01-000000-a", ended=False)
     (folder.path / sessions.RECORD).mkdir()
-    with pytest.raises(LoopError, match="record.json: cannot be read"):
+    with pytest.raises(LoopError, match=r"record\.json: cannot be read"):
         folder.record()
 
 

@@ -98,7 +98,7 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
     """Answer until the requests end."""
     candidate = Candidate()
     for line in requests:
-        replies.write(json.dumps(answer(candidate, json.loads(line))) + "\n")
+        replies.write(json.dumps(answer(candidate, json.loads(line)), ensure_ascii=False) + "\n")
         replies.flush()
 
 
@@ -106,6 +106,11 @@ def keep_to(cores: str) -> None:
     """Stay on the named cores; an empty list leaves the choice to the system."""
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+
+
+def open_replies(handle: int) -> IO[str]:
+    """Where replies go; what is no Unicode, such as half a file name in an error, becomes question marks."""
+    return os.fdopen(handle, "w", encoding="utf-8", errors="replace")
 
 
 def take_requests() -> int:
@@ -120,5 +125,5 @@ if __name__ == "__main__":
     reply_fd = int(sys.argv[1])
     keep_to(sys.argv[2])
     os.set_inheritable(reply_fd, False)
-    with os.fdopen(take_requests(), "r") as requests, os.fdopen(reply_fd, "w") as replies:
+    with os.fdopen(take_requests(), "r") as requests, open_replies(reply_fd) as replies:
         serve(requests, replies)

@@ -1,0 +1,66 @@
+"""A worker: it answers, or its end is told; it never takes the parent with it."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from loop.bench.worker import Worker, WorkerLost
+from loop.errors import LoopError
+from loop.processes import finish
+
+
+def ask(worker: Worker, do: str, **fields: object) -> dict[str, object]:
+    """A worker's reply."""
+    reply: dict[str, object] = finish(worker.ask(do, limit_s=20.0, note="asking", **fields))
+    return reply
+
+
+def test_an_unknown_request_is_a_bug_of_ours() -> None:
+    """Exit 3, and the worker goes on."""
+    with Worker(1) as worker:
+        for _ in range(2):
+            with pytest.raises(LoopError, match="worker: unknown request nonsense") as caught:
+                ask(worker, "nonsense")
+            assert 3 == caught.value.exit_code
+
+
+def test_text_that_is_no_unicode_is_readable_all_the_same() -> None:
+    """Half a character in an error message must not break the journal it ends up in."""
+    with Worker(1) as worker, pytest.raises(LoopError, match=r"unknown request \?$"):
+        ask(worker, "\udc80")
+
+
+def test_a_killed_worker_is_lost() -> None:
+    """Whoever asks is told the signal; a request sent to the dead is no error by itself."""
+    with Worker(1) as worker:
+        os.kill(worker.child.process.pid, signal.SIGKILL)
+        worker.child.process.wait()
+        worker.send("load")
+        with pytest.raises(WorkerLost, match="crashed with SIGKILL") as caught:
+            finish(worker.receive(5.0, "waiting"))
+    assert "crashed" == caught.value.kind
+
+
+def test_a_worker_that_does_not_answer_is_lost() -> None:
+    """Nobody asked it anything, so it never will."""
+    with Worker(1) as worker, pytest.raises(WorkerLost, match=r"no answer for 0\.2 s: killed") as caught:
+        finish(worker.receive(0.2, "waiting"))
+    assert "hung" == caught.value.kind
+
+
+def test_a_worker_is_held_to_its_threads() -> None:
+    """Every runtime reads the number from the environment."""
+    with Worker(3) as worker:
+        written = Path(f"/proc/{worker.child.process.pid}/environ").read_bytes().split(b"\0")
+    expected = {b"LOOP_THREADS=3", b"OMP_NUM_THREADS=3", b"MKL_NUM_THREADS=3", b"OPENBLAS_NUM_THREADS=3"}
+    assert expected <= set(written)
+
+
+def test_no_descriptor_is_leaked() -> None:
+    """A session opens hundreds of workers."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        Worker(1).close()
+    assert before == len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,189 @@
+"""What is not in the language of expressions: known escapes, mistakes, and text made to hurt."""
+
+import time
+
+import pytest
+
+from loop.expressions import Expression, ExpressionError
+
+
+def refusal(text: str, *, arithmetic: bool = False) -> ExpressionError:
+    """Why a text is no expression."""
+    with pytest.raises(ExpressionError) as refused:
+        Expression.parse(text, arithmetic=arithmetic)
+    return refused.value
+
+
+ESCAPES = [
+    "9**(9**9)",
+    "9 ** 9",
+    "'a' * 999999999",
+    "a * b",
+    "5 // 2",
+    "5 % 2",
+    "'%s' % a",
+    "'a' ~ 'b'",
+    "a|upper",
+    "a|attr('__class__')",
+    "''|attr('x')",
+    "a | map('upper')",
+    "range(10)",
+    "f()",
+    "a.b()",
+    "a.b(1, x=2)",
+    "a(*b)",
+    "a(**b)",
+    "''.join(a)",
+    "'{0.__class__}'.format(a)",
+    "a['b']",
+    "a[0]",
+    "a.0",
+    "a[1:2]",
+    "a[::]",
+    "[1, 2][0]",
+    "(1, 2).count",
+    "''.__class__",
+    "1 .real",
+    "1.5.real",
+    "true.real",
+    "().__class__.__bases__",
+    "[].append",
+    "a.__class__",
+    "a.__class__.__mro__",
+    "a._private",
+    "_a",
+    "__import__",
+    "__import__('os')",
+    "cycler.__init__.__globals__",
+    "self._TemplateReference__context",
+    "lipsum.__globals__['os']",
+    "{}",
+    "{'a': 1}",
+    "{'a': 1}.a",
+    "[a]",
+    "[[1]]",
+    "[f()]",
+    "(a, b)",
+    "a, b",
+    "a if b else c",
+    "a if b",
+    "[x for x in y]",
+    "lambda: 1",
+    "a := 1",
+    "a = 1",
+    "a; b",
+    "a is callable",
+    "a is odd",
+    "a is divisibleby 3",
+    "a is divisibleby(3)",
+    "a is sameas(b)",
+    "a is defined(b)",
+    "a is mapping",
+    "f() is defined",
+    "a[0] is defined",
+    "(1 / 0) is none",
+    "+a",
+    "{{ a }}",
+    "a }} {{ b",
+    "{% if a %}",
+    "{# a #}",
+    "a %}",
+    "a #}",
+    "'\\x41'",
+    "'\\N{BULLET}'",
+    "a\\b",
+    "a @ b",
+    "a & b",
+    "a ^ b",
+    "a && b",
+    "!a",
+    "a ? b : c",
+    "`a`",
+    "a === b",
+    "a <> b",
+    "$a",
+    "a\x00",
+]
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_nothing_outside_the_language_is_read(text: str) -> None:
+    """Calls, filters, indices, powers, private names, templates: each is refused with its column."""
+    said = refusal(text)
+    assert said.column is not None
+    assert 1 <= said.column <= len(text) + 1
+    assert f"column {said.column}: expected {said.expected}, got {said.got}" == said.message
+
+
+@pytest.mark.parametrize(
+    "text", ["9**(9**9)", "a()", "a[0]", "a|b", "a ~ b", "a // b", "a % b", "a.__class__", "[a]", "a if b"]
+)
+def test_a_formula_has_no_more_than_products_and_choices(text: str) -> None:
+    """The larger language is only two words larger."""
+    assert refusal(text, arithmetic=True).column is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("build.ok and f(x)", 15, "a call"),
+        ("build.ok | upper", 10, "a filter"),
+        ("a * 2", 3, "a product"),
+        ("ab = 1", 4, "one equals sign; two compare"),
+        ("ab.cd[0]", 6, "an index"),
+        ("ab.cd.__class__", 6, "'__class__'"),
+        ("a and 'open", 7, '"\'"'),
+        ("a b", 3, "'b'"),
+        ("a <", 3, "it ends too early"),
+        ("x < 9e999999", 5, "a larger one"),
+        ("a is odd", 3, "`is odd`"),
+    ],
+)
+def test_a_mistake_is_found_at_its_column(text: str, column: int, words: str) -> None:
+    """Columns count from 1, in the text of the expression."""
+    said = refusal(text)
+    assert column == said.column
+    assert words in said.got
+
+
+HOSTILE = {
+    "empty": "",
+    "blank": " \n ",
+    "brackets": "(" * 1000,
+    "closed brackets": "(" * 400 + "1" + ")" * 400,
+    "lists": "[" * 1000,
+    "not": "not " * 249 + "a",
+    "minus": "-" * 999 + "1",
+    "spaced minus": "- " * 499 + "1",
+    "sum": "+".join(["1"] * 500),
+    "and": " and ".join(["a"] * 160),
+    "dots": "a" + ".a" * 499,
+    "comparisons": "<".join(["1"] * 500),
+    "choices": "1 if a else " * 80 + "1",
+    "digits": "9" * 999,
+    "exponent": "9e999999",
+    "negative exponent": "-9e999999",
+    "too long": "a" * 1001,
+    "far too long": "(" * 1_000_000,
+    "quotes": "'" * 999,
+    "is": "a is " * 199 + "none",
+    "in": "a in " * 199 + "a",
+    "commas": "(" + "1," * 499,
+    "underscores": "1" + "_" * 998,
+    "hexadecimal": "0x" + "f" * 900,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("arithmetic", [False, True])
+def test_hostile_text_is_refused_within_50_ms(text: str, arithmetic: bool) -> None:
+    """No traceback and no waiting, however it is nested; what can be read is short enough to answer."""
+    Expression.parse("a")  # Jinja2 is imported once.
+    start, said = time.process_time(), "expected "
+    try:
+        Expression.parse(text, arithmetic=arithmetic).evaluate_number({"a": True})
+    except ExpressionError as error:
+        said = error.message
+    assert time.process_time() - start < 0.05
+    assert "expected " in said
+    assert len(said) < 400

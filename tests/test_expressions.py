@@ -1,0 +1,293 @@
+"""The language of conditions and formulas: what it answers, and what it refuses to answer."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from loop.expressions import Expression, ExpressionError
+from loop.expressions.grammar import ALWAYS, FORMULA
+from loop.model.base import Model
+
+ROUNDS = int(os.environ.get("LOOP_FUZZ", "600")) // 2
+
+
+class Packages(Model):
+    """What a step found."""
+
+    ok: bool
+    extension: str | None = None
+
+    @property
+    def secret(self) -> bool:
+        """Not a field."""
+        raise AssertionError("a property was read")
+
+
+class Trap:
+    """An object that must never be looked into."""
+
+    ok = True
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was read")
+
+
+VALUES: dict[str, object] = {
+    "packages": Packages(ok=True, extension="missing"),
+    "build": {"ok": True, "seconds": 4.5, "units": 2, "unknown": None, "flags": ("-O3", "-g"), "note": "a b"},
+    "failed": False,
+    "passed": True,
+    "device": "cpu",
+    "B": 2,
+    "S": 512,
+    "causal": True,
+    "nan": float("nan"),
+    "trap": Trap(),
+    "huge": 10**400,
+}
+
+
+def truth(text: str, values: Mapping[str, object] = VALUES) -> bool:
+    """The answer of a condition."""
+    return Expression.parse(text).evaluate_bool(values)
+
+
+def number(text: str) -> float:
+    """The answer of a formula."""
+    return Expression.parse(text, arithmetic=True).evaluate_number(VALUES)
+
+
+CONDITIONS = [
+    ("true", True),
+    ("not failed", True),
+    ("failed and packages.extension == 'missing'", False),
+    ("passed and packages.extension == 'missing'", True),
+    ("packages.ok", True),
+    ("failed or device == 'cpu'", True),
+    ("device in ['cpu', 'cuda']", True),
+    ("device not in ('cuda',)", True),
+    ("'-O3' in build.flags", True),
+    ("'a' in build.note", True),
+    ("'ok' in build", True),
+    ("2 in [1, 2]", True),
+    ("-1 in [-1]", True),
+    ("build.units <= 2", True),
+    ("0 < build.seconds < 5", True),
+    ("5 < build.seconds < 1", False),
+    ("build.seconds + 0.5 == 5", True),
+    ("build.seconds / 2 - 1 > 1", True),
+    ("-build.units < 0", True),
+    ("build.unknown is none", True),
+    ("build.units is not none", True),
+    ("build.absent is defined", False),
+    ("absent.deeper is defined", False),
+    ("build.unknown.deeper is defined", False),
+    ("build.units is defined", True),
+    ("absent is not defined", True),
+    ("absent is defined and absent.x > 1", False),
+    ("failed and build.unknown > 1", False),
+    ("build.unknown == 0", False),
+    ("'a' < 'b'", True),
+    ("\n  passed\n  and not failed\n", True),
+    ("(((passed)))", True),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), CONDITIONS)
+def test_a_condition_is_answered(text: str, answer: bool) -> None:
+    """Everything a pattern may ask."""
+    assert answer is truth(text)
+
+
+FORMULAS = [
+    ("4*B*S", 4096.0),
+    ("4*B*S * (0.5 if causal else 1)", 2048.0),
+    ("B if S > 1000 else S if S > 600 else 7", 7.0),
+    ("(S + 1) / B - 0.5", 256.0),
+    ("-S", -512.0),
+    ("1_000", 1000.0),
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), FORMULAS)
+def test_a_formula_is_answered(text: str, answer: float) -> None:
+    """Products and choices besides."""
+    assert answer == number(text)
+
+
+NO_ANSWER = [
+    ("faild", "`faild`: expected a known name, got 'faild' (did you mean 'failed'?)"),
+    ("build.secs > 1", "got 'build.secs'"),
+    ("build.second > 1", "got 'build.second' (did you mean 'seconds'?)"),
+    ("packages.secret", "got 'packages.secret'"),
+    ("packages.model_fields", "got 'packages.model_fields'"),
+    ("packages.copy", "got 'packages.copy'"),
+    ("build.keys", "got 'build.keys'"),
+    ("device.upper", "got 'device.upper'"),
+    ("trap.ok", "got 'trap.ok'"),
+    ("build.unknown.deeper", "expected build.unknown to have a field 'deeper', got a value that is not known"),
+    ("build.unknown < 1", "expected a number beside `<`, got a value that is not known"),
+    ("1 >= build.unknown", "got a value that is not known"),
+    ("1 < 2 < build.unknown", "got a value that is not known"),
+    ("not build.unknown", "expected true or false, got a value that is not known"),
+    ("build.unknown + 1 > 0", "expected a number, got a value that is not known"),
+    ("1 in build.unknown", "got a value that is not known"),
+    ("build.unknown is none and absent", "got 'absent'"),
+    ("absent is none", "got 'absent'"),
+    ("nan < 1", "expected a number beside `<`, got not-a-number"),
+    ("1 > nan", "got not-a-number"),
+    ("device < 1", "expected a number beside `<`, got 'cpu'"),
+    ("1 < device", "got 'cpu'"),
+    ("passed < 2", "got true"),
+    ("build.flags < 1", "got a tuple"),
+    ("'a' + 'b' == 'ab'", "expected a number, got 'a'"),
+    ("passed + 1 > 0", "expected a number, got true"),
+    ("1 in 'abc'", "expected text to look for in a text, got 1"),
+    ("1 in 5", "expected a list, a mapping or text behind `in`, got 5"),
+    ("1 in trap", "got a Trap"),
+    ("build.units / 0 > 1", "expected a divisor other than zero, got zero"),
+    ("build.units / (1 - 1) > 1", "got zero"),
+    ("build.units", "expected true or false, got 2"),
+    ("device", "expected true or false, got 'cpu'"),
+    ("passed and 1", "expected true or false, got 1"),
+    ("not 0", "expected true or false, got 0"),
+    ("[1]", "expected true or false, got a list"),
+    ("huge / 2 > 1", "expected a number that a double can hold, got a larger one"),
+    ("-'a' < 1", "expected a number, got 'a'"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), NO_ANSWER)
+def test_a_condition_without_an_answer_is_an_error(text: str, words: str) -> None:
+    """What is not known is never zero, and never false."""
+    with pytest.raises(ExpressionError) as refused:
+        truth(text)
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("causal", "expected a number, got true"),
+        ("device", "expected a number, got 'cpu'"),
+        ("nan", "expected a finite number, got nan"),
+        ("huge", "a number that a double can hold"),
+        ("1e299 * 1e299", "expected a finite number, got inf"),
+        ("S if B else 1", "expected true or false, got 2"),
+        ("B / (S - S)", "expected a divisor other than zero"),
+    ],
+)
+def test_a_formula_without_an_answer_is_an_error(text: str, words: str) -> None:
+    """The answer is a finite number or none."""
+    with pytest.raises(ExpressionError) as refused:
+        number(text)
+    assert words in refused.value.message
+
+
+def test_the_names_it_reads_are_known_before_it_is_evaluated() -> None:
+    """Dotted, each once; not those it only asks about."""
+    text = "packages.ok and failed or a.b.c == 'x.y' and d in [1] and packages.ok and e.f is defined and g is none"
+    assert {"packages.ok", "failed", "a.b.c", "d", "g"} == Expression.parse(text).names
+
+
+PIECES = [
+    *("a", "b.c", "a.__class__", "_x", "1", "2.5", "9e99", "'t'", '"u"', "true", "none", "range", "é", "0x1f"),
+    *(
+        "+",
+        "-",
+        "/",
+        "*",
+        "**",
+        "//",
+        "%",
+        "~",
+        "|",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ".",
+        ":",
+        "=",
+        "==",
+        "!=",
+        "<",
+        ">=",
+    ),
+    *(
+        "and",
+        "or",
+        "not",
+        "in",
+        "not in",
+        "is",
+        "is not",
+        "defined",
+        "none",
+        "if",
+        "else",
+        "for",
+        " ",
+        "\n",
+        "\\",
+        "\x00",
+        "'",
+    ),
+]
+ALLOWED = {*ALWAYS, *FORMULA}
+
+
+def grow(chance: random.Random, depth: int = 0) -> str:
+    """An expression of the language, most often."""
+    if depth > 3 or chance.random() < 0.3:
+        return chance.choice(
+            ["B", "S", "causal", "build.units", "build.unknown", "absent", "1", "0", "'x'", "none", "true"]
+        )
+    one, other = grow(chance, depth + 1), grow(chance, depth + 1)
+    shape = chance.choice(
+        ["{} + {}", "{} - {}", "{} / {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
+    )
+    more = [
+        shape.format(one, other),
+        f"({one})",
+        f"not {one}",
+        f"-({one})",
+        f"{one} in [1, 'x']",
+        f"({one}) if ({other}) else 1",
+    ]
+    return chance.choice(more)
+
+
+@pytest.mark.parametrize("make", [grow, lambda chance: " ".join(chance.choices(PIECES, k=chance.randint(1, 15)))])
+def test_generated_text_is_answered_or_refused(make: Any) -> None:
+    """Nothing but an answer or an ExpressionError, and never a node outside the allow-list, in 50 ms."""
+    chance = random.Random(5)
+    for _ in range(ROUNDS):
+        text, start = make(chance), time.process_time()
+        try:
+            expression = Expression.parse(text, arithmetic=chance.random() < 0.7)
+            waiting = [expression.tree]
+            for node in waiting:
+                waiting += node.iter_child_nodes()
+            assert {type(node).__name__ for node in waiting} <= ALLOWED, text
+            answer = expression.evaluate_number(VALUES)
+            assert isinstance(answer, float)
+        except ExpressionError:
+            pass
+        assert time.process_time() - start < 0.05, text
+
+
+def test_jinja2_is_imported_when_an_expression_is_read() -> None:
+    """A command that reads none does not wait for it."""
+    code = "import sys, loop.expressions; print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "False" == done.stdout.strip()
