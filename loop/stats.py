@@ -1,5 +1,6 @@
 """Pure statistics on plain numbers."""
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
@@ -38,6 +39,7 @@ def t_cdf(t: float, freedom: float) -> float:
     return 1 - tail if t > 0 else tail
 
 
+@functools.cache
 def t_quantile(probability: float, freedom: float) -> float:
     """The t that Student's t with `freedom` degrees stays below with `probability`, by bisection."""
     if probability < 0.5:

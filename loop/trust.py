@@ -40,14 +40,17 @@ def is_trusted(project: Project) -> bool:
     return project.bundled or _granted().get(str(project.target)) == definition_hash(project)
 
 
-def grant(project: Project) -> None:
-    """Remember that the user allowed these definitions. Raises LoopError when that cannot be written."""
+def grant(project: Project, digest: str) -> None:
+    """Remember that the user allowed the definitions of this hash: those that were shown, whatever is there now.
+
+    Raises LoopError when that cannot be written.
+    """
     path = state_folder() / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LoopError(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
-    write_atomic(path, to_json({**_granted(), str(project.target): definition_hash(project)}))
+    write_atomic(path, to_json({**_granted(), str(project.target): digest}))
 
 
 def _granted() -> dict[str, str]:
@@ -78,7 +81,8 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
         for step in pattern.steps:
             command = step.arguments.get("run")
             if command is not None:
-                yield f"pattern {pattern.name}, step {step.id}: {command}"
+                settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
+                yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
 
 
 def _variant(variant: Variant) -> str:

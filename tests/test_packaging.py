@@ -43,7 +43,8 @@ def test_the_wheel_carries_what_ships_inside_the_package(dist: Path) -> None:
 
 def test_the_sdist_can_be_tested(dist: Path) -> None:
     """It holds sources, definitions and tests."""
-    names = {name.partition("/")[2] for name in tarfile.open(next(dist.glob("*.tar.gz"))).getnames()}
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     assert set() == {*SHIPPED, "loop/cli/__init__.py", "tests/conftest.py", "constraints.txt"} - names
 
 

@@ -22,6 +22,20 @@ def make_project(folder: Path) -> Project:
     return project(folder, folder)
 
 
+def grant_now(project: Project) -> None:
+    """Allow the definitions as they are."""
+    grant(project, definition_hash(project))
+
+
+def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
+    """A definition that changes while the user reads is not allowed with the old one."""
+    chosen = make_project(tmp_path / "one")
+    shown = definition_hash(chosen)
+    edit("target.yaml")(chosen.target)
+    grant(chosen, shown)
+    assert not is_trusted(chosen)
+
+
 def edit(name: str) -> Callable[[Path], object]:
     """Append a line to a file of the project."""
 
@@ -42,9 +56,9 @@ def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
     """Once allowed, it stays so for other projects' sake, too."""
     one, two = make_project(tmp_path / "one"), make_project(tmp_path / "two")
     assert (False, False) == (is_trusted(one), is_trusted(two))
-    grant(one)
+    grant_now(one)
     assert (True, False) == (is_trusted(one), is_trusted(two))
-    grant(two)
+    grant_now(two)
     assert (True, True) == (is_trusted(one), is_trusted(two))
 
 
@@ -52,7 +66,7 @@ def test_a_copy_of_a_trusted_project_is_not_trusted(tmp_path: Path) -> None:
     """Trust belongs to a folder: commands run relative to it."""
     one, two = make_project(tmp_path / "one"), make_project(tmp_path / "two")
     assert definition_hash(one) == definition_hash(two)
-    grant(one)
+    grant_now(one)
     assert not is_trusted(two)
 
 
@@ -73,7 +87,7 @@ def test_a_changed_definition_is_asked_about_again(change: Callable[[Path], obje
     """Edited, added, removed or renamed; put back, it is trusted as before."""
     chosen = make_project(tmp_path / "one")
     before = {path: path.read_bytes() for path in definition_files(chosen)}
-    grant(chosen)
+    grant_now(chosen)
     change(chosen.target)
     assert not is_trusted(chosen)
     for path in definition_files(chosen):
@@ -87,7 +101,7 @@ def test_a_changed_definition_is_asked_about_again(change: Callable[[Path], obje
 def test_an_edited_kernel_is_not_asked_about(name: str, tmp_path: Path) -> None:
     """Editing kernels is what the user is here for."""
     chosen = make_project(tmp_path / "one")
-    grant(chosen)
+    grant_now(chosen)
     (chosen.target / name).parent.mkdir(parents=True, exist_ok=True)
     edit(name)(chosen.target)
     assert is_trusted(chosen)
@@ -97,10 +111,10 @@ def test_an_edited_kernel_is_not_asked_about(name: str, tmp_path: Path) -> None:
 def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path) -> None:
     """And can be written anew."""
     chosen = make_project(tmp_path / "one")
-    grant(chosen)
+    grant_now(chosen)
     (state_folder() / "trusted.json").write_text(text)
     assert not is_trusted(chosen)
-    grant(chosen)
+    grant_now(chosen)
     assert is_trusted(chosen)
 
 
@@ -108,14 +122,14 @@ def test_a_memory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands in the place of its folder."""
     state_folder().write_text("not a folder")
     with pytest.raises(LoopError, match="cannot be made") as caught:
-        grant(make_project(tmp_path / "one"))
+        grant_now(make_project(tmp_path / "one"))
     assert "set LOOP_STATE" == caught.value.hint
 
 
 def test_the_memory_names_folders_and_hashes_only(tmp_path: Path) -> None:
     """Nothing of the definitions themselves is kept."""
     chosen = make_project(tmp_path / "one")
-    grant(chosen)
+    grant_now(chosen)
     written = json.loads((state_folder() / "trusted.json").read_text())
     assert {str(chosen.target): definition_hash(chosen)} == written
 

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from loop.actions.context import Context, Result, Working
+from loop.errors import LoopError
 from loop.model.base import Model
 from loop.model.output import AuditOutput, CommandOutput
 from loop.model.pattern import Positive, Text
@@ -57,6 +58,8 @@ def command(context: Context, arguments: Command) -> Working:
         limit_s=context.kill_after_s,
         note=arguments.run.splitlines()[0][:60],
     )
+    if done.timed_out:
+        raise LoopError(f"{done.how}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
     output = (done.output + done.errors).strip()
     last = output.splitlines()[-1] if output else "no output"
     return Result(

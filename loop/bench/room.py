@@ -1,11 +1,14 @@
 """The bench of one session: its target, its scratch folder, and the warm judge."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from loop.bench.call import Call, make_call
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
@@ -23,6 +26,7 @@ from loop.model.target import (
 from loop.processes import Tick
 
 JUDGE_LIMIT_S = 120.0
+SCRATCH = "loop-bench-"
 BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
 
@@ -52,7 +56,7 @@ class Bench:
     """Folder of loop_kernel.h."""
     device: Device
     threads: int
-    scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="loop-bench-")))
+    scratch: Path = field(default_factory=lambda: new_scratch())
     _examiner: Worker | None = None
     _judging: bool = False
     _expected: dict[str, int] = field(default_factory=dict)
@@ -154,6 +158,16 @@ class Bench:
         """Those of the named variants that have to be built."""
         chosen = {name: self.target.variants[name] for name in names}
         return {name: variant for name, variant in chosen.items() if isinstance(variant, CAbiVariant)}
+
+
+def new_scratch() -> Path:
+    """A folder for tensors, named by our process; those of processes that were killed are removed."""
+    root = Path(tempfile.gettempdir())
+    for left in root.glob(f"{SCRATCH}*-*"):
+        owner = left.name.removeprefix(SCRATCH).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
 
 
 def _last_line(text: str) -> str | None:

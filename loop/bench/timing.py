@@ -67,8 +67,10 @@ def measure(
 
 
 def batches(rounds: int, size: int) -> list[range]:
-    """Consecutive groups of rounds, at most `size` in each."""
-    return [range(first, min(first + size, rounds)) for first in range(0, rounds, size)]
+    """Consecutive groups of rounds: the fewest that make an interval, then at most `size` in each."""
+    begin = min(size, MIN_ROUNDS, rounds)
+    groups = [range(begin)]
+    return groups + [range(first, min(first + size, rounds)) for first in range(begin, rounds, size)]
 
 
 def _batch(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop import trust
-from loop.commands.setting import read_setting
+from loop.commands.setting import read_setting, what_runs
 from loop.documents import to_json
 from loop.errors import ExitCode
 from loop.screen import Screen
@@ -12,11 +12,9 @@ from loop.screen import Screen
 def trust_project(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Show every command of a project and remember that it is allowed. Saying so by name is the consent."""
     setting = read_setting(target)
-    own = setting.project.own("patterns")
-    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
-    lines = list(trust.what_runs(setting.target, patterns))
+    lines = what_runs(setting)
     if not setting.project.bundled:
-        trust.grant(setting.project)
+        trust.grant(setting.project, trust.definition_hash(setting.project))
     if as_json:
         folder = str(setting.project.target)
         screen.data(to_json({"schema_version": 1, "target": folder, "trusted": True, "runs": lines}))

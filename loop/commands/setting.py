@@ -48,15 +48,21 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
 
 def ask_for_trust(setting: Setting, screen: Screen) -> bool:
     """Show what would run and ask; remembers a yes."""
-    own = setting.project.own("patterns")
-    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
+    digest = trust.definition_hash(setting.project)
     screen.say(f"{setting.project.manifest} would run:")
-    for line in trust.what_runs(setting.target, patterns):
+    for line in what_runs(setting):
         screen.say(f"  {line}")
     if not screen.confirm("Allow it, until these definitions change?"):
         return False
-    trust.grant(setting.project)
+    trust.grant(setting.project, digest)
     return True
+
+
+def what_runs(setting: Setting) -> list[str]:
+    """Every command and code that the project's own definitions would run."""
+    own = setting.project.own("patterns")
+    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
+    return list(trust.what_runs(setting.target, patterns))
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from loop.model.pattern import Pattern
-from loop.model.record import Finished
+from loop.model.record import Finished, latest_attempts
 from loop.stats import median
 
 RECENT = 10
@@ -22,11 +22,9 @@ def pattern_seconds(sessions: Iterable[Sequence[Finished]]) -> dict[str, list[fl
     """Seconds of each run that passed, by pattern, in the order of the sessions."""
     found: dict[str, list[float]] = {}
     for finished in sessions:
-        broken = {(r.run, r.pattern) for r in finished if r.status not in ("passed", "skipped")}
-        runs: dict[tuple[int, str], float] = {}
-        for record in finished:
-            key = (record.run, record.pattern)
-            runs[key] = runs.get(key, 0.0) + record.seconds
-        for key in runs.keys() - broken:
-            found.setdefault(key[1], []).append(runs[key])
+        steps = latest_attempts(finished)
+        for key in dict.fromkeys((step.run, step.pattern) for step in steps):
+            run = [step for step in steps if (step.run, step.pattern) == key]
+            if all(step.status in ("passed", "skipped") for step in run):
+                found.setdefault(key[1], []).append(sum(step.seconds for step in run))
     return found

@@ -99,10 +99,19 @@ def _check_arguments(
         parse_part(action.arguments, document, (*place, "with"))
     except DefinitionError as error:
         yield from error.complaints
-    for name, value in step.arguments.items():
-        if isinstance(value, str) and "{{" in value:
-            hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."
-            yield complain(document, (*place, "with", name), "text without {{ }}", repr(value), hint)
+    hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."
+    for inner, text in _texts(step.arguments, (*place, "with")):
+        if "{{" in text:
+            yield complain(document, inner, "text without {{ }}", repr(text), hint)
+
+
+def _texts(value: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every text inside a step's arguments, with its place."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, (*place, name))
 
 
 def _fields(step: Step) -> set[str]:
