@@ -16,7 +16,7 @@ FLOORS = (
     ("commands",),
     ("cli",),
 )
-"""From the ground up: a file imports from floors below or its own room; on the ground floor, `GROUND` says which."""
+"""From the ground up: a file imports from floors below or its own room; `GROUND` is for the ground floor."""
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 GROUND = {
     "documents": {"errors"},

@@ -102,7 +102,7 @@ def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
     """What is wrong with a build on the first workload of the target; empty when nothing is."""
     first = next(iter(bench.target.workloads))
     workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
-    checks = yield from verify(bench, [bench.side(name, built)], [workload])
+    checks = yield from verify(bench, [(bench.side(name, built), [workload])])
     failure = checks[0].first_failure
     return failure.message if failure else ""
 

@@ -151,9 +151,8 @@ def verify(context: Context, arguments: NoArguments) -> Working:
     timed = workloads(context, context.plan.workloads)
     checked = workloads(context, [*context.plan.workloads, *_extra_sets(context)])
     builds = {one.variant: one for one in made}
-    sides = [bench.side(name, builds.get(name)) for name in names]
-    found = yield from verify_sides(bench, sides, checked)
-    control = (yield from verify_sides(bench, [bench.side(BASELINE)], timed))[0]
+    jobs = [(bench.side(name, builds.get(name)), checked) for name in names]
+    *found, control = yield from verify_sides(bench, [*jobs, (bench.side(BASELINE), timed)])
     right = tuple(checks.variant for checks in found if checks.right)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
     return Result(
@@ -163,7 +162,7 @@ def verify(context: Context, arguments: NoArguments) -> Working:
             hint=_verify_hint(found),
             verdicts=tuple(verdict for checks in found for verdict in compare.incorrect(checks)),
             not_exercised=tuple(missing),
-            variants=found,
+            variants=tuple(found),
             control=control,
             seed=context.seed,
             right=right,

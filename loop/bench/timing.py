@@ -21,6 +21,7 @@ SEGMENT_S = 5e-3
 """Time filled by one segment of a short workload."""
 ANSWER_LIMIT_S = 60.0
 PROCESSES_AT_ONCE = 8
+FIRST_ROUNDS = 3
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 
@@ -67,8 +68,8 @@ def measure(
 
 
 def batches(rounds: int, size: int) -> list[range]:
-    """Consecutive groups of rounds: the fewest that make an interval, then at most `size` in each."""
-    begin = min(size, MIN_ROUNDS, rounds)
+    """Consecutive groups of rounds, at most `size` in each: few first, to see how long they take."""
+    begin = min(size, FIRST_ROUNDS, rounds)
     groups = [range(begin)]
     return groups + [range(first, min(first + size, rounds)) for first in range(begin, rounds, size)]
 

@@ -14,15 +14,20 @@ CALL_LIMIT_S = 20.0
 
 
 def verify(
-    bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload]
+    bench: Bench, jobs: Sequence[tuple[Side, Sequence[Workload]]]
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
-    """Check each side on each workload of a type it takes. Raises LoopError when the judge is lost."""
-    checkers = [Checker(bench, side) for side in sides]
+    """Check each side on those of its workloads whose type it takes. Raises LoopError when the judge is lost.
+
+    All workers are started first: their imports go on while the judge works out the first answers.
+    """
+    checkers = [Checker(bench, side, {workload.name for workload in workloads}) for side, workloads in jobs]
     try:
-        for workload in workloads:
+        for checker in checkers:
+            checker.start()
+        for workload in {workload.name: workload for _, workloads in jobs for workload in workloads}.values():
             yield from bench.expect(workload)
             for checker in checkers:
-                if workload.dtype in checker.side.dtypes:
+                if checker.concerns(workload):
                     yield from checker.check(workload)
     finally:
         for checker in checkers:
@@ -33,15 +38,20 @@ def verify(
 class Checker:
     """One side's worker and what was found of it so far. A worker that was lost is replaced."""
 
-    def __init__(self, bench: Bench, side: Side) -> None:
-        self.bench, self.side = bench, side
+    def __init__(self, bench: Bench, side: Side, names: set[str]) -> None:
+        self.bench, self.side, self.names = bench, side, names
         self.worker: Worker | None = None
+        self.loaded = False
         self.found: list[Check] = []
 
     @property
     def checks(self) -> VariantChecks:
         """What was found so far."""
         return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+
+    def concerns(self, workload: Workload) -> bool:
+        """Whether this side is to be checked on a workload."""
+        return workload.name in self.names and workload.dtype in self.side.dtypes
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add one check."""
@@ -62,13 +72,20 @@ class Checker:
         return _judged(self.side, workload, reply, finding)
 
     def _open(self) -> Generator[Tick, None, Worker]:
-        if self.worker is None:
-            self.worker = self.bench.open(self.side)
+        worker = self.start()
+        if not self.loaded:
             try:
-                yield from self.worker.receive(START_LIMIT_S, f"loading {self.side.name}")
+                yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
             except Refusal:
                 self.close()
                 raise
+            self.loaded = True
+        return worker
+
+    def start(self) -> Worker:
+        """Start the worker, unless it runs; it loads the side while we go on."""
+        if self.worker is None:
+            self.worker, self.loaded = self.bench.open(self.side), False
         return self.worker
 
     def close(self) -> None:

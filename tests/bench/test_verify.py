@@ -27,7 +27,7 @@ def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
 
 def checks_of(bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload]) -> list[VariantChecks]:
     """What verifying these sides finds."""
-    return list(finish(verify(bench, sides, chosen)))
+    return list(finish(verify(bench, [(side, chosen) for side in sides])))
 
 
 def check(bench: Bench, name: str) -> dict[str, Check]:
