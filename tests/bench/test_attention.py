@@ -1,0 +1,59 @@
+"""The bundled reference, against hand-computed values and against another implementation."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from loop.bench.child.attention import eager, torch_sdpa, visible
+
+
+def draw(*shape: int, seed: int) -> torch.Tensor:
+    """float64 normals."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_two_queries_and_two_keys_by_hand() -> None:
+    """Scores 0 and ln 3 weigh the values 1/4 and 3/4; equal scores weigh them alike."""
+    q = torch.tensor([[[[1.0], [0.0]]]], dtype=torch.float64)
+    k = torch.tensor([[[[0.0], [math.log(3)]]]], dtype=torch.float64)
+    v = torch.tensor([[[[4.0], [8.0]]]], dtype=torch.float64)
+    got = eager(q, k, v, causal=False, alignment="top_left", scale=1.0)
+    assert pytest.approx([7.0, 6.0]) == got.flatten().tolist()
+    masked = eager(q, k, v, causal=True, alignment="top_left", scale=1.0)
+    assert pytest.approx([4.0, 6.0]) == masked.flatten().tolist()
+
+
+def test_alignments_are_those_of_the_libraries() -> None:
+    """top_left counts from the first key, bottom_right from the last."""
+    top, bottom = (
+        visible(2, 4, name, torch.device("cpu")).int().tolist() for name in ("top_left", "bottom_right")
+    )
+    assert [[1, 0, 0, 0], [1, 1, 0, 0]] == top
+    assert [[1, 1, 1, 0], [1, 1, 1, 1]] == bottom
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_it_agrees_with_the_library_in_float64(causal: bool, scale: float | None) -> None:
+    """Two ways to compute one thing."""
+    q, k, v = (draw(2, 3, 9, 5, seed=seed) for seed in (1, 2, 3))
+    got = eager(q, k, v, causal=causal, alignment="top_left", scale=scale)
+    assert 1e-12 > float((got - scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)).abs().max())
+
+
+def test_rows_that_see_nothing_are_zero_and_no_keys_give_zeros() -> None:
+    """No NaN comes out of an empty softmax."""
+    q, k, v = draw(1, 1, 4, 3, seed=1), draw(1, 1, 2, 3, seed=2), draw(1, 1, 2, 3, seed=3)
+    got = eager(q, k, v, causal=True, alignment="bottom_right", scale=None)
+    assert 0.0 == float(got[0, 0, :2].abs().max())
+    empty = eager(q, k[:, :, :0], v[:, :, :0], causal=False, alignment="top_left", scale=None)
+    assert 0.0 == float(empty.abs().max())
+
+
+def test_the_baseline_masks_from_the_bottom_too() -> None:
+    """The library knows one alignment; the other reaches it as a mask."""
+    q, k, v = draw(1, 2, 5, 4, seed=1), draw(1, 2, 8, 4, seed=2), draw(1, 2, 8, 4, seed=3)
+    options = {"causal": True, "alignment": "bottom_right", "scale": None}
+    assert 1e-12 > float((eager(q, k, v, **options) - torch_sdpa(q, k, v, **options)).abs().max())
