@@ -81,11 +81,12 @@ def extension(context: Context, arguments: NoArguments) -> Working:
         try:
             sources = yield from build.scan(variant, context.folder, context.bench.include)
         except build.BuildFailed as failed:
-            return Result(_extension("missing", f"{name} needs a build: {failed.message}", failed.hint))
-        found = build.find(name, sources, context.bench.cache)
-        if found is None:
+            found = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
+            return Result(found.model_copy(update={"ok": not failed.no_compiler}))
+        built = build.find(name, sources, context.bench.cache)
+        if built is None:
             return Result(_extension("missing", f"{name} needs a build", None))
-        problem = yield from _smoke(context.bench, name, found)
+        problem = yield from _smoke(context.bench, name, built)
         if problem:
             return Result(_extension("broken", f"{name}: {problem}", f"`loop kernels verify {name}`"))
         ready.append(name)

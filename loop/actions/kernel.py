@@ -19,6 +19,7 @@ from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, Segment, VariantChecks
 from loop.model.output import BuildOutput, LoadOutput, MeasureOutput, SourcesOutput, VerifyOutput
 from loop.model.target import Workload
+from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import expand, formula_values
 from loop.processes import Tick
 from loop.rules import compare
@@ -97,7 +98,7 @@ def _builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], 
                 name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         except build.BuildFailed as failed:
-            failures.append(failed)
+            failures.append(failed.of(name))
         else:
             made.append(one)
     return tuple(made), failures
@@ -190,9 +191,11 @@ def workloads(context: Context, sets: Iterable[str]) -> tuple[Workload, ...]:
 def _describe_checks(
     found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
 ) -> str:
-    for checks in found:
-        if checks.first_failure:
-            return f"{checks.variant} is incorrect: {checks.first_failure.message}"
+    wrong = [checks for checks in found if checks.first_failure]
+    for checks in wrong:
+        others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(w.variant for w in wrong[1:])}"
+        first = checks.first_failure.message if checks.first_failure else ""
+        return f"{checks.variant} is incorrect: {first}{others if len(wrong) > 1 else ''}"
     if control.first_failure:
         return f"the control failed, the judge is not to be trusted: {control.first_failure.message}"
     if failures:
@@ -246,12 +249,15 @@ def _measure(context: Context, checks: VerifyOutput, builds: dict[str, Build], r
         yield from _hold_device(context, stack)
         timings = yield from timing.measure(bench, sides, timed, terms)
     measurements = _measurements(context, sides[1:], timed, timings)
-    wrong = tuple(f"speed of {name}: it is incorrect" for name in context.variants if name not in checks.right)
+    verdicts = tuple(compare.judge(one) for one in measurements)
+    wrong = tuple(
+        f"speed of {name}: it was not found right" for name in context.variants if name not in checks.right
+    )
     return Result(
         MeasureOutput(
             ok=True,
-            message=_describe_speed(measurements),
-            verdicts=tuple(compare.judge(one) for one in measurements),
+            message=_describe_speed(verdicts),
+            verdicts=verdicts,
             not_exercised=wrong,
             measurements=measurements,
             rounds=timings.rounds,
@@ -316,7 +322,15 @@ def _noise(sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Tim
     )
 
 
-def _describe_speed(measurements: Sequence[Measurement]) -> str:
-    names = dict.fromkeys(one.variant for one in measurements)
-    means = {name: [one.ratio for one in measurements if one.variant == name] for name in names}
-    return ", ".join(f"{name} {geometric_mean(ratios):.2f}x of the baseline" for name, ratios in means.items())
+def _describe_speed(verdicts: Sequence[SpeedVerdict]) -> str:
+    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
+    names = dict.fromkeys(one.variant for one in verdicts)
+    return "; ".join(_describe_variant(name, [v for v in verdicts if v.variant == name]) for name in names)
+
+
+def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
+    words = [verdict.verdict for verdict in verdicts]
+    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+    mean = geometric_mean([verdict.ratio for verdict in verdicts])
+    ratio = "" if "inconclusive" in words else f", {mean:.2f}x the baseline's speed"
+    return f"{name} {counts} of {len(words)}{ratio}"

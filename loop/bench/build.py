@@ -24,6 +24,7 @@ from loop.model.target import BuildRecipe, CAbiVariant
 from loop.processes import Completed, Tick, finish, run
 
 SCAN_LIMIT_S = 60.0
+PACKAGES = {"nvcc": "nvidia-cuda-toolkit", "g++": "g++", "gcc": "gcc", "clang": "clang", "clang++": "clang"}
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
@@ -49,9 +50,15 @@ class Sources:
 class BuildFailed(Exception):
     """The compiler said no: the first error with file and line, and the whole log."""
 
-    def __init__(self, message: str, hint: str, log: str) -> None:
+    def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
         super().__init__(message)
+        self.no_compiler = no_compiler
+        """Whether there is nothing to compile with: a fault of the machine, not of the source."""
         self.message, self.hint, self.log = message, hint, log
+
+    def of(self, variant: str) -> "BuildFailed":
+        """The same failure, said of a variant."""
+        return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
 
 
 def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
@@ -227,9 +234,10 @@ def _shared(recipe: BuildRecipe) -> list[str]:
 
 def _need_compiler(compiler: str) -> None:
     if compiler_version(compiler) is None:
-        package = "nvidia-cuda-toolkit" if Path(compiler).name == "nvcc" else Path(compiler).name
-        hint = f"install it (Debian and Ubuntu: `apt-get install {package}`), or name another in target.yaml"
-        raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "")
+        package = PACKAGES.get(Path(compiler).name)
+        install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
+        hint = f"{install}, or name another compiler in target.yaml"
+        raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "", no_compiler=True)
 
 
 def _failure(done: Completed, what: str) -> BuildFailed:

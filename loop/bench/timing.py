@@ -17,7 +17,7 @@ from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.processes import Tick
 
-SEGMENT_S = 5e-3
+SEGMENT_S = 10e-3
 """Time filled by one segment of a short workload."""
 ANSWER_LIMIT_S = 60.0
 PROCESSES_AT_ONCE = 8

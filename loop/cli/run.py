@@ -11,7 +11,7 @@ run_app = group("Run a session or a single pattern.")
 
 @run_app.command("session")
 def run_session(
-    plan: Annotated[str, typer.Argument(help="Name of a plan; see `loop plan list`.")] = "baseline",
+    plan: Annotated[str | None, typer.Argument(help="Name of a plan; see `loop plan list`. [baseline]")] = None,
     target: Target = None,
     device: Device = "auto",
     variant: Variants = None,

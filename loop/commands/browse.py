@@ -58,9 +58,10 @@ def _row(folder: SessionFolder) -> dict[str, object]:
 
 
 def fastest(record: SessionRecord) -> str | None:
-    """The variant with the best geometric mean against the baseline, as `cpu 1.63x`."""
+    """The variant with the best geometric mean of those that were judged everywhere, as `cpu 1.63x`."""
     ratios: dict[str, list[float]] = {}
-    for verdict in record.verdicts:
+    unsure = {verdict.variant for verdict in record.verdicts if verdict.verdict == "inconclusive"}
+    for verdict in (one for one in record.verdicts if one.variant not in unsure):
         if verdict.ratio is not None and verdict.against == "baseline":
             ratios.setdefault(verdict.variant, []).append(verdict.ratio)
     means = {variant: geometric_mean(values) for variant, values in ratios.items()}

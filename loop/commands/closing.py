@@ -38,7 +38,9 @@ def conclude(
     card = figures.rates(setting.project)
     used = costing.applied(finished, head.plan)
     before = sessions.concluded(setting.project.sessions, head.target)
-    repeated = costing.unchanged(finished, {name: steps for name, steps in before.items() if name < head.id})
+    before = {name: steps for name, steps in before.items() if name < head.id}
+    same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
+    repeated = costing.unchanged(finished, before, same_files)
     return SessionRecord(
         head=head,
         status=status,

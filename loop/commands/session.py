@@ -1,6 +1,7 @@
 """`loop run session`: resolve, walk, close. And the same walk again after an interruption."""
 
 import datetime
+import json
 import os
 import random
 from collections.abc import Sequence
@@ -22,9 +23,9 @@ from loop.commands.setting import (
 )
 from loop.documents import Document, complain
 from loop.errors import DefinitionError, ExitCode, LoopError
-from loop.library import definitions, figures
+from loop.library import definitions, figures, targets
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
-from loop.model.record import Closed, Finished, Opened, SessionHead, SessionRecord, Started
+from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
 from loop.repository import revision
 from loop.rules.facts import session_facts
 from loop.rules.prediction import pattern_seconds
@@ -32,7 +33,7 @@ from loop.runner import plan as planning
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
 from loop.store import sessions
-from loop.store.journal import Journal, last_closed
+from loop.store.journal import Journal, finished, last_closed
 from loop.store.sessions import SessionFolder
 
 
@@ -40,7 +41,8 @@ from loop.store.sessions import SessionFolder
 class SessionRequest:
     """What the user asked for."""
 
-    plan: str = "baseline"
+    plan: str | None = None
+    """Name of a plan; `baseline` when none is named."""
     pattern: str | None = None
     """Run this pattern alone instead of a plan."""
     target: Path | None = None
@@ -70,6 +72,8 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     """Go on with a session that was interrupted; the exit code."""
+    if request.plan is not None:
+        raise LoopError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
     folder = sessions.find(setting.project.sessions, name)
     with folder.lock():
@@ -83,15 +87,19 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
                 hint=f"--target {head.target_folder}",
             )
-        head = head.model_copy(update={"revision": revision(setting.project.target)})
+        now = targets.ground(setting.project)
+        fresh = now != head.ground
+        if fresh:
+            screen.say("the target's files have changed since: every step is done again")
+        head = head.model_copy(update={"revision": revision(setting.project.target), "ground": now})
         folder.write_head(head)
-        return walk_session(request, setting, head, folder, screen)
+        return walk_session(request, setting, head, folder, screen, fresh=fresh)
 
 
 def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The plan asked for, with everything it could reach, checked against the target."""
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
-    read = read or definitions.choose(setting.plans, request.plan, "plan")
+    read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read = fitted(read, setting)
     earlier = sessions.concluded(setting.project.sessions, setting.target.name)
     return planning.resolve(read, setting.patterns, pattern_seconds(earlier.values()))
@@ -142,6 +150,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         device=device,
         threads=choose_threads(request.threads),
         seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
+        ground=targets.ground(setting.project),
         revision=revision(setting.project.target),
         machine=machine(),
         loop_version=loop.__version__,
@@ -149,13 +158,19 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
 
 
 def walk_session(
-    request: SessionRequest, setting: Setting, head: SessionHead, folder: SessionFolder, screen: Screen
+    request: SessionRequest,
+    setting: Setting,
+    head: SessionHead,
+    folder: SessionFolder,
+    screen: Screen,
+    *,
+    fresh: bool = False,
 ) -> int:
-    """Walk what has not been walked yet, then close; the exit code."""
+    """Walk what has not been walked yet (everything when `fresh`), then close; the exit code."""
     journal = Journal(folder.path / "journal.jsonl")
-    earlier = [line.event for line in journal.lines]
+    begun = [line.event for line in journal.lines if isinstance(line.event, Started)]
     card = figures.rates(setting.project)
-    journal.append(Opened(resumed=bool(earlier), pid=os.getpid()))
+    journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     screen.say(announce(head))
     limit_s = request.budget_minutes * 60 if request.budget_minutes else None
     with open_bench(setting, head.device, head.threads) as bench:
@@ -172,11 +187,13 @@ def walk_session(
             resolved=head.plan,
             context=context,
             facts=session_facts(card, head.device),
-            earlier=[event for event in earlier if isinstance(event, Finished)],
-            begun=[event for event in earlier if isinstance(event, Started)],
+            earlier=finished(journal.lines),
+            begun=begun,
         )
         ending = drive(walk, Show(screen, request.events), into(folder, journal), limit_s)
     record = close(setting, head, folder, journal, ending)
+    if request.events:
+        screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder)}))
     closing.tell(record, folder, screen, as_json=request.json)
     if ending.exit_code == ExitCode.INTERRUPTED:
         screen.say(f"go on with: loop run session --resume {folder.id}")

@@ -1,22 +1,55 @@
 """A project's target: its manifest, with workloads, formulas and tolerances checked against each other."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
-from loop.documents import Complaint, complain, nearest
+from loop.documents import Complaint, complain, hash_files, nearest
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import Target
+from loop.model.target import CAbiVariant, CommandVariant, Target
 from loop.model.workloads import WorkloadError, expand
 from loop.places import Project
+
+PASSED_OVER = ("__pycache__", "node_modules", "build")
+ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx"}
+ENDINGS |= {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
+"""What a definition, a kernel or a script is called."""
 
 
 def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
+    complaints += _build_complaints(read, project.target)
     if complaints:
         raise DefinitionError(complaints)
     return read
+
+
+def ground(project: Project) -> str:
+    """Hash of the definitions and sources below the target's folder: what the steps of a session stand on.
+
+    Files are known by their endings, so that what a step leaves there does not count; programs that a command
+    variant runs are taken by name.
+    """
+    paths = sorted({*_sources(project), *_programs(project)})
+    return hash_files(paths, project.target)
+
+
+def _sources(project: Project) -> Iterator[Path]:
+    for folder, names, files in os.walk(project.target):
+        here = Path(folder)
+        kept = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
+        names[:] = [name for name in kept if here / name != project.sessions]
+        yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
+
+
+def _programs(project: Project) -> Iterator[Path]:
+    variants = read_file(project.manifest, Target).value.variants.values()
+    words = [word for variant in variants if isinstance(variant, CommandVariant) for word in variant.run]
+    paths = (project.target / word for word in words)
+    yield from (path for path in paths if path.is_file() and path.is_relative_to(project.target))
 
 
 def _workload_complaints(read: Read[Target]) -> Iterator[Complaint]:
@@ -50,8 +83,35 @@ def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
 
 
 def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """Every element type that is computed somewhere needs a tolerance."""
+    target = read.value
+    used: list[tuple[tuple[str | int, ...], str]] = [(("dtypes", n), dtype) for n, dtype in target.dtypes.items()]
+    for name, variant in target.variants.items():
+        used += [(("variants", name), dtype) for dtype in variant.dtypes]
+    for name, entries in target.workloads.items():
+        for index, entry in enumerate(entries):
+            named = entry.get("dtype", ())
+            used += [
+                (("workloads", name, index, "dtype"), str(dtype))
+                for dtype in (named if isinstance(named, tuple) else (named,))
+            ]
+    for place, dtype in used:
+        if dtype not in target.tolerance:
+            yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
+
+
+def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
+    """Sources that are not there, and flags that would send the library elsewhere."""
     for name, variant in read.value.variants.items():
-        for dtype in variant.dtypes:
-            if dtype not in read.value.tolerance:
-                place = ("variants", name)
-                yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
+        if not isinstance(variant, CAbiVariant):
+            continue
+        for index, source in enumerate(variant.sources):
+            if not (folder / source).is_file():
+                place: tuple[str | int, ...] = ("variants", name, "sources", index)
+                yield complain(read.document, place, "a file", f"{source}, which is not there")
+        for index, flag in enumerate(variant.build.flags):
+            if flag.startswith("-o"):
+                place = ("variants", name, "build", "flags", index)
+                yield complain(
+                    read.document, place, "flags without an output", repr(flag), "loop names the output"
+                )

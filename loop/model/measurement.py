@@ -120,9 +120,9 @@ class Measurement(Model):
     interval: Interval
     """99 % confidence interval of the ratio, from the rounds."""
     reference_us: float
-    """Median latency of the reference in microseconds."""
+    """Latency of the reference in microseconds: the geometric mean of its segments' medians."""
     candidate_us: float
-    """Median latency of the candidate in microseconds."""
+    """Latency of the candidate in microseconds, likewise."""
     reference_peak_bytes: int | None
     """Memory that the reference's first call added; None where it could not be read."""
     candidate_peak_bytes: int | None

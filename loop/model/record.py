@@ -91,6 +91,8 @@ class Opened(Model):
     """Kind of the line."""
     resumed: bool = False
     """True when the session goes on after an interruption."""
+    fresh: bool = False
+    """True when the target's files had changed by then: nothing written before it stands any more."""
     pid: int
     """Process that writes."""
 
@@ -185,6 +187,8 @@ class SessionHead(Model):
     """Threads of each process on the CPU."""
     seed: int
     """Base of all input seeds."""
+    ground: str = ""
+    """Hash of the target's files; when it differs at a resume, no earlier step stands."""
     revision: Revision
     """Sources."""
     machine: Machine

@@ -124,7 +124,7 @@ class PythonVariant(Model):
     """Its idea in a few words."""
     device: Literal["cpu", "cuda", "any"]
     """Where it runs."""
-    module: Text
+    module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
     """Module, found from the target's folder or among the installed packages."""
     function: Identifier
     """Callable in it: positional tensors, attributes by keyword, returns the output."""

@@ -8,13 +8,13 @@ from statistics import fmean, stdev
 from loop.model.measurement import Measurement, Segment, VariantChecks
 from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict
-from loop.stats import median, ratio_interval
+from loop.stats import geometric_mean, median, ratio_interval
 
 MARGIN = 0.01
 """A difference below one per cent is none."""
 SAME = 0.02
 """`same` needs the whole interval within two per cent."""
-TOO_WIDE = 2.0
+TOO_WIDE = 10.0
 """An interval whose ends differ by this factor comes from disturbance, whatever side of 1 it lies on."""
 
 
@@ -67,7 +67,8 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
 
 
 def _latency(segments: Iterable[Segment], side: str) -> float:
-    return median([median(segment.seconds) for segment in segments if segment.side == side])
+    """Seconds of one call: the geometric mean of the segments' medians, so that times give the ratio."""
+    return geometric_mean([median(segment.seconds) for segment in segments if segment.side == side])
 
 
 def noise(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
@@ -81,7 +82,7 @@ def judge(measurement: Measurement) -> SpeedVerdict:
     low, high = measurement.interval
     word, reason = "inconclusive", "the interval is too wide to tell"
     if high > TOO_WIDE * low:
-        reason = "the machine is too noisy to judge: end what else runs on it, or raise `rounds`"
+        reason = "the machine is too noisy to judge: end what else runs on it, and measure again"
     elif low > 1 + MARGIN:
         word, reason = "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
     elif high < 1 / (1 + MARGIN):

@@ -1,6 +1,6 @@
 """What did a session cost, and what did its patterns avoid? Measured use, dated prices, labelled evidence."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loop.model.history import History
@@ -48,11 +48,14 @@ def applied(finished: Iterable[Finished], plan: ResolvedPlan) -> tuple[Applied, 
     return tuple(Applied(plan.find(name).pattern, took) for name, took in seconds.items())
 
 
-def unchanged(finished: Iterable[Finished], earlier: Mapping[str, Iterable[Finished]]) -> dict[str, str]:
+def unchanged(
+    finished: Iterable[Finished], earlier: Mapping[str, Iterable[Finished]], same_files: Container[str]
+) -> dict[str, str]:
     """Patterns that established nothing an earlier session had not: each with the latest such session.
 
     A pattern establishes the identities of its steps (an environment, builds); one without any depends on those
-    of the whole session. What is repeated on the same ground changes no outcome, and so saves nothing.
+    of the whole session and on the target's files (`same_files`: sessions that had them). What is repeated on the
+    same ground changes no outcome, and so saves nothing.
     """
     mine = _identities(finished)
     ground = set().union(*mine.values())
@@ -60,7 +63,8 @@ def unchanged(finished: Iterable[Finished], earlier: Mapping[str, Iterable[Finis
     for session, records in earlier.items():
         theirs = _identities(records)
         before = set().union(*theirs.values())
-        same = [name for name, own in mine.items() if name in theirs and ground and (own or ground) <= before]
+        whole = session in same_files and ground <= before
+        same = [name for name, own in mine.items() if name in theirs and (own <= before if own else whole)]
         known |= dict.fromkeys(same, session)
     return known
 

@@ -8,7 +8,7 @@ from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
 from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput, read_output
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.rules.summary import collect
-from loop.stats import CONFIDENCE, geometric_mean, t_quantile
+from loop.stats import CONFIDENCE, t_quantile
 
 SHORT_CALL_US = 10.0
 """A call shorter than this is mostly the cost of calling."""
@@ -34,7 +34,6 @@ def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
         *_wrong(found(finished, VerifyOutput)),
         *_extremes(found(finished, MeasureOutput)),
         *_noise(found(finished, MeasureOutput)),
-        *_memory(found(finished, MeasureOutput)),
         *_builds(found(finished, BuildOutput)),
         *_budgets(finished),
         *collect(finished).learned,
@@ -130,21 +129,6 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
                 f"{output.rounds} rounds resolve differences of about {100 * resolved:.1f} %."
             )
-
-
-def _memory(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
-    for variant, measurements in _by_variant(outputs).items():
-        pairs = [
-            one.candidate_peak_bytes / one.reference_peak_bytes
-            for one in measurements
-            if one.candidate_peak_bytes and one.reference_peak_bytes
-        ]
-        if pairs:
-            share = geometric_mean(pairs)
-            more = (
-                f"{share:.2g} times the memory of" if share >= 1 else f"{100 * (1 - share):.0f} % less memory than"
-            )
-            yield f"{variant} needs {more} the baseline (geometric mean of {len(pairs)} workloads)."
 
 
 def _builds(outputs: Iterable[BuildOutput]) -> Iterator[str]:

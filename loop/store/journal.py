@@ -106,8 +106,14 @@ def _parse(path: Path, number: int, text: bytes) -> Line:
 
 
 def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order."""
-    return tuple(line.event for line in lines if isinstance(line.event, Finished))
+    """The steps that have ended, in order; those before a fresh start no longer count."""
+    found: list[Finished] = []
+    for line in lines:
+        if isinstance(line.event, Opened) and line.event.fresh:
+            found.clear()
+        elif isinstance(line.event, Finished):
+            found.append(line.event)
+    return tuple(found)
 
 
 def open_step(lines: Iterable[Line]) -> Started | None:

@@ -1,6 +1,7 @@
 """The checks of the environment: versions, drivers, and a real look at this machine."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_a_driver_too_old_for_the_toolkit_is_named(
 ) -> None:
     """What would otherwise be an `invalid device function` much later."""
     assert expected == driver_conflict(toolkit, driver)
+
+
+@pytest.mark.slow
+def test_the_doctor_misses_a_compiler(tmp_path: Path) -> None:
+    """Nothing to build with is a fault of the machine: exit 1, and what to install."""
+    done = loop("doctor", "--device", "cpu", PATH=str(tmp_path))
+    assert (1, True) == (done.returncode, "apt-get install g++" in done.stderr)
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path:
     """Name and package."""
     failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
     assert "no-such-compiler: no such compiler on the PATH" == failed.message
-    assert "apt-get install no-such-compiler" in failed.hint
+    assert "install it, or name another compiler in target.yaml" == failed.hint
 
 
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_built_variants_load(tmp_path: Path, build_cache: Path) -> None:
         assert finish(load(make_context(bench, "right"), NoArguments())).output.ok
         output = finish(build_variants(make_context(bench, "broken", "right"), NoArguments())).output
     assert (False, ["right"]) == (output.ok, [one.variant for one in output.builds])
-    assert output.message.startswith("broken.cpp:1:18: ")
+    assert output.message.startswith("broken: broken.cpp:1:18: ")
 
 
 def test_sources_of_two_units_or_with_framework_headers_are_told(tmp_path: Path, build_cache: Path) -> None:

@@ -141,6 +141,27 @@ def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:
     assert list(range(1, len(lines) + 1)) == [line["seq"] for line in lines]
 
 
+def test_nothing_is_reused_once_a_file_of_the_target_has_changed(tmp_path: Path) -> None:
+    """An edited module, tolerance or script: every step is done again, also after a second interruption."""
+    folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
+    process = start("run", "session", "try", "--target", str(folder))
+    wait_for(folder / "begun")
+    process.kill()
+    process.communicate(timeout=20)
+    (folder / "functions.py").write_text("def scale(x, *, factor):\n    return x * factor * 1.5\n")
+    (folder / "go").touch()
+    done = loop("run", "session", "--resume", "last", "--target", str(folder))
+    assert (0, True) == (done.returncode, "every step is done again" in done.stderr)
+    assert "x\nx\n" == (folder / "one").read_text()
+
+
+def test_a_resumed_session_keeps_its_plan(tmp_path: Path) -> None:
+    """Naming another one beside --resume is a mistake, not ignored."""
+    folder = commands_project(tmp_path, "true")
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    assert 2 == loop("run", "session", "try", "--resume", "last", "--target", str(folder)).returncode
+
+
 def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
     """The second one says who holds it, exits with 2, and disturbs nothing."""
     folder = commands_project(tmp_path, "touch begun; test -e go || exec sleep 60")
@@ -212,7 +233,9 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     folder = commands_project(tmp_path, "true")
     done = loop("run", "session", "try", "--target", str(folder), "--events")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert ["PatternBegan", "StepBegan", "StepEnded", "PatternEnded"] == [line["happening"] for line in lines]
+    happenings = ["PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
+    assert happenings == [line["happening"] for line in lines]
+    assert "passed" == lines[-1]["status"]
     assert {1} == {line["schema_version"] for line in lines}
 
 

@@ -69,6 +69,13 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         ),
         ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
         ("format: 1", "format: 2", "format: expected"),
+        ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
+        ("[-O1]", "[-O1, -o, x]", "variants.ours.build.flags.1: expected flags without an output, got '-o'"),
+        (
+            "M: [5, 17]",
+            "M: 5, dtype: float16",
+            "workloads.small.0.dtype: expected types with a tolerance, got float16",
+        ),
     ],
 )
 def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -140,10 +140,11 @@ def test_a_pattern_on_the_same_ground_as_before_saved_nothing() -> None:
     same = make_finished("build", pattern="unit", output={"identity": "cpu=1"})
     measured = make_finished("measure", pattern="baseline-first")
     assert {"unit": "s2", "baseline-first": "s2"} == unchanged(
-        [same, measured], {"s1": [same], "s2": [same, measured]}
+        [same, measured], {"s1": [same], "s2": [same, measured]}, {"s1", "s2"}
     )
+    assert {"unit": "s2"} == unchanged([same, measured], {"s2": [same, measured]}, set())
     edited = make_finished("build", pattern="unit", output={"identity": "cpu=2"})
-    assert {} == unchanged([edited, measured], {"s1": [same, measured]})
+    assert {} == unchanged([edited, measured], {"s1": [same, measured]}, {"s1"})
 
 
 def test_a_repeated_pattern_is_listed_with_nothing_avoided() -> None:
