@@ -67,7 +67,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = head.model_copy(update={"id": folder.id})
     with folder.lock():
         folder.write_head(head)
-        return walk_session(request, setting, head, folder, screen)
+        return resumable(request, setting, head, folder, screen)
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
@@ -93,7 +93,25 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
             screen.say("the target's files have changed since: every step is done again")
         head = head.model_copy(update={"revision": revision(setting.project.target), "ground": now})
         folder.write_head(head)
+        return resumable(request, setting, head, folder, screen, fresh=fresh)
+
+
+def resumable(
+    request: SessionRequest,
+    setting: Setting,
+    head: SessionHead,
+    folder: SessionFolder,
+    screen: Screen,
+    *,
+    fresh: bool = False,
+) -> int:
+    """Walk; when a record cannot be written any more (a full disk), say how to go on once it can."""
+    try:
         return walk_session(request, setting, head, folder, screen, fresh=fresh)
+    except LoopError as error:
+        again = f"loop run session --resume {folder.id}"
+        hint = f"{error.hint}, then go on with: {again}" if error.hint else again
+        raise LoopError(error.message, hint, ExitCode.GATE_FAILED) from error
 
 
 def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
@@ -164,7 +182,7 @@ def walk_session(
     folder: SessionFolder,
     screen: Screen,
     *,
-    fresh: bool = False,
+    fresh: bool,
 ) -> int:
     """Walk what has not been walked yet (everything when `fresh`), then close; the exit code."""
     journal = Journal(folder.path / "journal.jsonl")
