@@ -7,10 +7,10 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help session test lint types check schema bench fuzz clean
+.PHONY: help session test lint types check schema bench bench-verdict fuzz clean
 
 help:  ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 # An unpinned or default torch pulls gigabytes of CUDA libraries. Without an NVIDIA GPU:
 #   make session TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -46,6 +46,9 @@ schema: $(VENV)/.made  ## write the JSON Schemas anew
 
 bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/RESULTS.md
 	$(BIN)/python -m tests.speed
+
+bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
+	$(BIN)/python -m tests.speed.verdict
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py

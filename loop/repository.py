@@ -1,10 +1,14 @@
 """The only place that knows git: reads commits and differences, never touches the user's checkout."""
 
 from pathlib import Path
+from typing import Any
 
+from loop.errors import LoopError
 from loop.model.record import Revision
 
 SHOWN = 20
+LINK = 0o120000
+"""Mode of a symbolic link in a tree: not followed, for it may lead anywhere."""
 
 
 def revision(folder: Path) -> Revision:
@@ -18,6 +22,34 @@ def revision(folder: Path) -> Revision:
             return _read(repository)
     except (git.GitError, ValueError, OSError):
         return Revision(commit=None)
+
+
+def export(folder: Path, commit: str, into: Path) -> Path:
+    """Write the files that `folder` held at a commit below `into`; their place there.
+
+    Nothing of the checkout is touched. Raises LoopError when the commit or the folder is not there.
+    """
+    import git
+
+    try:
+        with git.Repo(folder, search_parent_directories=True) as repository:
+            inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
+            tree = repository.commit(commit).tree
+            _write(tree if inside == Path(".") else tree / str(inside), into)
+    except (git.GitError, ValueError, KeyError, OSError) as error:
+        raise LoopError(f"{commit[:12]} cannot be read: {error}") from error
+    return into
+
+
+def _write(tree: Any, into: Path) -> None:
+    for blob in tree.traverse():
+        path = into / Path(blob.path).relative_to(tree.path or ".")
+        if blob.type == "tree":
+            path.mkdir(parents=True, exist_ok=True)
+        elif blob.mode != LINK:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(blob.data_stream.read())
+            path.chmod(blob.mode & 0o777)
 
 
 def _read(repository: object) -> Revision:

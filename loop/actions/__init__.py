@@ -1,6 +1,6 @@
 """What a step can do: one literal table."""
 
-from loop.actions import environment, kernel, session
+from loop.actions import comparing, environment, kernel, measuring, session
 from loop.actions.context import Action, Context, NoArguments, Result
 from loop.model import output
 
@@ -41,10 +41,19 @@ ACTIONS: dict[str, Action] = {
     "kernel.build": Action("compile the variants", NoArguments, output.BuildOutput, kernel.build_variants),
     "kernel.load": Action("libraries load and are what is on disk", NoArguments, output.LoadOutput, kernel.load),
     "kernel.verify": Action(
-        "variants against the float64 reference", NoArguments, output.VerifyOutput, kernel.verify
+        "variants against the float64 reference", kernel.VerifyTerms, output.VerifyOutput, kernel.verify
     ),
     "kernel.measure": Action(
-        "variants against the baseline, turn about", kernel.MeasureTerms, output.MeasureOutput, kernel.measure
+        "variants against the baseline, turn about",
+        measuring.MeasureTerms,
+        output.MeasureOutput,
+        measuring.measure,
+    ),
+    "kernel.compare": Action(
+        "variants against themselves and their known good",
+        comparing.CompareTerms,
+        output.CompareOutput,
+        comparing.compare,
     ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit

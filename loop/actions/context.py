@@ -10,7 +10,7 @@ from loop.model.base import Model
 from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.plan import Plan
-from loop.model.record import Finished, Machine
+from loop.model.record import Finished, KnownGood, Machine
 from loop.processes import Tick
 
 
@@ -33,6 +33,8 @@ class Context:
     """What the step is meant to take."""
     kill_after_s: float = 600.0
     """When everything the step started is killed."""
+    known_good: Mapping[str, KnownGood] = field(default_factory=dict)
+    """Variant to what it was when all gates last passed."""
     session: str = ""
     """Id of the session; empty outside one."""
 

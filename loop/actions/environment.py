@@ -6,7 +6,7 @@ from typing import Any
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.bench import build
 from loop.bench.room import Bench
-from loop.bench.verify import verify
+from loop.bench.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build
 from loop.model.output import (
@@ -103,7 +103,7 @@ def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
     """What is wrong with a build on the first workload of the target; empty when nothing is."""
     first = next(iter(bench.target.workloads))
     workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
-    checks = yield from verify(bench, [(bench.side(name, built), [workload])])
+    checks = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])
     failure = checks[0].first_failure
     return failure.message if failure else ""
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.bench import build, timing
 from loop.bench.room import BASELINE, Bench, Side
+from loop.bench.verify import Job
 from loop.bench.verify import verify as verify_sides
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.expressions import Expression
@@ -62,7 +63,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working:
 
 def build_variants(context: Context, arguments: NoArguments) -> Working:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
-    made, failures = yield from _builds(context)
+    made, failures = yield from builds(context)
     compiled = [one for one in made if not one.cached]
     identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
     return Result(
@@ -86,7 +87,7 @@ def _describe_builds(made: Sequence[Build]) -> str:
     return ", ".join([*parts, *(one.note for one in made if one.note)])
 
 
-def _builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
+def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
     made: list[Build] = []
     failures: list[build.BuildFailed] = []
@@ -106,7 +107,7 @@ def _builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], 
 
 def load(context: Context, arguments: NoArguments) -> Working:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
-    made, failures = yield from _builds(context)
+    made, failures = yield from builds(context)
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     loaded: list[str] = []
@@ -144,16 +145,23 @@ def _undefined(problem: str) -> tuple[str, ...]:
     return (done.stdout.strip() or symbol,)
 
 
-def verify(context: Context, arguments: NoArguments) -> Working:
+class VerifyTerms(Model):
+    """How much is verified."""
+
+    seeds: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Sets of values for each workload that is timed; the other workloads get one."""
+
+
+def verify(context: Context, arguments: VerifyTerms) -> Working:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
-    made, failures = yield from _builds(context)
+    made, failures = yield from builds(context)
     bench = context.bench
     names = _usable(context, made)
     timed = workloads(context, context.plan.workloads)
-    checked = workloads(context, [*context.plan.workloads, *_extra_sets(context)])
-    builds = {one.variant: one for one in made}
-    jobs = [(bench.side(name, builds.get(name)), checked) for name in names]
-    *found, control = yield from verify_sides(bench, [*jobs, (bench.side(BASELINE), timed)])
+    checked = [*seeded(context, timed, arguments.seeds), *workloads(context, _extra_sets(context))]
+    by_name = {one.variant: one for one in made}
+    jobs = [Job(bench.side(name, by_name.get(name)), distinct(checked)) for name in names]
+    *found, control = yield from verify_sides(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
     right = tuple(checks.variant for checks in found if checks.right)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
     return Result(
@@ -178,14 +186,26 @@ def _usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
     return tuple(name for name in context.variants if name in built or name not in compiled)
 
 
+def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
+    """Each workload with so many seeds, those of one shape together: their buffers are used again."""
+    sets = context.plan.workloads
+    others = [workloads(context, sets, context.seed + more) for more in range(1, seeds)]
+    return [one for same in zip(timed, *others, strict=True) for one in same]
+
+
+def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
+    """Each workload and seed once."""
+    return tuple({(one.name, one.seed): one for one in checked}.values())
+
+
 def _extra_sets(context: Context) -> list[str]:
     return [name for name in context.plan.checks if name in context.bench.target.workloads]
 
 
-def workloads(context: Context, sets: Iterable[str]) -> tuple[Workload, ...]:
+def workloads(context: Context, sets: Iterable[str], seed: int | None = None) -> tuple[Workload, ...]:
     """The workloads of the named sets, in the element type that is measured on this device."""
     target = context.bench.target
-    return expand(target, sets, target.dtypes[context.bench.device], context.seed)
+    return expand(target, sets, target.dtypes[context.bench.device], context.seed if seed is None else seed)
 
 
 def _describe_checks(
@@ -197,10 +217,10 @@ def _describe_checks(
         first = checks.first_failure.message if checks.first_failure else ""
         return f"{checks.variant} is incorrect: {first}{others if len(wrong) > 1 else ''}"
     if control.first_failure:
-        return f"the control failed, the judge is not to be trusted: {control.first_failure.message}"
+        return f"the control failed, reference or tolerance is not to be trusted: {control.first_failure.message}"
     if failures:
         return f"no build: {failures[0].message}"
-    parts = [f"{checks.variant} right on {len(checks.checks)} workloads" for checks in found]
+    parts = [f"{checks.variant} right in {len(checks.checks)} checks" for checks in found]
     return ", ".join(parts) or "no variant to verify"
 
 
@@ -209,128 +229,3 @@ def _verify_hint(found: Iterable[VariantChecks]) -> str | None:
     if wrong is None:
         return None
     return f"mend {wrong.variant}, then `loop kernels verify {wrong.variant}`"
-
-
-class MeasureTerms(Model):
-    """How much is measured."""
-
-    rounds: Annotated[int, Field(ge=2, le=100)] = 5
-    """Sets of fresh processes, as far as the step's budget allows; two at least."""
-
-
-def measure(context: Context, arguments: MeasureTerms) -> Working:
-    """The baseline and every variant that was found right, turn about, in fresh processes."""
-    verified = context.latest("kernel.verify")
-    checks = VerifyOutput.model_validate(verified) if verified else None
-    if checks is None or not checks.right:
-        message = "nothing to measure: " + ("no variant is right" if checks else "nothing was verified")
-        skipped = tuple(f"speed of {name}: it was not found right" for name in context.variants)
-        return Result(MeasureOutput(ok=False, message=message, not_exercised=skipped))
-    made, _ = yield from _builds(context)
-    stale = changed_since(checks.variants, made)
-    if stale:
-        message = f"{stale} was edited after it was verified"
-        return Result(MeasureOutput(ok=False, message=message, hint="run the session again"))
-    return (yield from _measure(context, checks, {one.variant: one for one in made}, arguments.rounds))
-
-
-def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
-    """The first variant whose build is not the one that was verified."""
-    now = {one.variant: one.build_id for one in made}
-    return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
-
-
-def _measure(context: Context, checks: VerifyOutput, builds: dict[str, Build], rounds: int) -> Working:
-    bench = context.bench
-    timed = workloads(context, context.plan.workloads)
-    sides = [bench.side(BASELINE), *(bench.side(name, builds.get(name)) for name in checks.right)]
-    terms = timing.Terms(rounds=rounds, limit_s=context.budget_s, seed=context.seed)
-    with ExitStack() as stack:
-        yield from _hold_device(context, stack)
-        timings = yield from timing.measure(bench, sides, timed, terms)
-    measurements = _measurements(context, sides[1:], timed, timings)
-    verdicts = tuple(compare.judge(one) for one in measurements)
-    wrong = tuple(
-        f"speed of {name}: it was not found right" for name in context.variants if name not in checks.right
-    )
-    return Result(
-        MeasureOutput(
-            ok=True,
-            message=_describe_speed(verdicts),
-            verdicts=verdicts,
-            not_exercised=wrong,
-            measurements=measurements,
-            rounds=timings.rounds,
-            threads=bench.threads,
-            block_sd=_noise(sides[1:], timed, timings),
-        ),
-        samples={"measure": timings.segments},
-    )
-
-
-def _hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, None]:
-    """Wait until no other session measures on this device; two at once would disturb each other."""
-    folder = context.bench.cache / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    while True:
-        try:
-            stack.enter_context(locked(folder / context.bench.device))
-        except Held as held:
-            yield Tick(f"waiting for {held.holder} to finish measuring")
-            time.sleep(0.1)
-        else:
-            return
-
-
-def _of(timings: timing.Timings, workload: Workload) -> list[Segment]:
-    return [segment for segment in timings.segments if segment.workload == workload.name]
-
-
-def _measurements(
-    context: Context, sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Timings
-) -> tuple[Measurement, ...]:
-    text = context.bench.target.flops
-    flops = Expression.parse(text, arithmetic=True) if text else None
-    return tuple(
-        compare.measured(
-            _of(timings, workload),
-            compare.Clocked(
-                variant=side.name,
-                workload=workload,
-                against="baseline",
-                reference=BASELINE,
-                reference_peak_bytes=_peak(timings, BASELINE, workload),
-                candidate_peak_bytes=_peak(timings, side.name, workload),
-                own_clock=side.name in timings.own_clock,
-                flops=flops.evaluate_number(formula_values(workload)) if flops else None,
-            ),
-        )
-        for side in sides
-        for workload in timed
-        if workload.dtype in side.dtypes
-    )
-
-
-def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
-    found = timings.peaks.get((side, workload.name))
-    return int(median(found)) if found else None
-
-
-def _noise(sides: Sequence[Side], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
-    return compare.noise(
-        compare.log_ratios(_of(timings, workload), BASELINE, side.name) for side in sides for workload in timed
-    )
-
-
-def _describe_speed(verdicts: Sequence[SpeedVerdict]) -> str:
-    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
-    names = dict.fromkeys(one.variant for one in verdicts)
-    return "; ".join(_describe_variant(name, [v for v in verdicts if v.variant == name]) for name in names)
-
-
-def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
-    words = [verdict.verdict for verdict in verdicts]
-    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-    mean = geometric_mean([verdict.ratio for verdict in verdicts])
-    ratio = "" if "inconclusive" in words else f", {mean:.2f}x the baseline's speed"
-    return f"{name} {counts} of {len(words)}{ratio}"

@@ -119,6 +119,15 @@ def find(variant_name: str, sources: Sources, cache: Path) -> Build | None:
     return _build(variant_name, sources, folder, record, cached=True) if record else None
 
 
+def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
+    """The cached build with that id, whatever its sources are now."""
+    record = _whole(cache / build_id)
+    if record is None:
+        return None
+    sources = Sources(build_id, (), 1)
+    return _build(variant_name, sources, cache / build_id, record, cached=True)
+
+
 def _whole(folder: Path) -> dict[str, object] | None:
     """The record of a finished build, if it is that build's and its library is the one that was recorded."""
     try:

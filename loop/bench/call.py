@@ -1,21 +1,37 @@
 """One call of a target's function as parent and child speak of it: files, shapes and attributes. Plain data."""
 
-from dataclasses import asdict, dataclass
+import math
+import random
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loop.model.target import Signature, Workload
+from loop.model.target import ITEM_SIZES, Fill, Signature, Workload
 from loop.model.workloads import shape
 
 Value = bool | int | float | str | None
+STEP_BYTES = 256
+"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out."""
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A contiguous tensor in a file, C order, in the call's element type."""
+    """A contiguous tensor in a file, C order, in the call's element type.
+
+    With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any other:
+    timed calls take a window each, so that none sees the values of the one before.
+    """
 
     name: str
     path: str
     shape: tuple[int, ...]
+    room: int = 0
+    offset: int = 0
+    """Where the window begins whose answer the judge knows, in elements."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensor."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Call:
     """Everything a variant needs to compute one output."""
 
     key: str
-    """Name of the workload."""
+    """Name of the workload, and the seed."""
     dtype: str
     inputs: tuple[TensorFile, ...]
     output: TensorFile
@@ -33,7 +49,7 @@ class Call:
     """In signature order, for C: None stands for NaN."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `call_from_json` reads."""
+        """Plain data for a child."""
         return asdict(self)
 
 
@@ -46,13 +62,28 @@ def make_call(signature: Signature, workload: Workload, folder: str, reader: str
     )
     output = TensorFile("output", f"{stem}-{reader}-output.bin", shape(signature.output, workload))
     return Call(
-        workload.name,
+        f"{workload.name} #{workload.seed}",
         workload.dtype,
         inputs,
         output,
         dict(workload.attributes),
         _numbers(signature, workload),
     )
+
+
+def widen(call: Call, fills: tuple[Fill, ...], seed: int) -> Call:
+    """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
+    draw = random.Random(seed)
+    inputs = tuple(_widened(tensor, fill, call.dtype, draw) for tensor, fill in zip(call.inputs, fills, strict=True))
+    return replace(call, inputs=inputs)
+
+
+def _widened(tensor: TensorFile, fill: Fill, dtype: str, draw: random.Random) -> TensorFile:
+    step = STEP_BYTES // ITEM_SIZES[dtype]  # type: ignore[index]
+    if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
+        return tensor
+    steps = -(-tensor.elements // step)
+    return replace(tensor, room=steps * step, offset=draw.randrange(steps + 1) * step)
 
 
 def _file_name(workload: Workload) -> str:

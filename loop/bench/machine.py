@@ -75,3 +75,13 @@ def _ask(command: list[str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def available_memory() -> int:
+    """Bytes that a new process may still use: of the machine, or of the control group where that is less."""
+    free = int(psutil.virtual_memory().available)
+    group = Path("/sys/fs/cgroup")
+    try:
+        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # No control group, or one without a limit.
+        return free

@@ -4,25 +4,29 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from loop.bench.call import Call, make_call
+from loop.bench.call import Call, make_call, widen
+from loop.bench.machine import available_memory
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
+from loop.expressions import Expression
 from loop.model.measurement import Build
 from loop.model.target import (
     ITEM_SIZES,
     CAbiVariant,
     Device,
     Dtype,
+    Fill,
     PythonVariant,
     Target,
     Workload,
 )
+from loop.model.workloads import fills, formula_values
 from loop.processes import Tick
 
 JUDGE_LIMIT_S = 120.0
@@ -41,6 +45,19 @@ class Side:
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
+    slow: float = 0.0
+    """Share of its time by which every call is made longer on purpose."""
+    mistake: str | None = None
+    """Name of the mistake that a control makes on purpose."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether its worker needs no torch, and starts in tens of milliseconds."""
+        return self.terms["kind"] == "c_abi"
+
+    def renamed(self, name: str, **changes: Any) -> "Side":
+        """The same under another name, with changes."""
+        return replace(self, name=name, **changes)
 
 
 @dataclass
@@ -59,8 +76,8 @@ class Bench:
     scratch: Path = field(default_factory=lambda: new_scratch())
     _examiner: Worker | None = None
     _judging: bool = False
-    _expected: dict[str, int] = field(default_factory=dict)
-    """Workload to the seed of the inputs that lie in the scratch folder."""
+    _expected: dict[str, bool] = field(default_factory=dict)
+    """Calls whose answer the judge knows, and whether their files have room."""
 
     def __enter__(self) -> "Bench":
         return self
@@ -95,6 +112,7 @@ class Bench:
             "plain": target.plain.python if target.plain else None,
             "tolerance": {dtype: t.model_dump() for dtype, t in target.tolerance.items()},
             "dimensions": target.signature.output.split(),
+            "signature": target.signature.model_dump(mode="json"),
         }
 
     def _ask(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
@@ -116,9 +134,10 @@ class Bench:
             self._examiner = Worker(self.threads)
         return self._examiner
 
-    def call(self, workload: Workload, reader: str) -> Call:
-        """The call of a workload, its files in the scratch folder."""
-        return make_call(self.target.signature, workload, str(self.scratch), reader)
+    def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
+        """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other values."""
+        call = make_call(self.target.signature, workload, str(self.scratch), _file_name(reader))
+        return widen(call, fills(self.target, workload), workload.seed) if wide else call
 
     def side(self, name: str, build: Build | None = None) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
@@ -137,22 +156,47 @@ class Bench:
         """A fresh worker that was asked to load `side`; the reply is still to be received."""
         worker = Worker(self.threads, pinned=True)
         terms = {"folder": str(self.folder), "threads": self.threads, "device": self.device}
-        worker.send("load", variant=side.terms, **terms)
+        worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
         return worker
 
-    def expect(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Have the judge write a workload's inputs and work out its right answer, once a seed."""
-        if self._expected.get(workload.name) == workload.seed:
+    def expect(
+        self, workload: Workload, *, wide: bool = False, twice: bool = False
+    ) -> Generator[Tick, None, None]:
+        """Have the judge write a workload's inputs and work out its right answer, once.
+
+        `twice`: work it out twice, and see that it is the same. Raises LoopError when the reference cannot be
+        trusted, and before anything is tried when its memory would not suffice.
+        """
+        call = self.call(workload, "judge", wide=wide)
+        if self._expected.get(call.key) == wide:
             return
-        yield from self.judge(
+        check_memory(self.target, workload)
+        reply = yield from self.judge(
             "expect",
             JUDGE_LIMIT_S,
             f"reference of {workload.name}",
-            call=self.call(workload, "judge").to_json(),
-            values=workload.values,
+            call=call.to_json(),
+            fills=[self._fill(fill, index) for index, fill in enumerate(fills(self.target, workload))],
             seed=workload.seed,
+            twice=twice,
         )
-        self._expected[workload.name] = workload.seed
+        if reply["doubt"]:
+            hint = "the manifest's `reference` and `plain` compute the same function in different types"
+            raise LoopError(f"{reply['doubt']} on {workload.name}", hint=hint, exit_code=1)
+        self._expected[call.key] = wide
+
+    def _fill(self, fill: Fill, index: int) -> dict[str, Any]:
+        dimensions = list(self.target.signature.inputs.values())[index].split()
+        axis = dimensions.index(fill.nan_along) if fill.nan_along else None
+        return {"kind": fill.kind, "scale": fill.scale, "axis": axis}
+
+    def discard(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Let the judge forget a workload's answer, and remove its files."""
+        key = self.call(workload, "judge").key
+        if self._expected.pop(key, None) is not None:
+            yield from self.judge("discard", JUDGE_LIMIT_S, "tidying up", key=key)
+        for path in self.scratch.glob(f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"):
+            path.unlink(missing_ok=True)
 
     def compiled(self, names: tuple[str, ...]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built."""
@@ -168,6 +212,25 @@ def new_scratch() -> Path:
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
+
+
+def check_memory(target: Target, workload: Workload) -> None:
+    """Raise LoopError when the reference of a workload needs more memory than there is."""
+    if target.memory is None:
+        return
+    needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
+    free = available_memory()
+    if needed > free:
+        raise LoopError(
+            f"{workload.name} needs about {needed / 2**30:.1f} GiB for its float64 reference; "
+            f"{free / 2**30:.1f} GiB are free",
+            hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
+            exit_code=1,
+        )
+
+
+def _file_name(reader: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in reader)
 
 
 def _last_line(text: str) -> str | None:

@@ -1,69 +1,103 @@
 """How fast is it? Sides take turns in fresh processes; the process is the replicate, never the iteration.
 
-One round is a fresh process for each side. Within it every workload is timed in the order A B C C B A
-(A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
+One round is a fresh process for each side, and inputs that no process has seen. Within it every workload is timed in
+the order A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike. Outputs
+of timed calls are read at once and judged when the round is over.
 """
 
 import random
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
-from loop.bench.room import Bench, Side
+from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
+from loop.bench.verify import judged
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
-from loop.model.measurement import Segment
+from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
 from loop.processes import Tick
 
 SEGMENT_S = 10e-3
-"""Time filled by one segment of a short workload."""
+"""Time filled by one segment of a short workload, where torch has to be started for each process."""
+SHORT_SEGMENT_S = 4e-3
+"""The same between our own binaries: their processes start quickly, and more rounds tell more than long segments."""
 ANSWER_LIMIT_S = 60.0
 PROCESSES_AT_ONCE = 8
 FIRST_ROUNDS = 3
+PROBED_ROUNDS = 3
+"""Rounds in which each side is asked whether it remembers values."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How much is measured."""
+    """How much is measured, and how."""
 
     rounds: int
     """Sets of fresh processes, when time allows."""
     limit_s: float
     """No round is begun that would probably end later than this."""
     seed: int
-    """Of the order in which sides take turns."""
+    """Of the order in which sides take turns, and of the values."""
+    segment_s: float = SEGMENT_S
+    """Time that one segment fills."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
 
 
 @dataclass
 class Timings:
-    """Raw samples, and the memory that first calls took."""
+    """Raw samples, and what was noticed while they were taken."""
 
     segments: list[Segment] = field(default_factory=list)
     peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Side and workload to bytes, one a round."""
+    """Side and workload to bytes that the first call took, one a round."""
     own_clock: set[str] = field(default_factory=set)
     """Sides that timed themselves."""
     rounds: int = 0
+    wrong: list[tuple[str, Check]] = field(default_factory=list)
+    """Timed outputs that were wrong, with their side."""
+    outputs: int = 0
+    """Timed outputs that were judged."""
+    probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
+    """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
+    lags: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Side to pairs of seconds that a request took by our clock and by the worker's."""
+    strays: dict[str, str] = field(default_factory=dict)
+    """Sides that left the cores they were given, and how."""
+
+
+Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
+"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""
 
 
 def measure(
-    bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms
+    bench: Bench,
+    sides: Sequence[Side],
+    workloads: Sequence[Workload],
+    terms: Terms,
+    pending: Pending | None = None,
 ) -> Generator[Tick, None, Timings]:
-    """Time the sides turn about. Raises LoopError when one of them crashes, hangs or refuses."""
-    for workload in workloads:
-        yield from bench.expect(workload)
+    """Time the sides turn about, until nothing is pending, or rounds or time are over.
+
+    Raises LoopError when one of the sides crashes, hangs or refuses.
+    """
     timings = Timings()
     shuffle = random.Random(terms.seed)
+    everything = {w.name: [side.name for side in sides if w.dtype in side.dtypes] for w in workloads}
     begun = time.monotonic()
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides))):
         used = time.monotonic() - begun
         if timings.rounds >= MIN_ROUNDS and used * (1 + len(batch) / timings.rounds) > terms.limit_s:
             break
-        yield from _batch(bench, sides, workloads, batch, shuffle, timings)
+        open_ = pending(timings) if pending and timings.rounds else everything
+        if not any(open_.values()):
+            break
+        yield from _batch(bench, sides, workloads, batch, shuffle, timings, terms, open_)
     return timings
 
 
@@ -81,25 +115,35 @@ def _batch(
     batch: Iterable[int],
     shuffle: random.Random,
     timings: Timings,
+    terms: Terms,
+    open_: Mapping[str, Sequence[str]],
 ) -> Generator[Tick, None, None]:
     """Start the processes of several rounds together, for that is most of the cost; then time one by one."""
     with ExitStack() as stack:
-        rounds = [Round(bench, sides, number, stack) for number in batch]
+        rounds = [Round(bench, sides, number, stack, terms, shuffle) for number in batch]
         for one in rounds:
             yield from one.start()
         for one in rounds:
-            yield from one.time(workloads, shuffle, timings)
+            yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
             timings.rounds += 1
 
 
 class Round:
-    """A fresh process for each side."""
+    """A fresh process for each side, and fresh values for each workload."""
 
-    def __init__(self, bench: Bench, sides: Sequence[Side], number: int, stack: ExitStack) -> None:
-        self.bench, self.sides, self.number = bench, sides, number
-        self.workers: dict[str, Worker] = {}
-        for side in sides:
-            self.workers[side.name] = stack.enter_context(bench.open(side))
+    def __init__(
+        self,
+        bench: Bench,
+        sides: Sequence[Side],
+        number: int,
+        stack: ExitStack,
+        terms: Terms,
+        shuffle: random.Random,
+    ) -> None:
+        self.bench, self.number, self.terms, self.shuffle = bench, number, terms, shuffle
+        self.sides = {side.name: side for side in sides}
+        self.workers = {side.name: stack.enter_context(bench.open(side)) for side in sides}
+        self.evidence: list[tuple[str, Workload, dict[str, Any]]] = []
 
     def start(self) -> Generator[Tick, None, None]:
         """Wait until every side has loaded."""
@@ -108,43 +152,86 @@ class Round:
                 yield from worker.receive(START_LIMIT_S, f"starting {name}")
 
     def time(
-        self, workloads: Sequence[Workload], shuffle: random.Random, timings: Timings
+        self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Time every workload once, each side on those of a type it takes."""
-        for workload in workloads:
-            names = [side.name for side in self.sides if workload.dtype in side.dtypes]
+        """Time every workload once, then judge what was computed meanwhile."""
+        fresh = [(workload, fresh_values(workload, self.terms.seed, self.number)) for workload in workloads]
+        for _, drawn in fresh:
+            yield from self.bench.expect(drawn, wide=True)
+        for workload, drawn in fresh:
+            names = open_[workload.name]
             for name in names:
-                yield from self._prepare(name, workload, timings)
-            for name in turns(names, shuffle):
-                yield from self._segment(name, workload, timings)
+                yield from self._prepare(name, drawn, timings)
+            for place, name in enumerate(turns(names, self.shuffle)):
+                yield from self._segment(name, drawn, place, timings)
+            for name in names:
+                self.workers[name].send("forget", key=self._key(drawn, name))
+                yield from self._receive(name, drawn)
+        self._look_round(timings)
+        yield from self._judge(timings)
+        for _, drawn in fresh:
+            yield from self.bench.discard(drawn)
+
+    def _key(self, workload: Workload, name: str) -> str:
+        return self.bench.call(workload, name).key
+
+    def _receive(self, name: str, workload: Workload) -> Generator[Tick, None, dict[str, Any]]:
+        with blaming(name, workload.name):
+            return (yield from self.workers[name].receive(ANSWER_LIMIT_S, self._note(workload)))
 
     def _prepare(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        call = self.bench.call(workload, name).to_json()
-        with blaming(name, workload.name):
-            reply = yield from self.workers[name].ask(
-                "prepare", limit_s=ANSWER_LIMIT_S, note=self._note(workload), call=call
-            )
+        call = self.bench.call(workload, name, wide=True).to_json()
+        fields = {"call": call, "seed": workload.seed, "probe": self.number < PROBED_ROUNDS}
+        self.workers[name].send("prepare", **fields)
+        reply = yield from self._receive(name, workload)
         if reply["peak_bytes"] is not None:
             timings.peaks.setdefault((name, workload.name), []).append(reply["peak_bytes"])
+        if reply["again_s"]:
+            probes = timings.probes.setdefault((name, workload.name), [])
+            probes.append((reply["fresh_s"], reply["again_s"]))
 
-    def _segment(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        with blaming(name, workload.name):
-            reply = yield from self.workers[name].ask(
-                "time",
-                limit_s=ANSWER_LIMIT_S,
-                note=self._note(workload),
-                key=workload.name,
-                seconds=SEGMENT_S,
-            )
+    def _segment(
+        self, name: str, workload: Workload, place: int, timings: Timings
+    ) -> Generator[Tick, None, None]:
+        call = self.bench.call(workload, name, wide=True)
+        output = f"{call.output.path}.{self.number}.{place}"
+        fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "output": output}
+        begun = time.perf_counter()
+        self.workers[name].send("time", **fields)
+        reply = yield from self._receive(name, workload)
+        timings.lags.setdefault(name, []).append((time.perf_counter() - begun, reply["elapsed"]))
         if reply["own"]:
             timings.own_clock.add(name)
+        self.evidence.append((name, workload, {**reply, "call": call.to_json(), "outputs": [output]}))
         samples = tuple(reply["samples"])
         timings.segments.append(
             Segment(side=name, workload=workload.name, round=self.number, calls=reply["calls"], seconds=samples)
         )
 
+    def _look_round(self, timings: Timings) -> None:
+        for name, worker in self.workers.items():
+            stray = worker.stray()
+            if stray:
+                timings.strays[name] = stray
+
+    def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
+        """Hold the timed outputs against the truth, once timing is over: the judge's work would disturb it."""
+        for name, workload, reply in self.evidence:
+            fields = {"call": reply["call"], "outputs": reply["outputs"]}
+            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(workload), **fields)
+            check = judged(self.sides[name], workload, "contiguous", reply, finding)
+            timings.outputs += 1
+            if not check.passed:
+                timings.wrong.append((name, check))
+        self.evidence.clear()
+
     def _note(self, workload: Workload) -> str:
         return f"round {self.number + 1}: {workload.name}"
+
+
+def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
+    """The workload with the seed of a round of its own."""
+    return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
 
 
 def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:

@@ -1,48 +1,69 @@
 """Is it right? A variant computes in its own process, the judge compares in another."""
 
+import dataclasses
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
-from loop.model.measurement import Check, Mismatch, VariantChecks
+from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
+from loop.model.workloads import shape
 from loop.processes import Tick
 
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs."""
+OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
-def verify(
-    bench: Bench, jobs: Sequence[tuple[Side, Sequence[Workload]]]
-) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one side is checked on."""
+
+    side: Side
+    workloads: Sequence[Workload]
+    layouts: bool = True
+    """Whether inputs of other layouts are tried too, on one workload of each type."""
+    enough: bool = False
+    """Whether the first failure ends it."""
+
+
+def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on those of its workloads whose type it takes. Raises LoopError when the judge is lost.
 
-    All workers are started first: their imports go on while the judge works out the first answers.
+    All workers are started first: their imports go on while the judge works out the first answers. The reference is
+    worked out twice on the first workload: one that does not repeat itself judges nothing.
     """
-    checkers = [Checker(bench, side, {workload.name for workload in workloads}) for side, workloads in jobs]
+    checkers = [Checker(bench, job) for job in jobs]
     try:
         for checker in checkers:
             checker.start()
-        for workload in {workload.name: workload for _, workloads in jobs for workload in workloads}.values():
-            yield from bench.expect(workload)
+        wanted = {_key(workload): workload for job in jobs for workload in job.workloads}
+        for number, workload in enumerate(wanted.values()):
+            yield from bench.expect(workload, twice=number == 0)
             for checker in checkers:
-                if checker.concerns(workload):
-                    yield from checker.check(workload)
+                yield from checker.check(workload)
     finally:
         for checker in checkers:
             checker.close()
     return tuple(checker.checks for checker in checkers)
 
 
+def _key(workload: Workload) -> tuple[str, int]:
+    return workload.name, workload.seed
+
+
 class Checker:
     """One side's worker and what was found of it so far. A worker that was lost is replaced."""
 
-    def __init__(self, bench: Bench, side: Side, names: set[str]) -> None:
-        self.bench, self.side, self.names = bench, side, names
+    def __init__(self, bench: Bench, job: Job) -> None:
+        self.bench, self.job, self.side = bench, job, job.side
+        self.keys = {_key(workload) for workload in job.workloads}
         self.worker: Worker | None = None
         self.loaded = False
         self.found: list[Check] = []
+        self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
+        """Types of which other layouts were tried, or are not to be."""
 
     @property
     def checks(self) -> VariantChecks:
@@ -50,26 +71,46 @@ class Checker:
         return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
 
     def concerns(self, workload: Workload) -> bool:
-        """Whether this side is to be checked on a workload."""
-        return workload.name in self.names and workload.dtype in self.side.dtypes
+        """Whether this side is still to be checked on a workload."""
+        over = self.job.enough and self.checks.first_failure
+        return not over and _key(workload) in self.keys and workload.dtype in self.side.dtypes
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Add one check."""
+        """Add the checks of one workload, if it concerns this side."""
+        for layout in self._layouts(workload):
+            if self.concerns(workload):
+                self.found.append((yield from self._check(workload, layout)))
+
+    def _layouts(self, workload: Workload) -> Sequence[Layout]:
+        usual: tuple[Layout, ...] = ("contiguous",)
+        elements = [shape(text, workload) for text in self.bench.target.signature.inputs.values()]
+        if workload.dtype in self.laid_out or any(0 in sizes for sizes in elements):
+            return usual
+        if not self.concerns(workload) or self.side.terms["kind"] == "command":
+            return usual
+        self.laid_out.add(workload.dtype)
+        return (*usual, *OTHER_LAYOUTS)
+
+    def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+        place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
         try:
-            self.found.append((yield from self._compute(workload)))
+            return (yield from self._compute(workload, layout, place))
         except WorkerLost as lost:
             self.close()
-            self.found.append(_unusable(workload, lost.kind, f"{lost.how} on {workload.name}"))
+            return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
         except Refusal as refusal:
-            self.found.append(_unusable(workload, "refused", f"{refusal} on {workload.name}"))
+            status = "declined" if layout != "contiguous" and str(refusal).startswith("error ") else "refused"
+            return _unusable(workload, layout, status, f"{refusal} on {place}")
 
-    def _compute(self, workload: Workload) -> Generator[Tick, None, Check]:
+    def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
         call = self.bench.call(workload, self.side.name).to_json()
-        note = f"{self.side.name} on {workload.name}"
+        note = f"{self.side.name} on {place}"
         worker = yield from self._open()
-        reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call)
-        finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call)
-        return _judged(self.side, workload, reply, finding)
+        reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout)
+        finding = yield from self.bench.judge(
+            "compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"]
+        )
+        return judged(self.side, workload, layout, reply, finding)
 
     def _open(self) -> Generator[Tick, None, Worker]:
         worker = self.start()
@@ -95,26 +136,21 @@ class Checker:
         self.worker = None
 
 
-def _unusable(workload: Workload, status: str, message: str) -> Check:
-    return Check.model_validate({"workload": workload, "status": status, "message": message})
+def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> Check:
+    return Check.model_validate({"workload": workload, "inputs": layout, "status": status, "message": message})
 
 
-def _judged(side: Side, workload: Workload, reply: dict[str, Any], finding: dict[str, Any]) -> Check:
-    repeats = len(set(reply["digests"])) == 1
+def judged(
+    side: Side, workload: Workload, layout: Layout, reply: dict[str, Any], finding: dict[str, Any]
+) -> Check:
+    """What the worker noticed and the judge found, as one check."""
     worst, first = (_mismatch(finding.get(key)) for key in ("worst", "first"))
-    if finding["wrong"] and worst is not None:
-        message = (
-            f"{finding['wrong']} of {finding['total']} elements wrong on {workload.name}; worst {where(worst)}"
-        )
-    elif finding["message"]:
-        message = f"{finding['message']} on {workload.name}"
-    elif side.deterministic and not repeats:
-        message = f"the same inputs gave two different outputs on {workload.name}"
-    else:
-        message = ""
+    place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
+    message = complaint(side, reply, finding, worst, place)
     return Check(
         workload=workload,
-        status="wrong" if message else "right",
+        inputs=layout,
+        status="tampered" if reply["broken"] else "wrong" if message else "right",
         message=message or f"largest error {finding['max_error']:.1e}",
         max_error=finding["max_error"],
         plain_max_error=finding["plain_max_error"],
@@ -122,7 +158,29 @@ def _judged(side: Side, workload: Workload, reply: dict[str, Any], finding: dict
         total=finding["total"],
         worst=worst,
         first=first,
+        map=finding.get("map", {}),
     )
+
+
+def complaint(
+    side: Side, reply: dict[str, Any], finding: dict[str, Any], worst: Mismatch | None, place: str
+) -> str:
+    """What is wrong with an output, the most telling thing first; empty when nothing is."""
+    flaky = len(reply["outputs"]) > 1
+    if reply["broken"]:
+        return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
+    if reply["changed"]:
+        return f"changed its input {', '.join(reply['changed'])} on {place}"
+    if finding["wrong"] and worst is not None:
+        again = "; a second run gave another output: flaky" if flaky else ""
+        return (
+            f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
+        )
+    if finding["message"]:
+        return f"{finding['message']} on {place}"
+    if side.deterministic and flaky:
+        return f"the same inputs gave two different outputs on {place}"
+    return ""
 
 
 def _mismatch(found: dict[str, Any] | None) -> Mismatch | None:

@@ -34,9 +34,10 @@ class Worker:
         self._reply, reply_write = os.pipe()
         os.set_blocking(self._reply, False)
         self._pending = bytearray()
+        self._cores = _cores(threads, pinned)
         try:
             self.child = Child(
-                [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), _cores(threads, pinned)],
+                [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
                 env={**thread_environment(threads), "PYTHONPATH": python_path()},
                 stdin=request_read,
                 pass_fds=[reply_write],
@@ -75,6 +76,21 @@ class Worker:
         """Send a request and wait for its reply."""
         self.send(do, **fields)
         return (yield from self.receive(limit_s, note))
+
+    def stray(self) -> str:
+        """How the child escaped the cores it was pinned to; empty when it did not, or where nobody can tell.
+
+        Read from outside: whatever runs in the child, a thread of it included, cannot hide it.
+        """
+        given = {int(core) for core in self._cores.split(",") if core}
+        for task in Path(f"/proc/{self.child.process.pid}/task").glob("*") if given else ():
+            try:
+                taken = os.sched_getaffinity(int(task.name))
+            except OSError:
+                continue  # It has ended meanwhile.
+            if not taken <= given:
+                return f"a thread runs on cores {_list(taken)}, it was given {_list(given)}"
+        return ""
 
     def _take(self) -> bool:
         """Take over what has arrived; whether anything had."""
@@ -123,6 +139,10 @@ def _cores(threads: int, pinned: bool) -> str:
     if not pinned or not hasattr(os, "sched_getaffinity"):
         return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
+
+
+def _list(cores: set[int]) -> str:
+    return ", ".join(str(core) for core in sorted(cores))
 
 
 def python_path() -> str:

@@ -20,7 +20,7 @@ from loop.commands.setting import (
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
-from loop.model.output import MeasureOutput, VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput, read_output
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
@@ -141,22 +141,23 @@ def findings(finished: Sequence[Finished], failed: bool) -> dict[str, Any]:
 def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
     for record in finished:
-        if record.action == "kernel.verify" and record.output:
-            _show_checks(VerifyOutput.model_validate(record.output), screen)
-        if record.action == "kernel.measure" and record.output:
-            _show_timings(MeasureOutput.model_validate(record.output), screen)
+        output = read_output(record.action, record.output)
+        if isinstance(output, VerifyOutput):
+            _show_checks(output, screen)
+        if isinstance(output, MeasureOutput):
+            _show_timings(output, screen)
 
 
 def _show_checks(output: VerifyOutput, screen: Screen) -> None:
     rows = []
     for checks in output.variants:
-        right = sum(check.status == "right" for check in checks.checks)
+        right = sum(check.passed for check in checks.checks)
         largest = max((check.max_error or 0.0 for check in checks.checks), default=0.0)
         rows.append((checks.variant, f"{right} of {len(checks.checks)}", f"{largest:.1e}"))
     screen.table(("variant", "right", "largest error"), rows)
     for checks in output.variants:
         for check in checks.checks:
-            if check.status != "right":
+            if not check.passed:
                 screen.data(f"{checks.variant}: {check.status}: {check.message} (seed {check.workload.seed})")
     screen.data("")
 

@@ -33,6 +33,7 @@ from loop.runner import plan as planning
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
 from loop.store import sessions
+from loop.store.known_good import known_good
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.sessions import SessionFolder
 
@@ -200,6 +201,7 @@ def walk_session(
             seed=head.seed,
             folder=setting.project.target,
             session=head.id,
+            known_good=known_good(setting.project.sessions, head),
         )
         walk = Walk(
             resolved=head.plan,

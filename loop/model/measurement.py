@@ -8,6 +8,8 @@ from loop.model.base import Model
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
+Layout = Literal["contiguous", "strided", "misaligned"]
+
 
 class Build(Model):
     """One shared library, and what it was built from."""
@@ -43,6 +45,21 @@ class Mismatch(Model):
     """The variant's value; None stands for NaN."""
     allowed: float
     """The error this element may have."""
+    around: tuple[tuple[float | None, float | None], ...] = ()
+    """Expected and got of this element and its neighbours along the last dimension."""
+
+
+class MapPart(Model):
+    """A stretch of one dimension in an error map."""
+
+    first: int
+    """Its first index."""
+    last: int
+    """Its last index."""
+    wrong: int
+    """Wrong elements in it."""
+    largest: float | None
+    """Largest absolute error in it; None stands for NaN."""
 
 
 class Check(Model):
@@ -50,8 +67,11 @@ class Check(Model):
 
     workload: Workload
     """What was computed."""
-    status: Literal["right", "wrong", "crashed", "hung", "refused"]
-    """Right, wrong values, or no usable output at all."""
+    inputs: Layout = "contiguous"
+    """How the inputs lay in memory."""
+    status: Literal["right", "declined", "wrong", "tampered", "crashed", "hung", "refused"]
+    """Right; inputs of another layout declined with an error, as a variant may; wrong; what it is judged with was
+    replaced; or no usable output at all."""
     message: str
     """One line: the error, or what happened and where."""
     max_error: float | None = None
@@ -66,6 +86,13 @@ class Check(Model):
     """The element furthest outside."""
     first: Mismatch | None = None
     """The first element outside, in memory order."""
+    map: dict[str, tuple[MapPart, ...]] = Field(default_factory=dict)
+    """Where the wrong elements are: each dimension of the output in at most eight parts."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.status in ("right", "declined")
 
 
 class VariantChecks(Model):
@@ -81,12 +108,12 @@ class VariantChecks(Model):
     @property
     def right(self) -> bool:
         """Whether every check passed, and there was at least one."""
-        return bool(self.checks) and all(check.status == "right" for check in self.checks)
+        return bool(self.checks) and all(check.passed for check in self.checks)
 
     @property
     def first_failure(self) -> Check | None:
         """The first check that did not pass."""
-        return next((check for check in self.checks if check.status != "right"), None)
+        return next((check for check in self.checks if not check.passed), None)
 
 
 class Segment(Model):
@@ -131,3 +158,46 @@ class Measurement(Model):
     """Whose clock it was."""
     flops_per_s: float | None = None
     """Counted operations over the candidate's time."""
+
+
+class NullControl(Model):
+    """A variant against itself, in processes of its own: it must never come out faster or slower."""
+
+    variant: str
+    """Name of the variant."""
+    comparisons: int
+    """Workloads compared."""
+    same: int
+    """How many came out the same."""
+    inconclusive: int
+    """How many could not be told."""
+    false: tuple[str, ...]
+    """Those that came out faster or slower: `slower on ...`."""
+    blocks: int
+    """Blocks on the workload that took most."""
+    block_sd: float | None
+    """Median over workloads of the standard deviation of a block's log ratio: the noise of this machine."""
+
+
+class PositiveControl(Model):
+    """A variant made slower on purpose against itself: the measurement must see it."""
+
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Where it was tried: the workload with most elements."""
+    slowdown: float
+    """Share of its time that was added."""
+    verdict: Literal["faster", "slower", "same", "inconclusive"]
+    """What the measurement said of the slowed side."""
+    e_value: float
+    """Evidence for it."""
+    blocks: int
+    """Blocks it took."""
+    reason: str
+    """Why the verdict is this one."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether the slowdown was found."""
+        return self.verdict == "slower"

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, VariantChecks
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, VariantChecks
 from loop.model.verdict import Verdict
 
 
@@ -132,10 +132,27 @@ class MeasureOutput(Output):
     """One a variant and workload."""
     rounds: int = 0
     """Fresh sets of processes."""
+    outputs: int = 0
+    """Outputs of timed calls that were held against the reference."""
     threads: int = 0
     """Threads of each process on the CPU."""
     block_sd: float | None = None
     """Median over workloads of the standard deviation of a round's log ratio: the noise of this machine."""
+
+
+class CompareOutput(Output):
+    """The variants against themselves and their known good."""
+
+    measurements: tuple[Measurement, ...] = ()
+    """One a variant, workload and comparison."""
+    null_controls: tuple[NullControl, ...] = ()
+    """Each variant against itself."""
+    positive_controls: tuple[PositiveControl, ...] = ()
+    """Each variant made slower on purpose."""
+    rounds: int = 0
+    """Fresh sets of processes: the blocks."""
+    outputs: int = 0
+    """Outputs of timed calls that were held against the reference."""
 
 
 class StepTiming(Model):
@@ -184,6 +201,7 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.load": LoadOutput,
     "kernel.verify": VerifyOutput,
     "kernel.measure": MeasureOutput,
+    "kernel.compare": CompareOutput,
     "session.audit": AuditOutput,
     "command.run": CommandOutput,
 }

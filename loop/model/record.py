@@ -137,6 +137,17 @@ class Revision(Model):
     """Files that differ, the first twenty."""
 
 
+class KnownGood(Model):
+    """What a variant was the last time all gates passed, on this device and these workloads."""
+
+    session: str
+    """The session that found it good."""
+    build_id: str
+    """Its build."""
+    commit: str | None
+    """Its revision; None where files were not committed."""
+
+
 class Machine(Model):
     """Machine, driver and toolchain facts beside every number."""
 

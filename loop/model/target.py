@@ -76,6 +76,17 @@ class PythonFunction(Model):
     """A bundled function by name, or `module:function` found from the target's folder."""
 
 
+class Fill(Model):
+    """What one input tensor is filled with."""
+
+    kind: Literal["normal", "constant", "one_hot"] = "normal"
+    """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """Standard deviation of the normals, or the value itself."""
+    nan_along: Identifier | None = None
+    """A dimension of the tensor: everything at one random index of it is NaN."""
+
+
 class Tolerance(Model):
     """How far one element may be from the reference: atol + rtol * |reference|."""
 
@@ -171,6 +182,12 @@ class Target(Model):
     """The function written out in the element type itself: its error bounds what a variant may lose."""
     baseline: PythonFunction
     """What the user would otherwise run."""
+    properties: tuple[Text, ...] = ()
+    """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
+    values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
+    """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""
+    memory: str | None = None
+    """Expression over dimensions and attributes: bytes that the float64 reference of one call needs."""
     tolerance: dict[Dtype, Tolerance]
     """Allowed error of one element, by element type."""
     dtypes: dict[Device, Dtype]
@@ -200,7 +217,8 @@ class Workload(Model):
     """Attribute to value."""
     dtype: Dtype
     """Element type."""
-    values: Literal["normal", "wide", "constant"] = "normal"
-    """Unit normals; normals of standard deviation 4; or each tensor all one value."""
+    values: str = "normal"
+    """Kind of values: `normal` (unit normals), `wide` (standard deviation 4), `constant` (each tensor one value),
+    or one of the target's own."""
     seed: int = 0
     """Seed of the values."""

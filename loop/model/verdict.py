@@ -30,6 +30,8 @@ class SpeedVerdict(_Judged):
     """Reference time / candidate time; above 1 the candidate is faster."""
     interval: Interval
     """99 % confidence interval of the ratio."""
+    e_value: float | None = None
+    """Evidence by the sequential rule; None against the baseline, which too few processes are compared with."""
 
 
 class NoSpeedVerdict(_Judged):

@@ -4,10 +4,11 @@ import itertools
 import zlib
 from collections.abc import Iterable, Iterator
 
-from loop.model.target import ITEM_SIZES, Dtype, Scalar, Signature, Target, Workload
+from loop.model.target import ITEM_SIZES, Dtype, Fill, Scalar, Signature, Target, Workload
 
 Entry = dict[str, Scalar | tuple[Scalar, ...]]
 VALUES = ("normal", "wide", "constant")
+"""Kinds of values that every target has."""
 RESERVED = ("dtype", "values")
 
 
@@ -30,7 +31,7 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
     for name in sets:
         for entry in target.workloads[name]:
             for choice in _multiply(entry):
-                workload = _workload(target.signature, choice, dtype, seed)
+                workload = _workload(target, choice, dtype, seed)
                 found.setdefault(workload.name, workload)
     return tuple(found.values())
 
@@ -51,11 +52,23 @@ def _multiply(entry: Entry) -> Iterator[dict[str, Scalar]]:
         yield dict(zip(entry, values, strict=True))
 
 
-def _workload(signature: Signature, entry: dict[str, Scalar], dtype: Dtype, seed: int) -> Workload:
+def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
+    """What each input of a workload is filled with, in the signature's order."""
+    names = target.signature.inputs
+    if workload.values == "constant":
+        return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
+    if workload.values == "wide":
+        return tuple(Fill(scale=4.0) for _ in names)
+    chosen = target.values.get(workload.values, {})
+    return tuple(chosen.get(name, Fill()) for name in names)
+
+
+def _workload(target: Target, entry: dict[str, Scalar], dtype: Dtype, seed: int) -> Workload:
+    signature = target.signature
     sizes = _sizes(signature, entry)
     attributes = _attributes(signature, entry)
     chosen = _word("dtype", entry, dtype, tuple(ITEM_SIZES))
-    values = _word("values", entry, "normal", VALUES)
+    values = _word("values", entry, "normal", (*VALUES, *target.values))
     name = _name(signature, sizes, attributes, chosen, values)
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})

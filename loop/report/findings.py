@@ -65,7 +65,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
         mine = [check for check in checks.checks if check.workload.dtype == dtype]
-        right = sum(check.status == "right" for check in mine)
+        right = sum(check.passed for check in mine)
         largest = max((check.max_error for check in mine if check.max_error is not None), default=None)
         plain = max((check.plain_max_error for check in mine if check.plain_max_error is not None), default=None)
         build = (checks.build_id or "not built")[:12]
@@ -73,7 +73,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _wrong(checks: VariantChecks) -> list[Check]:
-    return [check for check in checks.checks if check.status != "right"]
+    return [check for check in checks.checks if not check.passed]
 
 
 def _failures(checks: VariantChecks) -> Iterator[Failure]:

@@ -23,6 +23,8 @@ class Clocked:
     """What a measurement takes from outside the samples."""
 
     variant: str
+    candidate: str
+    """Name of the side that was timed for the variant."""
     workload: Workload
     against: Against
     reference: str
@@ -47,9 +49,9 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
 
 def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
     """The measurement of one variant on one workload; `segments` are those of that workload."""
-    logs = log_ratios(segments, clocked.reference, clocked.variant)
+    logs = log_ratios(segments, clocked.reference, clocked.candidate)
     ratio, low, high = ratio_interval(logs)
-    candidate_s = _latency(segments, clocked.variant)
+    candidate_s = _latency(segments, clocked.candidate)
     return Measurement(
         variant=clocked.variant,
         workload=clocked.workload,
@@ -103,15 +105,15 @@ def judge(measurement: Measurement) -> SpeedVerdict:
 
 
 def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:
-    """A verdict for every workload on which a variant was wrong, crashed, hung or refused."""
+    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered."""
     return tuple(
         NoSpeedVerdict(
             variant=checks.variant,
             workload=check.workload.name,
             against=against,
-            verdict="incorrect",
+            verdict="invalid" if check.status == "tampered" else "incorrect",
             reason=check.message,
         )
         for check in checks.checks
-        if check.status != "right"
+        if not check.passed
     )

@@ -43,7 +43,7 @@ def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 def _wrong(outputs: Iterable[VerifyOutput]) -> Iterator[str]:
     for checks in (checks for output in outputs for checks in output.variants):
-        bad = [check for check in checks.checks if check.status != "right"]
+        bad = [check for check in checks.checks if not check.passed]
         if bad:
             names = [check.workload.name for check in bad]
             listed = ", ".join(names[:MANY_WORKLOADS]) + (" ..." if len(names) > MANY_WORKLOADS else "")

@@ -6,51 +6,92 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from time import perf_counter
 from typing import IO, Any
 
 from loop.bench.child import clock, variants
 from loop.bench.child.refusal import Refused
+from loop.bench.child.seal import Seal
+from loop.bench.child.slowed import Slowed
 
 
 class Candidate:
-    """Answers requests about one variant."""
+    """Answers requests about one variant, or as the judge."""
 
     def __init__(self) -> None:
         self.loaded: variants.Loaded | None = None
-        self.prepared: dict[str, variants.Prepared] = {}
+        self.seal: Seal | None = None
+        self.last: tuple[dict[str, Any], str, variants.Prepared] | None = None
+        self.primes: dict[str, clock.Prime] = {}
         self.judge: Any = None
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Load a variant."""
-        self.loaded = variants.load(request)
+        """Load a variant, once what it is timed with is sealed."""
+        variants.ready(request)
+        self.seal = Seal()
+        self.loaded, self.last = variants.load(request), None
+        if request.get("slow"):
+            self.loaded = Slowed(self.loaded, request["slow"])
         return {}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compute one output into its file, twice: the digests of both."""
-        prepared = self._prepare(request["call"])
-        digests = []
+        """Compute one output twice: its digests, the files of those that differ, and what else was noticed."""
+        call = request["call"]
+        prepared = self._prepare(call, request.get("layout", "contiguous"))
+        outputs: dict[str, bytes] = {}
+        changed: set[str] = set()
         for _ in range(2):
+            prepared.refresh(None)
             prepared.poison()
-            prepared.run()
+            prepared.bind()()
             output = prepared.output()
-            digests.append(hashlib.sha256(output).hexdigest())
-        Path(request["call"]["output"]["path"]).write_bytes(output)
-        return {"digests": digests}
+            changed |= set(prepared.changed())
+            outputs.setdefault(hashlib.sha256(output).hexdigest(), output)
+        paths = [f"{call['output']['path']}.{number}" for number in range(len(outputs))]
+        for path, output in zip(paths, outputs.values(), strict=True):
+            Path(path).write_bytes(output)
+        return {"outputs": paths, "changed": sorted(changed), "broken": self._broken()}
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Bring a call's inputs into memory and run it once; the memory that took."""
-        prepared = self._prepare(request["call"])
-        self.prepared[request["call"]["key"]] = prepared
-        return {"peak_bytes": clock.first_call_bytes(prepared)}
+        """Bring a call's inputs into memory and run it once: the memory that took, and whether it remembers."""
+        call = request["call"]
+        prepared = self._loaded().prepare(call)
+        peak = clock.first_call_bytes(prepared.bind())
+        prime = clock.Prime(prepared, call, request["seed"])
+        self.primes[call["key"]] = prime
+        fresh, again = clock.probe(prime) if request["probe"] and not prepared.timed_apart else (0.0, 0.0)
+        return {"peak_bytes": peak, "fresh_s": fresh, "again_s": again}
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time a prepared call for some seconds."""
-        return clock.time_segment(self.prepared[request["key"]], request["seconds"])
+        """Time a prepared call for some seconds; the output of the call whose answer is known goes to a file."""
+        begin = perf_counter()
+        reply = clock.time_segment(self.primes[request["key"]], request["seconds"], cold=request["cold"])
+        Path(request["output"]).write_bytes(reply.pop("output"))
+        return {**reply, "broken": self._broken(), "elapsed": perf_counter() - begin}
 
-    def _prepare(self, call: dict[str, Any]) -> variants.Prepared:
+    def forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Let go of a prepared call's memory."""
+        self.primes.pop(request["key"], None)
+        return {}
+
+    def _loaded(self) -> variants.Loaded:
         if self.loaded is None:
             raise Refused("nothing is loaded")
-        return self.loaded.prepare(call)
+        return self.loaded
+
+    def _prepare(self, call: dict[str, Any], layout: str) -> variants.Prepared:
+        """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
+        shape = {"layout": layout, **{key: call[key] for key in ("dtype", "attributes")}}
+        shape["shapes"] = [tensor["shape"] for tensor in (*call["inputs"], call["output"])]
+        if self.last is not None and self.last[0] == shape:
+            self.last[2].refill(call)
+            return self.last[2]
+        prepared = self._loaded().prepare(call, layout)
+        self.last = (shape, layout, prepared)
+        return prepared
+
+    def _broken(self) -> list[str]:
+        return self.seal.broken() if self.seal else []
 
     def start_judge(self, request: dict[str, Any]) -> dict[str, Any]:
         """Become the judge of a target."""
@@ -60,13 +101,9 @@ class Candidate:
         self.judge = judge.start(request)
         return {}
 
-    def expect(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Judge: make inputs and the right answer."""
-        return self.judge.expect(request)  # type: ignore[no-any-return]
-
-    def compare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Judge: hold an output against the right answer."""
-        return self.judge.compare(request)  # type: ignore[no-any-return]
+    def judging(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Judge: whatever it is asked by name."""
+        return self.judge.answer(request)  # type: ignore[no-any-return]
 
     def examine(self, request: dict[str, Any]) -> dict[str, Any]:
         """One check of the environment."""
@@ -75,15 +112,17 @@ class Candidate:
         return environment.CHECKS[request["check"]](request)
 
 
-REQUESTS = ("load", "call", "prepare", "time", "start_judge", "expect", "compare", "examine")
+OWN = ("load", "call", "prepare", "time", "forget", "start_judge", "examine")
+JUDGING = ("expect", "compare", "discard", "relate", "related")
 
 
 def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
     """The reply to one request: `ok` with what was found, `refused` with a reason, or `bug` with a traceback."""
-    if request["do"] not in REQUESTS:
-        return {"status": "bug", "message": f"unknown request {request['do']}"}
+    do = request["do"]
+    if do not in (*OWN, *JUDGING):
+        return {"status": "bug", "message": f"unknown request {do}"}
     try:
-        return {"status": "ok", **getattr(candidate, request["do"])(request)}
+        return {"status": "ok", **getattr(candidate, "judging" if do in JUDGING else do)(request)}
     except Refused as error:
         return {"status": "refused", "message": str(error)}
     except Exception as error:

@@ -1,66 +1,122 @@
-"""Timing inside one process: consecutive calls, sized by time. No torch."""
+"""Timing inside one process: consecutive calls, sized by time. No torch.
 
+Each timed sample has values of its own: inputs are rotated in their memory and read through another window, so that
+neither an address nor a value comes back. One sample, at a random place, takes the values whose answer the judge
+knows; its output is read as soon as the clock has stopped.
+"""
+
+import random
 import resource
-import time
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from loop.bench.child.refusal import Refused
-from loop.bench.child.variants import Prepared
+from loop.bench.child.tensors import STEP_BYTES
+from loop.bench.child.variants import Prepared, Run
 
 SAMPLE_S = 20e-6
 """A sample holds as many calls as fill this, so that reading the clock (60 ns) stays below one per cent."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 WARM_UP_S = 1e-3
+WINDOWS = 16
+"""Windows that a process draws for a call; with the rotations there are millions of combinations."""
+PROBES = 3
+"""Times that a call is made on values it has seen, and on values it has not, to tell whether it remembers."""
 
 
-def time_segment(prepared: Prepared, seconds: float) -> dict[str, Any]:
+class Prime:
+    """A prepared call with its windows, ready to be timed."""
+
+    def __init__(self, prepared: Prepared, call: dict[str, Any], seed: int) -> None:
+        self.prepared, self.draw = prepared, random.Random(seed)
+        self.known = prepared.bind()
+        self.windows = [prepared.bind(self._offsets(call)) for _ in range(WINDOWS)]
+
+    def _offsets(self, call: dict[str, Any]) -> list[int]:
+        item = {"float64": 8, "float32": 4}.get(call["dtype"], 2)
+        step = STEP_BYTES // item
+        return [self.draw.randrange(t["room"] // step + 1) * step for t in call["inputs"]]
+
+    def sample(self, calls: int, *, known: bool = False, cold: bool = False) -> float:
+        """Seconds of one call, from `calls` of them on fresh values; the last on the known ones if asked."""
+        self.prepared.refresh(None if known else self.draw)
+        runs: list[Run] = self.draw.choices(self.windows, k=calls)
+        if known:
+            runs[-1] = self.known
+        self.prepared.poison()
+        if cold:
+            self.prepared.flush()
+        return self.prepared.measure(runs) / calls
+
+
+def time_segment(prime: Prime, seconds: float, *, cold: bool = False) -> dict[str, Any]:
     """Samples of one call's seconds: at least three, then until `seconds` are full.
 
-    Returns `samples`, `calls` (calls in a sample) and `own` (whether the variant timed itself).
+    Returns `samples`, `calls` (calls in a sample), `own` (whether the variant timed itself), the `output` of the
+    call whose answer is known, and the names of `changed` inputs.
     """
-    prepared.run()
-    own = prepared.own_seconds()
-    if own is not None:
-        return {"samples": [_own(prepared) for _ in range(MIN_SAMPLES)], "calls": 1, "own": True}
-    once = _warm_up(prepared, min(WARM_UP_S, seconds))
-    calls = max(1, int(SAMPLE_S / once) + 1) if once < SAMPLE_S else 1
-    return {"samples": _samples(prepared, calls, seconds), "calls": calls, "own": False}
+    prime.known()
+    if prime.prepared.own_seconds() is not None:
+        return _own_segment(prime)
+    once = prime.sample(1) if cold else _warm_up(prime, min(WARM_UP_S, seconds))
+    calls = max(1, int(SAMPLE_S / once) + 1) if once < SAMPLE_S and not cold else 1
+    return {**_segment(prime, calls, seconds, cold=cold), "calls": calls, "own": False}
 
 
-def _own(prepared: Prepared) -> float:
-    prepared.run()
-    seconds = prepared.own_seconds()
+def _own_segment(prime: Prime) -> dict[str, Any]:
+    samples = [_own(prime) for _ in range(MIN_SAMPLES)]
+    return {"samples": samples, "calls": 1, "own": True, **_evidence(prime)}
+
+
+def _own(prime: Prime) -> float:
+    prime.known()
+    seconds = prime.prepared.own_seconds()
     if seconds is None:
         raise Refused("said how long one run took, and not of the next")
     return seconds
 
 
-def _warm_up(prepared: Prepared, seconds: float) -> float:
+def _warm_up(prime: Prime, seconds: float) -> float:
     """Run until `seconds` are over; the shortest call."""
-    shortest, end = float("inf"), time.perf_counter() + seconds
+    shortest, end = float("inf"), perf_counter() + seconds
     while True:
-        begin = time.perf_counter()
-        prepared.run()
-        now = time.perf_counter()
-        shortest = min(shortest, now - begin)
-        if now > end:
+        shortest = min(shortest, max(prime.sample(1), 1e-9))
+        if perf_counter() > end:
             return shortest
 
 
-def _samples(prepared: Prepared, calls: int, seconds: float) -> list[float]:
-    run, clock = prepared.run, time.perf_counter_ns
+def _segment(prime: Prime, calls: int, seconds: float, *, cold: bool) -> dict[str, Any]:
     samples: list[float] = []
-    end = clock() + int(seconds * 1e9)
-    while len(samples) < MIN_SAMPLES or (clock() < end and len(samples) < MAX_SAMPLES):
-        begin = clock()
-        for _ in range(calls):
-            run()
-        samples.append((clock() - begin) / calls / 1e9)
-    return samples
+    evidence: dict[str, Any] = {}
+    place, spent = prime.draw.randrange(MIN_SAMPLES), 0.0
+    while len(samples) < MIN_SAMPLES or (spent < seconds and len(samples) < MAX_SAMPLES):
+        known = len(samples) == place
+        samples.append(prime.sample(calls, known=known, cold=cold))
+        if known:
+            evidence = _evidence(prime)
+        spent += samples[-1] * calls
+    return {"samples": samples, **evidence}
 
 
-def first_call_bytes(prepared: Prepared) -> int | None:
+def _evidence(prime: Prime) -> dict[str, Any]:
+    """What the call on the known values left, read at once: nothing may still be on its way."""
+    output = prime.prepared.output()
+    return {"output": output, "changed": prime.prepared.changed()}
+
+
+def probe(prime: Prime) -> tuple[float, float]:
+    """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen."""
+    fresh, again = [], []
+    for _ in range(PROBES):
+        fresh.append(prime.sample(1))
+        run = prime.draw.choice(prime.windows)
+        prime.prepared.measure([run])
+        again.append(prime.prepared.measure([run]))
+    return min(fresh), min(again)
+
+
+def first_call_bytes(run: Run) -> int | None:
     """Memory that the first call adds to the process at its peak; None where the system does not tell.
 
     Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5)).
@@ -69,9 +125,9 @@ def first_call_bytes(prepared: Prepared) -> int | None:
         Path("/proc/self/clear_refs").write_text("5")
         before = _peak_bytes()
     except OSError:
-        prepared.run()
+        run()
         return None
-    prepared.run()
+    run()
     return max(0, _peak_bytes() - before)
 
 

@@ -9,10 +9,17 @@ from torch import Tensor
 
 from loop.bench.child import torch_side
 from loop.bench.child.refusal import Refused
+from loop.bench.child.relations import Relations
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """A variant may lose this much more than the plain implementation in the same type, plus a floor."""
+IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
+"""Rounding does not move a value by more than this share of the largest: the plain implementation is a control of the
+reference. Half-precision attention with logits of standard deviation 30 stays below 0.06."""
+MAP_PARTS = 8
+BESIDE = 2
+"""Neighbours of a wrong element that are shown on either side."""
 
 
 @dataclass
@@ -37,17 +44,35 @@ class Judge:
         self.tolerance = request["tolerance"]
         self.dimensions: list[str] = request["dimensions"]
         self.truths: dict[str, Truth] = {}
+        self.relations = Relations(request["signature"], request["tolerance"])
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request by its name."""
+        requests = {
+            "expect": self.expect,
+            "compare": self.compare,
+            "discard": self.discard,
+            "relate": self.relations.begin,
+            "related": self.relations.go_on,
+        }
+        return requests[request["do"]](request)
 
     def expect(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Write the inputs of a call and work out its right answer."""
-        call = request["call"]
-        inputs = [
-            torch_side.make_values(request["values"], request["seed"], index, tuple(t["shape"]), call["dtype"])
-            for index, t in enumerate(call["inputs"])
-        ]
-        for tensor, file in zip(inputs, call["inputs"], strict=True):
-            torch_side.write_tensor(file["path"], tensor)
-        self.truths[call["key"]] = self._truth(call, inputs)
+        """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
+        call, inputs = request["call"], []
+        for index, (fill, tensor) in enumerate(zip(request["fills"], call["inputs"], strict=True)):
+            flat = torch_side.make_tensor(fill, request["seed"], index, tensor, call["dtype"])
+            torch_side.write_tensor(tensor["path"], flat)
+            inputs.append(torch_side.window(flat, tensor))
+        truth = self._truth(call, inputs)
+        if request["twice"] and not same(self._truth(call, inputs).reference, truth.reference):
+            raise Refused(f"the reference is not deterministic: two answers to {call['key']} differ")
+        self.truths[call["key"]] = truth
+        return {"doubt": doubt(truth) if self.plain else ""}
+
+    def discard(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Forget the truth of a call."""
+        self.truths.pop(request["key"], None)
         return {}
 
     def _truth(self, call: dict[str, Any], inputs: list[Tensor]) -> Truth:
@@ -62,11 +87,11 @@ class Judge:
         return Truth(reference, plain_max, plain_mean, allowed.clamp(min=2 * plain_max))
 
     def compare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Hold the output file of a call against the truth."""
+        """Hold the output files of a call against the truth: what is found in the worst of them."""
         call = request["call"]
-        file = call["output"]
-        output = torch_side.read_tensor(file["path"], tuple(file["shape"]), call["dtype"])
-        return self._finding(self.truths[call["key"]], output.double())
+        shape, truth = tuple(call["output"]["shape"]), self.truths[call["key"]]
+        outputs = [torch_side.read_tensor(path, shape, call["dtype"]).double() for path in request["outputs"]]
+        return max((self._finding(truth, output) for output in outputs), key=badness)
 
     def _finding(self, truth: Truth, output: Tensor) -> dict[str, Any]:
         wrong = outside(output, truth.reference, truth.allowed)
@@ -82,6 +107,7 @@ class Judge:
             excess = excess_of(output, truth)
             finding["first"] = self._mismatch(truth, output, int(wrong.reshape(-1).int().argmax()))
             finding["worst"] = self._mismatch(truth, output, int((excess * wrong).reshape(-1).argmax()))
+            finding["map"] = error_map(wrong, (output - truth.reference).abs(), self.dimensions)
         return finding
 
     def _mismatch(self, truth: Truth, output: Tensor, flat: int) -> dict[str, Any]:
@@ -91,7 +117,56 @@ class Judge:
             "expected": number(truth.reference.reshape(-1)[flat]),
             "got": number(output.reshape(-1)[flat]),
             "allowed": float(truth.allowed.reshape(-1)[flat]),
+            "around": around(truth.reference, output, index),
         }
+
+
+def around(reference: Tensor, output: Tensor, index: list[int]) -> list[list[float | None]]:
+    """Expected and got of the elements beside one, along the last dimension."""
+    if not index:
+        return []
+    low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
+    row = tuple(index[:-1])
+    return [[number(reference[row][i]), number(output[row][i])] for i in range(low, high)]
+
+
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
+    found = {}
+    for axis, name in enumerate(dimensions):
+        size = wrong.shape[axis]
+        step = -(-size // MAP_PARTS)
+        parts = [(first, min(first + step, size)) for first in range(0, size, step)]
+        found[name] = [_part(wrong, error, axis, first, last) for first, last in parts]
+    return found
+
+
+def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> dict[str, Any]:
+    inside = error.narrow(axis, first, last - first)
+    largest = number(inside.nan_to_num(math.inf).max())
+    return {"first": first, "last": last - 1, "wrong": int(wrong.narrow(axis, first, last - first).sum()), "largest": largest}
+
+
+def badness(finding: dict[str, Any]) -> tuple[int, bool, float]:
+    """Order of findings: the worst counts."""
+    return finding["wrong"], bool(finding["message"]), finding["max_error"]
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Bitwise equal, NaN in the same places."""
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def doubt(truth: Truth) -> str:
+    """Why the reference or the plain implementation must be wrong; empty when rounding explains their difference."""
+    finite = truth.reference[truth.reference.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
+        return ""
+    return (
+        f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
+        "one of them is wrong"
+    )
 
 
 def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:

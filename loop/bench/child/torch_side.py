@@ -1,15 +1,22 @@
 """Where torch is known: values to tensors, tensors to bytes, Python variants as prepared calls."""
 
 import importlib
-from collections.abc import Callable
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
+from loop.bench.child.caches import flush_caches
 from loop.bench.child.refusal import Refused
+from loop.bench.child.tensors import STEP_BYTES, scatter, strides_of
+from loop.bench.child.variants import Run
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -23,7 +30,6 @@ BUNDLED = {
     "torch_sdpa": "loop.bench.child.attention:torch_sdpa",
 }
 """Functions that a target names without a module. The reference is attention written out, given float64."""
-SPREAD = {"normal": 1.0, "wide": 4.0}
 
 Function = Callable[..., Any]
 
@@ -46,23 +52,42 @@ def find(name: str) -> Function:
         raise Refused(f"cannot import {name}: {type(error).__name__}: {error}") from error
 
 
-def make_values(kind: str, seed: int, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """Seeded values of one input tensor, rounded to its type.
+def make_values(fill: dict[str, Any], stream: numpy.random.RandomState, tensor: dict[str, Any]) -> numpy.ndarray:
+    """Seeded values of one input tensor, float32, with the room it has: [elements + room].
 
     numpy.random.RandomState is frozen by NEP 19: a seed gives the same values in every release.
     """
-    if kind == "constant":
-        values = numpy.full(shape, 0.25 * (index + 1), dtype=numpy.float32)
-    else:
-        stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
-        values = (stream.standard_normal(shape) * SPREAD[kind]).astype(numpy.float32)
-    return torch.from_numpy(values.reshape(shape)).to(TORCH_DTYPES[dtype])
+    shape, scale = tuple(tensor["shape"]), fill["scale"]
+    values = numpy.full(shape, scale, dtype=numpy.float32)
+    if fill["kind"] == "normal":
+        count = math.prod(shape) + tensor["room"]
+        values = (stream.standard_normal(count) * scale).astype(numpy.float32)
+    elif fill["kind"] == "one_hot" and values.size:
+        places = stream.randint(shape[-1], size=(*shape[:-1], 1))
+        values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))
+    if fill["axis"] is not None and values.size:
+        values = values.reshape(shape)
+        index = [slice(None)] * len(shape)
+        index[fill["axis"]] = slice(place := int(stream.randint(shape[fill["axis"]])), place + 1)
+        values[tuple(index)] = numpy.nan
+    return values.reshape(-1)
+
+
+def make_tensor(fill: dict[str, Any], seed: int, index: int, tensor: dict[str, Any], dtype: str) -> Tensor:
+    """The values of one input, rounded to its type, flat: what stands in its file."""
+    stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
+    return torch.from_numpy(make_values(fill, stream, tensor)).to(TORCH_DTYPES[dtype])
+
+
+def window(flat: Tensor, tensor: dict[str, Any]) -> Tensor:
+    """The part of a file whose answer the judge knows."""
+    shape = tuple(tensor["shape"])
+    return flat[tensor["offset"] : tensor["offset"] + math.prod(shape)].reshape(shape)
 
 
 def write_tensor(path: str, tensor: Tensor) -> None:
     """Write a tensor's bytes, C order."""
-    flat = tensor.contiguous().reshape(-1)
-    Path(path).write_bytes(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    Path(path).write_bytes(bytes_of(tensor))
 
 
 def read_tensor(path: str, shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -81,40 +106,111 @@ def tensor_of(data: bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
 
 
 class TensorCall:
-    """One call of a Python function on torch tensors."""
+    """One call of a Python function on torch tensors, by the clock of the host."""
 
-    def __init__(self, function: Function, call: dict[str, Any], device: str) -> None:
-        self.function, self.device = function, device
-        dtype, self.attributes = call["dtype"], call["attributes"]
-        self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[dtype]
-        self.inputs = [read_tensor(t["path"], tuple(t["shape"]), dtype).to(device) for t in call["inputs"]]
+    timed_apart = False
+
+    def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
+        self.function, self.device, self.layout, self.call = function, device, layout, call
+        self.attributes = call["attributes"]
+        self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["dtype"]]
+        self.names = [tensor["name"] for tensor in call["inputs"]]
+        self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
+        self.strides = [strides_of(shape, layout) for shape in self.shapes]
+        self.origins = self._read(call)
+        self.pools = [origin.clone() for origin in self.origins]
         self.result: Any = None
 
-    def run(self) -> None:
-        """Compute the output once; on a GPU, wait for it."""
-        self.result = self.function(*self.inputs, **self.attributes)
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+    def _read(self, call: dict[str, Any]) -> list[Tensor]:
+        return [self._place(Path(t["path"]).read_bytes(), n) for n, t in enumerate(call["inputs"])]
+
+    def _place(self, data: bytes, n: int) -> Tensor:
+        """One input as a flat tensor on the device; when it is to be misaligned, its first element is not its own."""
+        item = self.dtype.itemsize
+        if self.layout == "strided":
+            data = scatter(data, self.shapes[n], self.strides[n], item)
+        if self.layout == "misaligned":
+            data = bytes(item) + data
+        flat = torch.frombuffer(bytearray(data), dtype=self.dtype) if data else torch.empty(0, dtype=self.dtype)
+        return flat.to(self.device)
+
+    def refill(self, call: dict[str, Any]) -> None:
+        """The same call on the values of other files, at the same addresses."""
+        self.call = call
+        self.origins = self._read(call)
+        self.refresh(None)
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs, as something to run."""
+        chosen = [tensor["offset"] for tensor in self.call["inputs"]] if offsets is None else offsets
+        first = 1 if self.layout == "misaligned" else 0
+        views = [
+            pool.as_strided(shape, strides, first + offset)
+            for pool, shape, strides, offset in zip(self.pools, self.shapes, self.strides, chosen, strict=True)
+        ]
+        return partial(self._run, views)
+
+    def _run(self, views: list[Tensor]) -> None:
+        self.result = self.function(*views, **self.attributes)
+
+    def refresh(self, draw: random.Random | None) -> None:
+        """Other values at every address of inputs that have room."""
+        for pool, origin, tensor in zip(self.pools, self.origins, self.call["inputs"], strict=True):
+            step = STEP_BYTES // self.dtype.itemsize
+            count = draw.randrange(len(pool) // step) * step if draw and tensor["room"] else 0
+            if tensor["room"] or draw is None:
+                pool[: len(pool) - count].copy_(origin[count:])
+                pool[len(pool) - count :].copy_(origin[:count])
+
+    def measure(self, runs: Sequence[Run]) -> float:
+        """Seconds by the process's clock."""
+        begin = perf_counter_ns()
+        for run in runs:
+            run()
+        return (perf_counter_ns() - begin) / 1e9
 
     def poison(self) -> None:
         """Forget the last output: a function makes a new one."""
         self.result = None
 
+    def flush(self) -> None:
+        """Drop inputs and output from the caches."""
+        flush_caches()
+
     def output(self) -> bytes:
         """The last output's bytes; raises Refused when it is not a tensor of the promised shape and type."""
         check_result(self.result, self.shape, self.dtype)
-        flat = self.result.detach().cpu().contiguous().reshape(-1)
-        return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        return bytes_of(self.result.detach().cpu())
+
+    def changed(self) -> list[str]:
+        """Names of inputs that do not hold what they were filled with."""
+        pairs = zip(self.names, self.pools, self.origins, strict=True)
+        return [name for name, pool, origin in pairs if bytes_of(pool.cpu()) != bytes_of(origin.cpu())]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""
         return None
 
 
+def tensor_call(function: Function, call: dict[str, Any], device: str, layout: str) -> TensorCall:
+    """The call of a Python function on a device."""
+    if device == "cuda":
+        from loop.bench.child.torch_device import DeviceCall
+
+        return DeviceCall(function, call, device, layout)
+    return TensorCall(function, call, device, layout)
+
+
+def bytes_of(tensor: Tensor) -> bytes:
+    """A tensor's bytes, C order."""
+    flat = tensor.contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise Refused unless `result` is a tensor of that shape and type."""
-    if not isinstance(result, Tensor):
-        raise Refused(f"wrong result: expected a tensor, got {type(result).__name__}")
+    if type(result) is not Tensor:
+        raise Refused(f"wrong result: expected a plain torch.Tensor, got {type(result).__name__}")
     if tuple(result.shape) != shape:
         raise Refused(f"wrong shape: expected {list(shape)}, got {list(result.shape)}")
     if result.dtype != dtype:

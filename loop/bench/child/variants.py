@@ -1,30 +1,65 @@
 """The three kinds of variant behind one face: prepare a call, run it, read its output."""
 
 import ctypes
+import importlib
 import json
 import math
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, Protocol
 
+from loop.bench.child.caches import flush_caches
 from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import Buffer, LoopTensor, byte_size, describe
+from loop.bench.child.tensors import (
+    DTYPES,
+    STEP_BYTES,
+    Buffer,
+    LoopTensor,
+    byte_size,
+    describe,
+    extent,
+    scatter,
+    strides_of,
+)
+
+
+Run = Callable[[], None]
 
 
 class Prepared(Protocol):
-    """A call with its inputs in memory."""
+    """A call with its inputs in memory, ready to be made again and again."""
 
-    def run(self) -> None:
-        """Compute the output once; returns when it is there."""
+    timed_apart: bool
+    """Whether it times itself and has no windows."""
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs, as something to run; None: the windows whose answer the judge knows."""
+
+    def refresh(self, draw: random.Random | None) -> None:
+        """Other values at every address of inputs that have room; None: the values the judge knows."""
+
+    def refill(self, call: dict[str, Any]) -> None:
+        """The same call on the values of other files, at the same addresses."""
+
+    def measure(self, runs: Sequence[Run]) -> float:
+        """Seconds that all of these take, one after the other, until the last output is there."""
 
     def poison(self) -> None:
         """Make the output NaN, so that an element nobody writes shows."""
 
+    def flush(self) -> None:
+        """Drop inputs and output from the caches."""
+
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
+
+    def changed(self) -> list[str]:
+        """Names of inputs that do not hold what they were filled with."""
 
     def own_seconds(self) -> float | None:
         """Seconds the last run took by the variant's own clock; None when it is timed from outside."""
@@ -33,8 +68,18 @@ class Prepared(Protocol):
 class Loaded(Protocol):
     """A variant ready to take calls."""
 
-    def prepare(self, call: dict[str, Any]) -> Prepared:
-        """Bring a call's inputs into memory."""
+    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> Prepared:
+        """Bring a call's inputs into memory, laid out `contiguous`, `strided` or `misaligned`."""
+
+
+def ready(request: dict[str, Any]) -> None:
+    """Import what is needed to call a variant of that kind, before anything of the variant's own is."""
+    if request["variant"]["kind"] == "python":
+        from loop.bench.child import torch_side
+
+        torch_side.use_threads(request["threads"])
+        if request["device"] == "cuda":
+            importlib.import_module("loop.bench.child.torch_device")
 
 
 def load(request: dict[str, Any]) -> Loaded:
@@ -73,9 +118,16 @@ class Compiled:
         function.restype = result
         return function
 
-    def prepare(self, call: dict[str, Any]) -> "CompiledCall":
+    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> "CompiledCall":
         """Bring a call's inputs into memory."""
-        return CompiledCall(self, call)
+        return CompiledCall(self, call, layout)
+
+    def invoke(self, inputs: Any, output: Any, numbers: Any) -> None:
+        """Call the entry; raises Refused with the library's own words when it returns an error."""
+        error = self.entry(inputs, output, numbers, None)
+        if error:
+            said = (self.explain(error) or b"").decode(errors="replace")
+            raise Refused(f"error {error}: {said}")
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
@@ -93,37 +145,82 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 class CompiledCall:
     """One call of a compiled variant."""
 
-    def __init__(self, variant: Compiled, call: dict[str, Any]) -> None:
-        self.variant = variant
-        dtype = call["dtype"]
-        self.inputs = [Buffer(byte_size(tuple(t["shape"]), dtype)) for t in call["inputs"]]
-        for buffer, tensor in zip(self.inputs, call["inputs"], strict=True):
-            buffer.fill(Path(tensor["path"]).read_bytes())
+    timed_apart = False
+
+    def __init__(self, variant: Compiled, call: dict[str, Any], layout: str = "contiguous") -> None:
+        self.variant, self.call, self.layout = variant, call, layout
+        self.dtype, self.item = call["dtype"], DTYPES[call["dtype"]][1]
+        self.names = [tensor["name"] for tensor in call["inputs"]]
+        self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
+        self.strides = [strides_of(shape, layout) for shape in self.shapes]
+        self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
         shape = tuple(call["output"]["shape"])
-        self.result = Buffer(byte_size(shape, dtype))
-        shapes = [tuple(t["shape"]) for t in call["inputs"]]
-        described = [describe(b, s, dtype) for b, s in zip(self.inputs, shapes, strict=True)]
-        self._inputs = (LoopTensor * len(described))(*described)
-        self._output = (LoopTensor * 1)(describe(self.result, shape, dtype))
+        self.result = Buffer(byte_size(shape, self.dtype))
+        self._output = (LoopTensor * 1)(
+            describe(self.result.address, shape, strides_of(shape, "contiguous"), self.dtype)
+        )
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+        self.refill(call)
 
-    def run(self) -> None:
-        """Compute the output once."""
-        error = self.variant.entry(self._inputs, self._output, self._numbers, None)
-        if error:
-            said = (self.variant.explain(error) or b"").decode(errors="replace")
-            raise Refused(f"error {error}: {said}")
+    def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
+        if self.layout == "strided":
+            return Buffer(extent(self.shapes[n], self.strides[n]) * self.item)
+        size = byte_size(self.shapes[n], self.dtype) + tensor["room"] * self.item
+        return Buffer(size, shift=1 if self.layout == "misaligned" else 0)
+
+    def refill(self, call: dict[str, Any]) -> None:
+        """The same call on the values of other files, at the same addresses."""
+        self.call = call
+        for n, tensor in enumerate(call["inputs"]):
+            data = Path(tensor["path"]).read_bytes()
+            if self.layout == "strided":
+                data = scatter(data, self.shapes[n], self.strides[n], self.item)
+            self.inputs[n].fill(data)
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs, as something to run."""
+        chosen = [tensor["offset"] for tensor in self.call["inputs"]] if offsets is None else offsets
+        described = [
+            describe(buffer.address + offset * self.item, shape, strides, self.dtype)
+            for buffer, offset, shape, strides in zip(self.inputs, chosen, self.shapes, self.strides, strict=True)
+        ]
+        inputs = (LoopTensor * len(described))(*described)
+        invoke, output, numbers = self.variant.invoke, self._output, self._numbers
+        return lambda: invoke(inputs, output, numbers)
+
+    def refresh(self, draw: random.Random | None) -> None:
+        """Other values at every address of inputs that have room."""
+        for buffer, tensor in zip(self.inputs, self.call["inputs"], strict=True):
+            if tensor["room"]:
+                steps = buffer.size // STEP_BYTES
+                buffer.rotate(draw.randrange(steps) * STEP_BYTES if draw else 0)
+
+    def measure(self, runs: Sequence[Run]) -> float:
+        """Seconds by the process's clock."""
+        begin = perf_counter_ns()
+        for run in runs:
+            run()
+        return (perf_counter_ns() - begin) / 1e9
 
     def poison(self) -> None:
         """Make the output NaN, so that an element nobody writes shows."""
         self.result.poison()
 
+    def flush(self) -> None:
+        """Drop inputs and output from the caches."""
+        flush_caches()
+
     def output(self) -> bytes:
         """The last output's bytes; raises Refused when the call wrote elsewhere."""
+        data = self.result.read()
         if not all(buffer.intact for buffer in (*self.inputs, self.result)):
             raise Refused("wrote outside its output")
-        return self.result.read()
+        return data
+
+    def changed(self) -> list[str]:
+        """Names of inputs that do not hold what they were filled with."""
+        return [name for name, buffer in zip(self.names, self.inputs, strict=True) if buffer.changed]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""
@@ -138,12 +235,11 @@ class Importable:
 
         self.torch_side = torch_side
         self.device = request["device"]
-        torch_side.use_threads(request["threads"])
         self.function = torch_side.find(request["variant"]["python"])
 
-    def prepare(self, call: dict[str, Any]) -> Prepared:
+    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> Prepared:
         """Bring a call's inputs into memory."""
-        return self.torch_side.TensorCall(self.function, call, self.device)
+        return self.torch_side.tensor_call(self.function, call, self.device, layout)
 
 
 class External:
@@ -153,20 +249,33 @@ class External:
         self.command = request["variant"]["run"]
         self.folder = request["folder"]
 
-    def prepare(self, call: dict[str, Any]) -> "ExternalCall":
-        """Write the file that describes the call."""
+    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> "ExternalCall":
+        """Write the file that describes the call; files have one layout."""
         return ExternalCall(self, call)
 
 
 class ExternalCall:
     """One call of an external program."""
 
+    timed_apart = True
+
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
         self.variant, self.path = variant, Path(call["output"]["path"])
         self.size = byte_size(tuple(call["output"]["shape"]), call["dtype"])
         self.description = self.path.with_suffix(".call.json")
-        self.description.write_text(json.dumps(call))
         self.seconds: float | None = None
+        self.refill(call)
+
+    def refill(self, call: dict[str, Any]) -> None:
+        """Describe the call in the file that the program reads, and remember its inputs."""
+        self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in call["inputs"]}
+        self.before = {name: path.read_bytes() for name, path in self.inputs.items()}
+        self.path = Path(call["output"]["path"])
+        self.description.write_text(json.dumps(call))
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The program, as something to run."""
+        return self.run
 
     def run(self) -> None:
         """Run the program once; its last line may say `{"seconds": ...}`."""
@@ -184,8 +293,23 @@ class ExternalCall:
             raise Refused(f"exit {done.returncode}: {' '.join(tail)}")
         self.seconds = own_seconds(done.stdout.decode(errors="replace"))
 
+    def refresh(self, draw: random.Random | None) -> None:
+        """Nothing to do: a program gets fresh files each round."""
+
+    def measure(self, runs: Sequence[Run]) -> float:
+        """Seconds by the program's own clock where it has one, else of its whole runs."""
+        begin = perf_counter_ns()
+        own = 0.0
+        for run in runs:
+            run()
+            own += self.seconds or 0.0
+        return own if self.seconds is not None else (perf_counter_ns() - begin) / 1e9
+
     def poison(self) -> None:
         """Nothing to do: each run starts without an output file."""
+
+    def flush(self) -> None:
+        """Nothing to do: its memory is its own."""
 
     def output(self) -> bytes:
         """The bytes of the output file."""
@@ -195,6 +319,10 @@ class ExternalCall:
         if len(data) != self.size:
             raise Refused(f"wrong shape: expected {self.size} bytes of output, got {len(data)}")
         return data
+
+    def changed(self) -> list[str]:
+        """Names of input files that the program wrote to."""
+        return [name for name, path in self.inputs.items() if path.read_bytes() != self.before[name]]
 
     def own_seconds(self) -> float | None:
         """What the program said of the last run."""

@@ -1,0 +1,177 @@
+"""Compare our own binaries: a variant with itself, with itself made slower, and with its known good."""
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.actions.contest import Contest
+from loop.actions.context import Context, Result, Working
+from loop.actions.earlier import KnownGoodGone, known_good_build
+from loop.actions.kernel import workloads
+from loop.actions.timed import Pair, Ready, doubts, hold_device, measurements, ready
+from loop.bench import timing
+from loop.model.base import Model
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
+from loop.model.output import CompareOutput
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.processes import Tick
+from loop.rules import integrity, sequential
+from loop.stats import geometric_mean
+
+
+class CompareTerms(Model):
+    """How much is compared."""
+
+    rounds: Annotated[int, Field(ge=sequential.MIN_BLOCKS, le=200)] = sequential.MAX_BLOCKS
+    """Blocks at most; it ends as soon as everything is decided."""
+    slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
+    """Share by which the positive control is slower."""
+
+
+def compare(context: Context, arguments: CompareTerms) -> Working:
+    """Each compiled variant that is right: null control, positive control, known good."""
+    found = yield from ready(context)
+    if found.builds is None:
+        return Result(CompareOutput(ok=False, message=f"nothing to compare: {found.why_not}", hint=found.hint))
+    return (yield from _compare(context, found, arguments))
+
+
+def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working:
+    builds = found.builds or {}
+    missing = [
+        f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
+        for name in found.right
+        if name not in builds
+    ]
+    outputs: list[CompareOutput] = []
+    segments: list[Segment] = []
+    compiled = [name for name in found.right if name in builds]
+    for name in compiled:
+        contest = yield from _contest(context, name, builds[name], arguments, missing)
+        timings = yield from _hold(context, contest, arguments, context.budget_s / len(compiled))
+        outputs.append(_outcome(context, contest, timings))
+        segments += timings.segments
+    return Result(_together(outputs, missing), samples={"compare": segments})
+
+
+def _contest(
+    context: Context, name: str, build: Build, arguments: CompareTerms, missing: list[str]
+) -> Generator[Tick, None, Contest]:
+    """What a variant is compared with; why there is no known good is added to `missing`."""
+    candidate, good = context.bench.side(name, build), None
+    timed = [w for w in workloads(context, context.plan.workloads) if w.dtype in candidate.dtypes]
+    try:
+        earlier = yield from known_good_build(context, name, build)
+        good = context.bench.side(name, earlier).renamed(f"{name} known good")
+    except KnownGoodGone as gone:
+        missing.append(f"{name} against its known good: {gone}")
+    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
+    return Contest(candidate, good, timed, arguments.slowdown, longest)
+
+
+def _hold(
+    context: Context, contest: Contest, arguments: CompareTerms, limit_s: float
+) -> Generator[Tick, None, timing.Timings]:
+    """Measure until everything is decided or the time is over."""
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S)
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        return (
+            yield from timing.measure(context.bench, contest.sides, contest.timed, terms, contest.pending)
+        )
+
+
+def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:
+    name = contest.candidate.name
+    pairs = [Pair(contest.candidate, name, contest.again.name, "self")]
+    if contest.good:
+        pairs.append(Pair(contest.candidate, name, contest.good.name, "known_good"))
+    measured = measurements(context.bench, pairs, contest.timed, timings)
+    null, positive = contest.null_control(timings), contest.positive_control(timings)
+    distrusted = _distrusted(context, contest, timings, measured, pairs, null)
+    verdicts: Sequence[Verdict] = distrusted or [
+        _verdict(contest, timings, one, positive) for one in measured if one.against == "known_good"
+    ]
+    return CompareOutput(
+        ok=not distrusted,
+        message=_describe(name, null, positive, verdicts),
+        verdicts=tuple(verdicts),
+        measurements=measured,
+        null_controls=(null,),
+        positive_controls=(positive,),
+        rounds=timings.rounds,
+        outputs=timings.outputs,
+    )
+
+
+def _distrusted(
+    context: Context,
+    contest: Contest,
+    timings: timing.Timings,
+    measured: Sequence[Measurement],
+    pairs: Sequence[Pair],
+    null: NullControl,
+) -> list[NoSpeedVerdict]:
+    found = list(doubts(context.bench, timings, measured, pairs))
+    if null.false:
+        reason = f"against itself it came out {null.false[0]}: timing cannot be trusted on this machine now"
+        found.append(integrity.invalid(null.variant, contest.timed[0].name, "self", reason))
+    return found
+
+
+def _verdict(
+    contest: Contest, timings: timing.Timings, measured: Measurement, positive: PositiveControl
+) -> SpeedVerdict:
+    assert contest.good is not None
+    workload = next(one for one in contest.timed if one.name == measured.workload.name)
+    found = contest.decision(timings, workload, contest.good)
+    word, reason = found.verdict, found.reason
+    if word == "same" and not positive.seen:
+        word = "inconclusive"
+        reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
+    return SpeedVerdict(
+        variant=measured.variant,
+        workload=workload.name,
+        against="known_good",
+        verdict=word,
+        ratio=measured.ratio,
+        interval=measured.interval,
+        e_value=found.e_value,
+        reason=reason,
+    )
+
+
+def _describe(name: str, null: NullControl, positive: PositiveControl, verdicts: Sequence[Verdict]) -> str:
+    bad = next((one for one in verdicts if not isinstance(one, SpeedVerdict)), None)
+    if bad:
+        return f"{bad.variant} is {bad.verdict}: {bad.reason}"
+    seen = f"{positive.slowdown:.0%} slowdown {'seen' if positive.seen else 'not seen'}"
+    itself = f"{name} against itself: same on {null.same} of {null.comparisons}"
+    if null.inconclusive:
+        itself += f", inconclusive on {null.inconclusive}"
+    return "; ".join([itself, seen, *_against_good([v for v in verdicts if isinstance(v, SpeedVerdict)])])
+
+
+def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
+    if not verdicts:
+        return []
+    words = [one.verdict for one in verdicts]
+    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+    return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
+
+
+def _together(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
+    return CompareOutput(
+        ok=all(one.ok for one in outputs),
+        message="; ".join(one.message for one in outputs) or "no compiled variant to compare",
+        verdicts=tuple(verdict for one in outputs for verdict in one.verdicts),
+        measurements=tuple(measured for one in outputs for measured in one.measurements),
+        null_controls=tuple(control for one in outputs for control in one.null_controls),
+        positive_controls=tuple(control for one in outputs for control in one.positive_controls),
+        rounds=max((one.rounds for one in outputs), default=0),
+        outputs=sum(one.outputs for one in outputs),
+        not_exercised=tuple(missing),
+    )

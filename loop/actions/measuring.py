@@ -1,0 +1,107 @@
+"""Time the variants that are right against the baseline."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.actions.context import Context, Result, Working
+from loop.actions.kernel import workloads
+from loop.actions.timed import Pair, Ready, doubts, hold_device, measurements, of, ready
+from loop.bench import timing
+from loop.bench.room import BASELINE
+from loop.model.base import Model
+from loop.model.output import MeasureOutput
+from loop.model.target import Workload
+from loop.model.verdict import SpeedVerdict, Verdict
+from loop.rules import compare
+from loop.stats import geometric_mean
+
+
+class MeasureTerms(Model):
+    """How much is measured."""
+
+    rounds: Annotated[int, Field(ge=2, le=100)] = 5
+    """Sets of fresh processes, as far as the step's budget allows; two at least."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
+
+
+def measure(context: Context, arguments: MeasureTerms) -> Working:
+    """The baseline and every variant that was found right, turn about, in fresh processes."""
+    found = yield from ready(context)
+    skipped = tuple(
+        f"speed of {name}: it was not found right" for name in context.variants if name not in found.right
+    )
+    if found.builds is None:
+        message = f"nothing to measure: {found.why_not}"
+        return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
+    return (yield from _measure(context, found, arguments, skipped))
+
+
+def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]) -> Working:
+    bench, builds = context.bench, found.builds or {}
+    timed = workloads(context, context.plan.workloads)
+    sides = [bench.side(name, builds.get(name)) for name in found.right]
+    terms = timing.Terms(
+        rounds=arguments.rounds, limit_s=context.budget_s, seed=context.seed, cold=arguments.cold
+    )
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        timings = yield from timing.measure(bench, [bench.side(BASELINE), *sides], timed, terms)
+    pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
+    measured = measurements(bench, pairs, timed, timings)
+    both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
+    distrusted = doubts(bench, timings, measured, both)
+    verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
+    return Result(
+        MeasureOutput(
+            ok=not distrusted,
+            message=_describe(verdicts),
+            verdicts=verdicts,
+            not_exercised=skipped,
+            measurements=measured,
+            rounds=timings.rounds,
+            outputs=timings.outputs,
+            threads=bench.threads,
+            block_sd=_noise(pairs, timed, timings),
+        ),
+        samples={"measure": timings.segments},
+    )
+
+
+def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Verdicts in which a variant that cannot be trusted has no speed at all."""
+    names = {one.variant for one in distrusted}
+    everything = BASELINE in names
+    return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
+
+
+def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
+    return compare.noise(
+        compare.log_ratios(of(timings, workload), pair.reference, pair.candidate.name)
+        for pair in pairs
+        for workload in timed
+    )
+
+
+def _describe(verdicts: Sequence[Verdict]) -> str:
+    bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
+    if bad:
+        return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}"
+    return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)])
+
+
+def _describe_speed(verdicts: Sequence[SpeedVerdict]) -> str:
+    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
+    names = dict.fromkeys(one.variant for one in verdicts)
+    return "; ".join(_describe_variant(name, [v for v in verdicts if v.variant == name]) for name in names)
+
+
+def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
+    words = [verdict.verdict for verdict in verdicts]
+    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+    mean = geometric_mean([verdict.ratio for verdict in verdicts])
+    ratio = "" if "inconclusive" in words else f", {mean:.2f}x the baseline's speed"
+    return f"{name} {counts} of {len(words)}{ratio}"

@@ -1,0 +1,150 @@
+"""What every step that times something shares: right variants, a free device, and doubts about what was seen."""
+
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from loop.actions.context import Context
+from loop.actions.kernel import builds
+from loop.bench import timing
+from loop.bench import machine as _m
+peak_flops_per_s = getattr(_m, "peak_flops_per_s", lambda *a: None)
+from loop.bench.room import Bench, Side
+from loop.expressions import Expression
+from loop.locks import Held, locked
+from loop.model.measurement import Build, Measurement, Segment, VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.target import Workload
+from loop.model.verdict import Against, NoSpeedVerdict
+from loop.model.workloads import formula_values
+from loop.processes import Tick
+from loop.rules import compare, integrity
+from loop.stats import median
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Variants that may be timed, or why none may."""
+
+    right: tuple[str, ...] = ()
+    builds: Mapping[str, Build] | None = None
+    why_not: str = ""
+    hint: str | None = None
+
+
+def ready(context: Context) -> Generator[Tick, None, Ready]:
+    """The variants that were found right in this session, with the builds that were checked."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else None
+    if checks is None or not checks.right:
+        return Ready(why_not="no variant is right" if checks else "nothing was verified")
+    made, _ = yield from builds(context)
+    stale = changed_since(checks.variants, made)
+    if stale:
+        return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
+    return Ready(checks.right, {one.variant: one for one in made})
+
+
+def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
+    """The first variant whose build is not the one that was verified."""
+    now = {one.variant: one.build_id for one in made}
+    return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
+
+
+def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, None]:
+    """Wait until no other session measures on this device; two at once would disturb each other."""
+    folder = context.bench.cache / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            stack.enter_context(locked(folder / context.bench.device))
+        except Held as held:
+            yield Tick(f"waiting for {held.holder} to finish measuring")
+            time.sleep(0.1)
+        else:
+            return
+
+
+def of(timings: timing.Timings, workload: Workload) -> list[Segment]:
+    """The segments of one workload."""
+    return [segment for segment in timings.segments if segment.workload == workload.name]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A side and what it is compared with."""
+
+    candidate: Side
+    variant: str
+    """Name of the variant that the candidate stands for."""
+    reference: str
+    """Name of the side it is compared with."""
+    against: Against
+
+
+def measurements(
+    bench: Bench, pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Timings
+) -> tuple[Measurement, ...]:
+    """One a pair and workload that both sides were timed on for two rounds at least."""
+    text = bench.target.flops
+    flops = Expression.parse(text, arithmetic=True) if text else None
+    found = []
+    for pair, workload in ((pair, workload) for pair in pairs for workload in timed):
+        segments = of(timings, workload)
+        if len(compare.log_ratios(segments, pair.reference, pair.candidate.name)) < timing.MIN_ROUNDS:
+            continue
+        clocked = compare.Clocked(
+            variant=pair.variant,
+            candidate=pair.candidate.name,
+            workload=workload,
+            against=pair.against,
+            reference=pair.reference,
+            reference_peak_bytes=_peak(timings, pair.reference, workload),
+            candidate_peak_bytes=_peak(timings, pair.candidate.name, workload),
+            own_clock=pair.candidate.name in timings.own_clock,
+            flops=flops.evaluate_number(formula_values(workload)) if flops else None,
+        )
+        found.append(compare.measured(segments, clocked))
+    return tuple(found)
+
+
+def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
+    found = timings.peaks.get((side, workload.name))
+    return int(median(found)) if found else None
+
+
+def doubts(
+    bench: Bench, timings: timing.Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
+) -> tuple[NoSpeedVerdict, ...]:
+    """Verdicts on what cannot be trusted: wrong outputs, remembered results, clocks, cores, impossible speed."""
+    names = {pair.candidate.name: pair.variant for pair in pairs}
+    against = pairs[0].against
+    found = [
+        *integrity.wrong_while_timed(timings.wrong, against, names),
+        *_noticed(timings, against, names),
+        *_impossible(bench, measured),
+    ]
+    return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
+
+
+def _noticed(
+    timings: timing.Timings, against: Against, names: Mapping[str, str]
+) -> Iterator[NoSpeedVerdict]:
+    for (side, workload), probes in timings.probes.items():
+        reason = integrity.remembers(probes)
+        if reason and side in names:
+            yield integrity.invalid(names[side], workload, against, reason)
+    for side, variant in names.items():
+        places = [segment.workload for segment in timings.segments if segment.side == side]
+        for reason in (integrity.clock_lies(timings.lags.get(side, [])), timings.strays.get(side, "")):
+            if reason and places:
+                yield integrity.invalid(variant, places[0], against, reason)
+
+
+def _impossible(bench: Bench, measured: Sequence[Measurement]) -> Iterator[NoSpeedVerdict]:
+    for one in measured:
+        peak = peak_flops_per_s(bench.threads, one.workload.dtype) if bench.device == "cpu" else None
+        reason = integrity.beyond_roof(one, peak)
+        if reason:
+            yield integrity.invalid(one.variant, one.workload.name, one.against, reason)

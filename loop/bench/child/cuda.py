@@ -1,0 +1,341 @@
+"""The CUDA driver through ctypes: one device, its memory, streams and events. No torch: it starts in milliseconds.
+
+Everything happens in the device's primary context, the one that a CUDA runtime linked into a variant
+takes as well: memory and streams made here are good there. It lives as long as the process.
+"""
+
+import ctypes
+import functools
+from typing import Any
+
+from loop.bench.child.refusal import Refused
+from loop.bench.child.tensors import POISON
+
+LIBRARY = "libcuda.so.1"
+RED_ZONE = 4096
+"""Bytes of poison on either side of a buffer, at least."""
+ALIGNMENT = 256
+MIN_FLUSH_BYTES = 256 * 2**20
+NAME_BYTES = 256
+NON_BLOCKING = 1
+"""CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
+MULTIPROCESSORS, L2_BYTES, MAJOR, MINOR = 16, 38, 75, 76
+"""CUdevice_attribute."""
+STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
+"""CUresult where there is nothing to run on."""
+
+_Handle, _Address, _Size, _Flags, _Enum = (
+    ctypes.c_void_p,
+    ctypes.c_uint64,
+    ctypes.c_size_t,
+    ctypes.c_uint,
+    ctypes.c_int,
+)
+_Out = ctypes.POINTER
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_Flags,),
+    "cuGetErrorName": (_Enum, _Out(ctypes.c_char_p)),
+    "cuGetErrorString": (_Enum, _Out(ctypes.c_char_p)),
+    "cuDeviceGetCount": (_Out(ctypes.c_int),),
+    "cuDeviceGet": (_Out(ctypes.c_int), ctypes.c_int),
+    "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+    "cuDeviceGetUuid_v2": (_Handle, ctypes.c_int),
+    "cuDeviceGetAttribute": (_Out(ctypes.c_int), _Enum, ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (_Out(_Handle), ctypes.c_int),
+    "cuCtxSetCurrent": (_Handle,),
+    "cuCtxSynchronize": (),
+    "cuCtxResetPersistingL2Cache": (),
+    "cuMemGetInfo_v2": (_Out(_Size), _Out(_Size)),
+    "cuMemAlloc_v2": (_Out(_Address), _Size),
+    "cuMemFree_v2": (_Address,),
+    "cuMemcpyHtoDAsync_v2": (_Address, _Handle, _Size, _Handle),
+    "cuMemcpyDtoHAsync_v2": (_Handle, _Address, _Size, _Handle),
+    "cuMemcpyDtoDAsync_v2": (_Address, _Address, _Size, _Handle),
+    "cuMemsetD8Async": (_Address, ctypes.c_ubyte, _Size, _Handle),
+    "cuMemHostAlloc": (_Out(_Handle), _Size, _Flags),
+    "cuMemFreeHost": (_Handle,),
+    "cuMemHostGetDevicePointer_v2": (_Out(_Address), _Handle, _Flags),
+    "cuStreamCreate": (_Out(_Handle), _Flags),
+    "cuStreamDestroy_v2": (_Handle,),
+    "cuStreamSynchronize": (_Handle,),
+    "cuStreamWaitValue32_v2": (_Handle, _Address, ctypes.c_uint32, _Flags),
+    "cuStreamBeginCapture_v2": (_Handle, _Enum),
+    "cuStreamEndCapture": (_Handle, _Out(_Handle)),
+    "cuEventCreate": (_Out(_Handle), _Flags),
+    "cuEventDestroy_v2": (_Handle,),
+    "cuEventRecord": (_Handle, _Handle),
+    "cuEventSynchronize": (_Handle,),
+    "cuEventElapsedTime_v2": (_Out(ctypes.c_float), _Handle, _Handle),
+    "cuGraphInstantiateWithFlags": (_Out(_Handle), _Handle, ctypes.c_uint64),
+    "cuGraphUpload": (_Handle, _Handle),
+    "cuGraphLaunch": (_Handle, _Handle),
+    "cuGraphDestroy": (_Handle,),
+    "cuGraphExecDestroy": (_Handle,),
+    "cuGraphGetNodes": (_Handle, _Out(_Handle), _Out(_Size)),
+    "cuGraphNodeGetType": (_Handle, _Out(ctypes.c_int)),
+    "cuGraphChildGraphNodeGetGraph": (_Handle, _Out(_Handle)),
+}
+"""Arguments of every function used, by the name that the library exports; each returns a CUresult."""
+OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
+"""The same function, in drivers before CUDA 12.8."""
+
+
+class NoDevice(Refused):
+    """There is no GPU to run on, or no driver for it: nothing a variant could have done better."""
+
+
+class Driver:
+    """The driver's functions, called by name."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._functions = {name: _bind(library, name) for name in SIGNATURES}
+
+    def attempt(self, name: str, *arguments: Any) -> int:
+        """Call a function; its CUresult, 0 for success."""
+        return int(self._functions[name](*arguments))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; raises Refused with the driver's own words when it fails."""
+        code = self.attempt(name, *arguments)
+        if code:
+            raise Refused(f"{name}: {self.explain(code)}")
+
+    def make(self, name: str, kind: Any, *arguments: Any) -> int:
+        """Call a function whose first argument is where its result, of the ctypes type `kind`, goes."""
+        result = kind()
+        self.call(name, ctypes.byref(result), *arguments)
+        return int(result.value or 0)
+
+    def explain(self, code: int) -> str:
+        """Name and meaning of a CUresult, as the driver gives them."""
+        name, text = self._text("cuGetErrorName", code), self._text("cuGetErrorString", code)
+        return f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
+
+    def _text(self, function: str, code: int) -> str:
+        found = ctypes.c_char_p()
+        self.attempt(function, code, ctypes.byref(found))
+        return (found.value or b"").decode(errors="replace")
+
+
+def _bind(library: ctypes.CDLL, name: str) -> Any:
+    try:
+        function = getattr(library, name if hasattr(library, name) else OLDER.get(name, name))
+    except AttributeError as error:
+        raise Refused(f"the NVIDIA driver is too old: it has no {name}; CUDA 12 needs driver 525") from error
+    function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
+    return function
+
+
+def load(library: str) -> Driver:
+    """The driver in a shared library, started; raises NoDevice where there is no driver or no device."""
+    try:
+        driver = Driver(ctypes.CDLL(library))
+    except OSError as error:
+        raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})") from error
+    code = driver.attempt("cuInit", 0)
+    if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
+        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}")
+    if code:
+        raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
+    return driver
+
+
+@functools.cache
+def the_driver() -> Driver:
+    """This process's driver."""
+    return load(LIBRARY)
+
+
+class Owned:
+    """Something of the driver's, given back when it is closed or forgotten."""
+
+    def __init__(self, driver: Driver, handle: int, give_back: str) -> None:
+        self.driver, self.handle, self._give_back = driver, handle, give_back
+
+    def close(self) -> None:
+        """Give it back. That the driver may refuse, after a crash or at the end, is no news."""
+        if self.handle:
+            self.driver.attempt(self._give_back, self.handle)
+            self.handle = 0
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.close()
+
+
+class Stream(Owned):
+    """A queue of work. Blocking ones keep order with the legacy default stream, others do not."""
+
+    def __init__(self, driver: Driver, *, blocking: bool = False) -> None:
+        handle = driver.make("cuStreamCreate", _Handle, 0 if blocking else NON_BLOCKING)
+        super().__init__(driver, handle, "cuStreamDestroy_v2")
+
+    def synchronise(self) -> None:
+        """Wait until its work is done; raises Refused when a kernel crashed."""
+        self.driver.call("cuStreamSynchronize", self.handle)
+
+
+class Event(Owned):
+    """A moment in a stream."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver, driver.make("cuEventCreate", _Handle, 0), "cuEventDestroy_v2")
+
+    def record(self, stream: Stream) -> None:
+        """Let it be the moment at which all work queued so far is done."""
+        self.driver.call("cuEventRecord", self.handle, stream.handle)
+
+    def synchronise(self) -> None:
+        """Wait until it has come."""
+        self.driver.call("cuEventSynchronize", self.handle)
+
+
+def elapsed_s(begin: Event, end: Event) -> float:
+    """Seconds from one event to another, both past; the driver counts in half microseconds."""
+    milliseconds = ctypes.c_float()
+    begin.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), begin.handle, end.handle)
+    return milliseconds.value / 1e3
+
+
+class Device:
+    """One GPU, its primary context current in the calling thread."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.driver = the_driver()
+        self.index = index
+        self._number = self._find(index)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", _Handle, self._number)
+        self.driver.call("cuCtxSetCurrent", context)
+        self.name = self._name()
+        self.uuid = self._uuid()
+        """As NVML and nvidia-smi write it: `GPU-...`."""
+        self.capability = (self._attribute(MAJOR), self._attribute(MINOR))
+        self.l2_bytes = self._attribute(L2_BYTES)
+        self.sms = self._attribute(MULTIPROCESSORS)
+        self.copies = Stream(self.driver)
+        """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
+        self._scratch: DeviceBuffer | None = None
+
+    def _find(self, index: int) -> int:
+        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
+        if index >= count:
+            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
+        return self.driver.make("cuDeviceGet", ctypes.c_int, index)
+
+    def _name(self) -> str:
+        text = ctypes.create_string_buffer(NAME_BYTES)
+        self.driver.call("cuDeviceGetName", text, NAME_BYTES, self._number)
+        return text.value.decode(errors="replace")
+
+    def _uuid(self) -> str:
+        found = (ctypes.c_ubyte * 16)()
+        self.driver.call("cuDeviceGetUuid_v2", found, self._number)
+        digits = bytes(found).hex()
+        return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _attribute(self, number: int) -> int:
+        return self.driver.make("cuDeviceGetAttribute", ctypes.c_int, number, self._number)
+
+    @property
+    def free_bytes(self) -> int:
+        """Device memory that nobody has taken."""
+        free, total = _Size(), _Size()
+        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def memory(self, size: int) -> "DeviceBuffer":
+        """Memory for a tensor of `size` bytes, poisoned."""
+        return DeviceBuffer(self, size)
+
+    def stream(self, *, blocking: bool = False) -> Stream:
+        """A new stream, by default one that keeps no order with the legacy default stream."""
+        return Stream(self.driver, blocking=blocking)
+
+    def synchronise_all(self) -> None:
+        """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
+        self.driver.call("cuCtxSynchronize")
+
+    def reset_persisting_l2(self) -> None:
+        """Give lines of L2 that a kernel asked to keep back to all."""
+        self.driver.call("cuCtxResetPersistingL2Cache")
+
+    def flush(self, stream: Stream) -> int:
+        """Queue a write of more than L2 holds, so that what follows finds nothing of its own there; bytes written.
+
+        Never between the events of a timing.
+        """
+        size = max(2 * self.l2_bytes, MIN_FLUSH_BYTES)
+        if self._scratch is None:
+            self._scratch = self.memory(size)
+        self.driver.call("cuMemsetD8Async", self._scratch.address, 0, size, stream.handle)
+        return size
+
+
+class DeviceBuffer(Owned):
+    """Device memory for one tensor, with poison on either side to show writes outside it.
+
+    Reads and writes of the host wait for no stream: synchronise the one that computes first.
+    """
+
+    def __init__(self, device: Device, size: int) -> None:
+        self.device, self.size = device, size
+        self._room = RED_ZONE + -(-size // ALIGNMENT) * ALIGNMENT + RED_ZONE
+        super().__init__(device.driver, self._allocate(device.driver), "cuMemFree_v2")
+        self.address = self.handle + RED_ZONE
+        self._set(self.handle, self._room, None)
+
+    def _allocate(self, driver: Driver) -> int:
+        found = _Address()
+        code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
+        if code:
+            raise Refused(f"cannot have {self.size} bytes of device memory: {driver.explain(code)}")
+        return found.value
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` (of exactly the tensor's size) into it."""
+        if len(data) != self.size:
+            raise ValueError(f"expected {self.size} bytes, got {len(data)}")
+        if data:
+            copies = self.device.copies
+            self.driver.call("cuMemcpyHtoDAsync_v2", self.address, data, self.size, copies.handle)
+            copies.synchronise()
+
+    def poison(self, stream: Stream | None = None) -> None:
+        """Make every element NaN: at once, or queued on `stream`."""
+        self._set(self.address, self.size, stream)
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return self._read(self.address, self.size)
+
+    def copy_from(self, other: "DeviceBuffer", size: int, offset: int, stream: Stream | None = None) -> None:
+        """Copy `size` bytes of `other` from its byte `offset` on to the start of this: at once, or on `stream`."""
+        if size > self.size or not 0 <= offset <= other.size - size:
+            raise ValueError(f"bytes {offset} to {offset + size} of {other.size} do not go into {self.size}")
+        if size:
+            chosen = stream or self.device.copies
+            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, other.address + offset, size, chosen.handle)
+        if stream is None:
+            self.device.copies.synchronise()
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was written outside the tensor, by work that is done."""
+        end = self.address + self.size
+        after = self._read(end, self.handle + self._room - end)
+        return (self._read(self.handle, RED_ZONE) + after).strip(bytes([POISON])) == b""
+
+    def _read(self, address: int, size: int) -> bytes:
+        if not size:
+            return b""
+        data = (ctypes.c_char * size)()
+        self.driver.call("cuMemcpyDtoHAsync_v2", data, address, size, self.device.copies.handle)
+        self.device.copies.synchronise()
+        return data.raw
+
+    def _set(self, address: int, size: int, stream: Stream | None) -> None:
+        if size:
+            chosen = stream or self.device.copies
+            self.driver.call("cuMemsetD8Async", address, POISON, size, chosen.handle)
+        if stream is None:
+            self.device.copies.synchronise()

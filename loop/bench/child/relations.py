@@ -1,0 +1,100 @@
+"""Properties: relations between outputs that hold without any reference.
+
+A property is a generator function. It is given the inputs of a workload as float64 tensors (rounded to the element
+type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and is sent the variant's output
+to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loop.bench.child import torch_side
+
+Asked = tuple[list[Tensor], dict[str, Any]]
+Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
+
+BUNDLED = "loop.bench.child.attention_properties"
+
+
+class Relations:
+    """Walks one property after another; the variant computes in its own process in between."""
+
+    def __init__(self, signature: dict[str, Any], tolerance: dict[str, dict[str, float]]) -> None:
+        self.signature, self.tolerance = signature, tolerance
+        self.going: Property | None = None
+        self.call: dict[str, Any] = {}
+        self.derived: dict[str, Any] = {}
+        self.asked = 0
+
+    def begin(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
+        self.call, self.asked = request["call"], 0
+        dtype = self.call["dtype"]
+        inputs = [torch_side.read_tensor(t["path"], tuple(t["shape"]), dtype).double() for t in self.call["inputs"]]
+        name = request["property"]
+        function = torch_side.find(name if ":" in name else f"{BUNDLED}:{name}")
+        torch.manual_seed(request["seed"])
+        self.going = function(*inputs, **self.call["attributes"])
+        return self._next(None)
+
+    def go_on(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give the property the output it asked for; its next call, or its finding."""
+        shape = tuple(self.derived["output"]["shape"])
+        return self._next(torch_side.read_tensor(request["path"], shape, self.call["dtype"]).double())
+
+    def _next(self, output: Tensor | None) -> dict[str, Any]:
+        assert self.going is not None
+        try:
+            inputs, attributes = next(self.going) if output is None else self.going.send(output)
+        except StopIteration as end:
+            self.going = None
+            return self._finding(end.value)
+        self.asked += 1
+        self.derived = self._derive(inputs, attributes)
+        return {"call": self.derived}
+
+    def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> dict[str, Any]:
+        """A call of the same function on other inputs: their files are written, its output's shape follows."""
+        sizes: dict[str, int] = {}
+        files = []
+        for tensor, file in zip(inputs, self.call["inputs"], strict=True):
+            sizes |= dict(zip(self.signature["inputs"][file["name"]].split(), tensor.shape, strict=True))
+            path = f"{file['path']}.related"
+            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[self.call["dtype"]]))
+            files.append({**file, "path": path, "shape": list(tensor.shape), "room": 0, "offset": 0})
+        shape = [sizes[name] for name in self.signature["output"].split()]
+        output = {**self.call["output"], "shape": shape, "path": f"{self.call['output']['path']}.related"}
+        numbers = self._numbers(attributes)
+        return {**self.call, "inputs": files, "output": output, "attributes": attributes, "numbers": numbers}
+
+    def _numbers(self, attributes: dict[str, Any]) -> list[float | None]:
+        """Attributes as a C kernel gets them, as in loop.bench.call.attribute_number."""
+        numbers: list[float | None] = []
+        for name, attribute in self.signature["attributes"].items():
+            value = attributes[name]
+            if isinstance(value, str):
+                value = attribute["choices"].index(value)
+            numbers.append(None if value is None else float(value))
+        return numbers
+
+    def _finding(self, value: tuple[Tensor, Tensor] | None) -> dict[str, Any]:
+        """Whether both sides agree within the tolerance, once for each call that went into them."""
+        if value is None:
+            return {"applies": False}
+        got, expected = value
+        tolerance = self.tolerance[self.call["dtype"]]
+        allowed = self.asked * (tolerance["atol"] + tolerance["rtol"] * expected.abs())
+        error = (got - expected).abs()
+        wrong = ~(error <= allowed)
+        largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
+        return {
+            "applies": True,
+            "calls": self.asked,
+            "wrong": int(wrong.sum()),
+            "total": wrong.numel(),
+            "largest": min(largest, 1e300),
+            "allowed": float(allowed.max()) if allowed.numel() else 0.0,
+        }

@@ -1,0 +1,146 @@
+"""What a GPU's sensors say, through NVML: clocks, power, temperature, and what holds the clocks back."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+SM_CLOCK, MEMORY_CLOCK = 1, 2
+"""nvmlClockType_t."""
+GPU_SENSOR = 0
+"""nvmlTemperatureSensors_t."""
+HIDDEN = ("", "-1")
+THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "heat, held by the driver",
+    0x40: "heat, held by the hardware",
+    0x80: "power brake",
+    0x100: "display clock",
+    0x200: "board limit",
+    0x400: "reliability limit",
+}
+"""nvmlClocksEventReason bits in words. 1 (idle) and 2 (clocks that somebody set) hold nothing back."""
+REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+"""The same function in new and in older drivers."""
+
+
+class Memory(ctypes.Structure):
+    """`nvmlMemory_t`, in bytes."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """A GPU at one moment; None for what its driver does not tell."""
+
+    sm_clock_mhz: int | None
+    """Clock of the multiprocessors."""
+    memory_clock_mhz: int | None
+    """Clock of the device memory."""
+    power_w: float | None
+    """Power draw of the board."""
+    temperature_c: int | None
+    """Temperature of the chip."""
+    throttle: tuple[str, ...]
+    """What holds the clocks back; empty when nothing does, or nobody tells."""
+    memory_used: int | None
+    """Bytes of device memory in use, by anyone."""
+
+
+class Sensors:
+    """The sensors of one GPU."""
+
+    def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
+        self._library, self._device = library, device
+        self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
+        self.max_memory_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
+
+    def read(self) -> DeviceState:
+        """The GPU now."""
+        power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
+        return DeviceState(
+            sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
+            memory_clock_mhz=self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK),
+            power_w=None if power_mw is None else power_mw.value / 1e3,
+            temperature_c=_value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR)),
+            throttle=self._throttle(),
+            memory_used=None if memory is None else memory.used,
+        )
+
+    def close(self) -> None:
+        """End the conversation; reading again gives None everywhere."""
+        self._library.nvmlShutdown()
+
+    def _clock(self, function: str, clock: int) -> int | None:
+        return _value(self._ask(function, ctypes.c_uint, clock))
+
+    def _throttle(self) -> tuple[str, ...]:
+        found = (self._ask(function, ctypes.c_ulonglong) for function in REASONS)
+        bits = next((_value(reasons) for reasons in found if reasons is not None), None)
+        return in_words(bits or 0)
+
+    def _ask(self, function: str, kind: Any, *which: int) -> Any:
+        """What a function writes behind its last argument, of the ctypes type `kind`; None when it does not."""
+        call = getattr(self._library, function, None)
+        if call is None:
+            return None
+        call.argtypes = [ctypes.c_void_p, *(ctypes.c_int for _ in which), ctypes.POINTER(kind)]
+        found = kind()
+        return found if call(self._device, *which, ctypes.byref(found)) == 0 else None
+
+
+def _value(found: Any) -> int | None:
+    return None if found is None else int(found.value)
+
+
+def in_words(reasons: int) -> tuple[str, ...]:
+    """Throttle bits in words; a bit that is not known is named by its value."""
+    bits = (1 << place for place in range(2, 64))
+    return tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
+
+
+def open_sensors(
+    device: int | str = 0, environ: Mapping[str, str] = os.environ, library: str = LIBRARY
+) -> Sensors | None:
+    """Sensors of a GPU by the number that a CUDA program knows it by, or by its UUID; None without driver or GPU.
+
+    A number goes through CUDA_VISIBLE_DEVICES, and is right where all GPUs are alike; a UUID is always right.
+    """
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return None
+    name = device if isinstance(device, str) else visible_name(device, environ.get("CUDA_VISIBLE_DEVICES"))
+    if name is None or nvml.nvmlInit_v2() != 0:
+        return None
+    found = _find(nvml, name)
+    if found is None:
+        nvml.nvmlShutdown()
+        return None
+    return Sensors(nvml, found)
+
+
+def visible_name(index: int, visible: str | None) -> int | str | None:
+    """What a CUDA program's GPU `index` is to the system: a number or a UUID; None when it is hidden."""
+    if visible is None:
+        return index
+    names = [name.strip() for name in visible.split(",")]
+    name = names[index] if index < len(names) else ""
+    if name in HIDDEN:
+        return None
+    return int(name) if name.isdecimal() else name
+
+
+def _find(nvml: ctypes.CDLL, name: int | str) -> ctypes.c_void_p | None:
+    device = ctypes.c_void_p()
+    if isinstance(name, str):
+        code = nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(device))
+    else:
+        code = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(device))
+    return device if code == 0 else None

@@ -1,0 +1,76 @@
+"""Can a timing be trusted? What was noticed beside the samples, turned into reasons why it cannot. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from loop.model.measurement import Check, Measurement
+from loop.model.verdict import Against, NoSpeedVerdict
+from loop.stats import median
+
+REMEMBERS = 2.0
+"""A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
+LEAST_GAIN_S = 3e-6
+"""Differences below this are the clock's."""
+LAG_SHARE, LAG_S = 0.25, 5e-3
+"""A request may take this much longer by the parent's clock than by the worker's: a share of it, and the way."""
+
+
+def remembers(probes: Sequence[tuple[float, float]]) -> str:
+    """Why a variant seems to keep earlier results; empty when it does not.
+
+    `probes`: seconds of a call on values it had not seen, and on values it had just seen, one a process. Every
+    process has to show it: a single one may have been interrupted.
+    """
+    if not probes:
+        return ""
+    fresh_s, again_s = min(probes, key=lambda probe: probe[0] / max(probe[1], 1e-9))
+    if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
+        return ""
+    return (
+        f"it remembers results: {fresh_s * 1e6:.1f} us on values it had not seen, "
+        f"{again_s * 1e6:.1f} us on the same again"
+    )
+
+
+def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
+    """Why a worker's clock cannot be trusted; empty when it agrees with ours. `lags`: (ours, the worker's) seconds.
+
+    The median over requests: one that the system interrupted on its way back says nothing.
+    """
+    if not lags:
+        return ""
+    excess = median([ours - own - LAG_SHARE * ours - LAG_S for ours, own in lags])
+    if excess <= 0:
+        return ""
+    ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
+    return f"its clock was changed: requests took {ours:.0f} ms, and {own:.0f} ms by the clock of its process"
+
+
+def beyond_roof(measurement: Measurement, peak_flops_per_s: float | None) -> str:
+    """Why a time cannot be true: more operations a second than the device has; empty when it can."""
+    reached = measurement.flops_per_s
+    if peak_flops_per_s is None or reached is None or reached <= peak_flops_per_s:
+        return ""
+    return (
+        f"faster than the device: {reached / 1e9:.0f} counted GFLOP/s where at most "
+        f"{peak_flops_per_s / 1e9:.0f} are possible"
+    )
+
+
+def invalid(variant: str, workload: str, against: Against, reason: str) -> NoSpeedVerdict:
+    """A verdict on a timing that cannot be trusted."""
+    return NoSpeedVerdict(variant=variant, workload=workload, against=against, verdict="invalid", reason=reason)
+
+
+def wrong_while_timed(
+    found: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
+) -> Iterator[NoSpeedVerdict]:
+    """A verdict for each timed output that was wrong; `names`: side to the variant it stands for."""
+    for side, check in found:
+        word = "invalid" if check.status == "tampered" else "incorrect"
+        yield NoSpeedVerdict(
+            variant=names.get(side, side),
+            workload=check.workload.name,
+            against=against,
+            verdict=word,
+            reason=f"while it was timed: {check.message}",
+        )

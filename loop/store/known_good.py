@@ -1,0 +1,53 @@
+"""What each variant was when all gates last passed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from loop.errors import LoopError
+from loop.model.output import VerifyOutput, read_output
+from loop.model.record import Finished, KnownGood, SessionHead
+from loop.store.sessions import RECENT, SessionFolder, every
+
+
+def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
+    """The last build of each variant with which a session passed: same target, device and workloads.
+
+    Sessions after `head` do not count, so that a resumed session keeps what it began with.
+    """
+    found: dict[str, KnownGood] = {}
+    for folder in reversed(every(root)[-RECENT:]):
+        if folder.id >= head.id:
+            continue
+        try:
+            for name, good in _passed(folder, head):
+                found.setdefault(name, good)
+        except LoopError:  # A damaged session says nothing.
+            continue
+    return found
+
+
+def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:
+    record = folder.record()
+    if record is None or record.status != "passed" or not comparable(folder.head(), head):
+        return
+    revision = record.head.revision
+    commit = None if revision.dirty else revision.commit
+    for name, build_id in _builds(folder.finished()):
+        yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit)
+
+
+def comparable(one: SessionHead, other: SessionHead) -> bool:
+    """Whether two sessions measured the same things on the same kind of device."""
+    return _ground(one) == _ground(other)
+
+
+def _ground(head: SessionHead) -> tuple[object, ...]:
+    device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
+    return head.target, head.device, device, head.threads, head.plan.plan.workloads
+
+
+def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+    for record in finished:
+        output = read_output(record.action, record.output)
+        if isinstance(output, VerifyOutput):
+            yield from ((c.variant, c.build_id) for c in output.variants if c.right and c.build_id)

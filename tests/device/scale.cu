@@ -1,0 +1,67 @@
+// A tiny CUDA variant, right and in several ways not: doubles a float matrix. For tests of the CUDA layer.
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "loop_kernel.h"
+
+#define LATE_NS 20000000ull
+
+static __device__ uint64_t now_ns() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+static __global__ void scale(const float *x, float *y, int64_t count, uint64_t delay_ns) {
+  const uint64_t begin = now_ns();
+  while (now_ns() - begin < delay_ns) __nanosleep(1000);
+  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) y[i] = 2.0f * x[i];
+}
+
+static int launch(const LoopTensor *inputs, LoopTensor *outputs, uint64_t delay_ns, void *stream) {
+  const int64_t count = inputs[0].sizes[0] * inputs[0].sizes[1];
+  const float *x = (const float *)inputs[0].data;
+  const unsigned blocks = (unsigned)((count + 255) / 256);
+  scale<<<blocks, 256, 0, (cudaStream_t)stream>>>(x, (float *)outputs[0].data, count, delay_ns);
+  return (int)cudaGetLastError();
+}
+
+#define ENTRY(name) \
+  LOOP_EXPORT int name(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *stream)
+
+LOOP_EXPORT const char *loop_error(int error) { return cudaGetErrorName((cudaError_t)error); }
+
+ENTRY(right) { return launch(inputs, outputs, 0, stream); }
+
+// Launches on a stream of its own, and nobody waits for it there.
+ENTRY(side_stream) {
+  static cudaStream_t side = nullptr;
+  if (side == nullptr) {
+    const cudaError_t error = cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return (int)error;
+  }
+  (void)stream;
+  return launch(inputs, outputs, LATE_NS, side);
+}
+
+ENTRY(synchronises) {
+  const int error = launch(inputs, outputs, 0, stream);
+  return error != 0 ? error : (int)cudaDeviceSynchronize();
+}
+
+ENTRY(default_stream) {
+  (void)stream;
+  return launch(inputs, outputs, LATE_NS, cudaStreamLegacy);
+}
+
+ENTRY(nothing) {
+  (void)inputs, (void)outputs, (void)stream;
+  return 0;
+}
+
+ENTRY(crashes) {
+  LoopTensor broken = outputs[0];
+  broken.data = (void *)16;
+  return launch(inputs, &broken, 0, stream);
+}

@@ -1,0 +1,262 @@
+"""The sequential rule: evidence as the formula has it, words only on evidence, and few false ones."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loop.rules.compare import MARGIN
+from loop.rules.sequential import (
+    MAX_BLOCKS,
+    MIN_BLOCKS,
+    SAME_EVIDENCE,
+    Decision,
+    conclude,
+    decide,
+    e_value,
+    needed_evidence,
+)
+
+EDGE = math.log1p(MARGIN)
+SAMPLES = ((2, 0.5), (3, -1.0), (8, 0.0), (8, 1.0), (8, 4.0), (20, 0.7), (20, -0.7), (60, 0.3))
+"""Counts of blocks, and the effect (mean in units of the spread) they come from."""
+
+
+def make_logs(count: int, mean: float, spread: float, seed: int = 1) -> list[float]:
+    """Log ratios of blocks, normal."""
+    rng = random.Random(f"{count} {mean} {spread} {seed}")
+    return [rng.gauss(mean, spread) for _ in range(count)]
+
+
+def around(mean: float, spread: float, count: int) -> list[float]:
+    """An even count of log ratios, half of them above the mean and half below."""
+    return [mean + spread, mean - spread] * (count // 2)
+
+
+def integrated(logs: Sequence[float]) -> float:
+    """The Bayes factor as it is defined: likelihoods integrated over sigma (prior 1/sigma) and effect > 0."""
+    values = np.array(logs)
+    mean, squares = values.mean(), ((values - values.mean()) ** 2).sum()
+    sigma = np.exp(np.linspace(math.log(values.std()) - 5, math.log(values.std()) + 12, 1500))
+    width = 9 / 1500
+    effect = (np.arange(1500) + 0.5) * width
+
+    def likelihood(of_effect: NDArray[Any]) -> NDArray[Any]:
+        misfit = squares + len(values) * (mean - of_effect * sigma[:, None]) ** 2
+        logs_of_sigma = np.log(sigma / values.std())[:, None]
+        found: NDArray[Any] = np.exp(-len(values) * logs_of_sigma - misfit / (2 * sigma[:, None] ** 2))
+        return found
+
+    prior = 2 * np.exp(-(effect**2) / 2) / math.sqrt(2 * math.pi)
+    return float((likelihood(effect) * prior).sum() * width / likelihood(np.zeros(1)).sum())
+
+
+def first_decision(logs: Iterator[float]) -> tuple[str, int]:
+    """Verdict and blocks of one who looks after every block and stops at the first verdict."""
+    seen: list[float] = []
+    for value in logs:
+        seen.append(value)
+        if found := decide(seen):
+            return found.verdict, len(seen)
+    raise AssertionError("no verdict at the limit")
+
+
+def stopped(series: int, slowdown: float, spread: float) -> list[tuple[str, int]]:
+    """First decisions on simulated series, seeded."""
+    rng = random.Random(f"{series} {slowdown} {spread}")
+    mean = -math.log1p(slowdown)
+    return [first_decision(rng.gauss(mean, spread) for _ in range(MAX_BLOCKS)) for _ in range(series)]
+
+
+@pytest.mark.parametrize(("bound", "blocks"), [(72, 5), (1024, 7), (4374, 8)])
+def test_few_blocks_bound_the_evidence(bound: float, blocks: int) -> None:
+    """However clear the difference: 2 (1 + n)^((n-1)/2) is the limit, and identical values come close to it."""
+    for spread in (1.0, 1e-3, 1e-9, 0.0):
+        logs = [1 + spread, 1 - spread] * (blocks // 2) + [1.0] * (blocks % 2)
+        assert bound > e_value(logs, 0.0)
+    assert bound == pytest.approx(e_value([1.0] * blocks, 0.0), rel=0.005)
+
+
+@pytest.mark.parametrize(("count", "effect"), SAMPLES)
+def test_the_evidence_is_the_integral_that_defines_it(count: int, effect: float) -> None:
+    """Against a numerical integration over sigma and the effect, which knows no Student's t."""
+    logs = make_logs(count, effect, 1.0)
+    assert integrated(logs) == pytest.approx(e_value(logs, 0.0), rel=5e-4)
+
+
+@pytest.mark.parametrize(("count", "effect"), SAMPLES)
+def test_both_sides_together_are_the_two_sided_factor(count: int, effect: float) -> None:
+    """Twice B, from the t statistic, as it stands in the literature."""
+    logs = make_logs(count, effect, 1.0)
+    t, v = fmean(logs) / stdev(logs) * math.sqrt(count), count - 1
+    factor = (1 + count) ** -0.5 * ((1 + t * t / v) / (1 + t * t / (v * (1 + count)))) ** (count / 2)
+    both = e_value(logs, 0.0) + e_value([-value for value in logs], 0.0)
+    assert 2 * factor == pytest.approx(both)
+
+
+def test_the_first_block_is_evidence_of_its_sign_only() -> None:
+    """One value has no spread: 3 to 2 for its side, whatever its size, and its mirror has the rest."""
+    assert [pytest.approx(1.5)] * 2 == [e_value([size], 0.0) for size in (1e-9, 5.0)]
+    assert pytest.approx(0.5) == e_value([-5.0], 0.0)
+    assert 1.0 == e_value([], 0.0)
+
+
+def test_evidence_does_not_depend_on_the_unit() -> None:
+    """Scaling changes neither t nor e, down to where squares underflow and up to where they overflow."""
+    logs = make_logs(9, 0.8, 1.0)
+    expected = pytest.approx(e_value(logs, 0.0))
+    assert [expected] * 4 == [
+        e_value([value * unit for value in logs], 0.0) for unit in (1e-300, 1e-3, 1e3, 1e300)
+    ]
+
+
+def test_evidence_grows_with_the_mean_and_falls_with_the_threshold() -> None:
+    """A shift of all blocks only ever helps the side it goes to."""
+    logs = make_logs(10, 0.0, 0.01)
+    shifts = [step / 500 for step in range(-20, 21)]
+    up = [e_value([value + shift for value in logs], 0.0) for shift in shifts]
+    down = [e_value(logs, shift) for shift in shifts]
+    assert sorted(up) == up
+    assert sorted(down, reverse=True) == down
+
+
+def test_evidence_at_the_threshold_itself_speaks_against() -> None:
+    """A mean exactly there gives less than 1, and the less the more blocks there are."""
+    found = [e_value(around(0.25, 0.125, count), 0.25) for count in (2, 8, 20, 60)]
+    assert sorted(found, reverse=True) == found
+    assert pytest.approx([(1 + count) ** -0.5 for count in (2, 8, 20, 60)]) == found
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, -1e-300, 0.01, -5.0, 1e300, -1e300])
+@pytest.mark.parametrize("spread", [0.0, 1e-300, 1e-17, 1.0, 1e300])
+def test_no_series_gives_anything_but_a_number(value: float, spread: float) -> None:
+    """No nan and no infinity, also where squares underflow, cancel or overflow."""
+    for count in (2, 8, 60, 400):
+        logs = around(value, spread, count)
+        assert math.isfinite(e_value(logs, EDGE))
+        assert e_value(logs, EDGE) >= 0
+        assert math.isfinite(conclude(logs).e_value)
+
+
+def test_needed_evidence_grows_with_the_workloads() -> None:
+    """One false in a thousand a workload, one in a hundred a session."""
+    assert [1000, 1000, 1100, 4000] == [needed_evidence(workloads) for workloads in (1, 10, 11, 40)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "mean", "spread"),
+    [
+        ("faster", 0.05, 0.005),
+        ("faster", 0.5, 0.03),
+        ("slower", -0.05, 0.005),
+        ("slower", -0.5, 0.03),
+        ("same", 0.0, 0.003),
+        ("same", 0.005, 0.003),
+        ("inconclusive", 0.0, 0.02),
+        ("inconclusive", 0.02, 0.02),
+        ("inconclusive", EDGE, 0.01),
+        ("inconclusive", -EDGE, 0.01),
+    ],
+)
+def test_the_word_follows_from_mean_and_scatter(expected: str, mean: float, spread: float) -> None:
+    """Ten blocks: beyond one per cent, within two, or not clear; only what is not clear goes on."""
+    logs = around(mean, spread, 10)
+    assert expected == conclude(logs).verdict
+    assert (expected == "inconclusive") == (decide(logs) is None)
+
+
+def test_a_verdict_and_its_mirror_agree() -> None:
+    """Swapping the two binaries swaps faster and slower, and changes no evidence."""
+    mirror = {"faster": "slower", "slower": "faster"}
+    for mean, spread in itertools.product((0.0, 0.004, 0.011, 0.03, 0.2), (0.0, 0.002, 0.01, 0.05)):
+        logs = make_logs(12, mean, spread)
+        here, there = conclude(logs), conclude([-value for value in logs])
+        assert mirror.get(here.verdict, here.verdict) == there.verdict
+        assert here.e_value == pytest.approx(there.e_value)
+
+
+def test_identical_blocks_are_judged_when_there_are_enough() -> None:
+    """No spread is no certainty: eight blocks at the least, and their bounded evidence."""
+    for mean, expected in ((0.0, "same"), (0.02, "faster"), (-0.02, "slower")):
+        assert decide([mean] * (MIN_BLOCKS - 1)) is None
+        found = decide([mean] * MIN_BLOCKS)
+        assert found is not None
+        assert expected == found.verdict
+        assert 4374 == pytest.approx(found.e_value, rel=0.005)
+
+
+def test_a_difference_beyond_the_margin_comes_before_same() -> None:
+    """At one and a half per cent both are true, and the reader wants to know of the difference."""
+    assert "slower" == conclude([-0.015] * 10).verdict
+
+
+def test_more_workloads_need_more_blocks() -> None:
+    """Eight blocks cannot give 5,000 to 1, nine can; `same` asks for no more than before."""
+    assert decide([0.05] * 8, workloads=50) is None
+    found = decide([0.05] * 9, workloads=50)
+    assert found is not None
+    assert "faster" == found.verdict
+    assert "same" == conclude([0.0] * 8, workloads=50).verdict
+
+
+def test_a_verdict_says_on_what_it_rests() -> None:
+    """Margin, evidence and blocks."""
+    assert "more than 1% slower: evidence 4,374 to 1 after 8 blocks" == conclude([-0.03] * 8).reason
+    assert "more than 1% faster: evidence 4,374 to 1 after 8 blocks" == conclude([0.03] * 8).reason
+    assert "within 2% either way: evidence 4,374 to 1 after 8 blocks" == conclude([0.0] * 8).reason
+
+
+def test_what_is_not_clear_says_what_would_help() -> None:
+    """Too few blocks, too little evidence, or a machine that is too noisy, with its remedy."""
+    assert "1 of the 8 blocks that a verdict needs: measure longer" == conclude([0.5]).reason
+    assert "0 of the 8 blocks that a verdict needs: measure longer" == conclude([]).reason
+    assert (
+        "evidence 0.3 to 1 after 10 blocks, 1,000 needed: measure longer"
+        == conclude(around(EDGE, 0.01, 10)).reason
+    )
+    remedy = "end what else runs on the machine, or measure longer"
+    assert f"too noisy to judge: blocks differ by 5.3% (sd); {remedy}" == conclude(around(0.0, 0.05, 10)).reason
+
+
+def test_noise_alone_takes_no_verdict_away() -> None:
+    """A difference that stands out of 5 % of noise is one."""
+    assert "faster" == conclude(around(0.3, 0.05, 20)).verdict
+
+
+def test_at_the_limit_there_is_a_decision() -> None:
+    """Who measures while there is none comes to an end."""
+    logs = around(EDGE, 0.028, MAX_BLOCKS)
+    assert decide(logs[:-1]) is None
+    assert conclude(logs) == decide(logs)
+    assert isinstance(decide(logs), Decision)
+
+
+def test_the_same_kernel_twice_is_same_however_often_one_looks() -> None:
+    """No true difference, a look after every block: never faster or slower, and soon `same`."""
+    found = stopped(300, 0.0, 0.008)
+    assert {"same"} == {verdict for verdict, _ in found}
+    assert MIN_BLOCKS <= sorted(blocks for _, blocks in found)[150] <= 12
+
+
+def test_a_difference_of_just_the_margin_is_not_called_one() -> None:
+    """The hardest null hypothesis: at most one in a thousand, here none in 200."""
+    assert {"slower", "faster"}.isdisjoint(verdict for verdict, _ in stopped(200, MARGIN, 0.008))
+
+
+def test_three_per_cent_are_found_in_about_eleven_blocks() -> None:
+    """At a scatter of 0.8 % a block, always."""
+    found = stopped(200, 0.03, 0.008)
+    assert {"slower"} == {verdict for verdict, _ in found}
+    assert 9 <= sorted(blocks for _, blocks in found)[100] <= 14
+
+
+def test_same_is_rarely_said_of_two_per_cent() -> None:
+    """Twice the margin exactly: `same` is false there, one in a hundred at most."""
+    assert 1 >= [verdict for verdict, _ in stopped(200, 2 * MARGIN, 0.008)].count("same")
+    assert 100 == SAME_EVIDENCE
