@@ -41,6 +41,24 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     return into
 
 
+def changes(folder: Path, commit: str) -> dict[str, int]:
+    """Files below `folder` that differ from a commit, committed or not, to lines added and removed.
+
+    Untracked files count with 0 lines. Empty outside a repository, or where the commit is not known.
+    """
+    import git
+
+    try:
+        with git.Repo(folder, search_parent_directories=True) as repository:
+            text = str(repository.git.diff(commit, "--numstat", "--no-renames", "--", str(folder)))
+            new = str(repository.git.ls_files("--others", "--exclude-standard", "--", str(folder)))
+    except (git.GitError, ValueError, OSError):
+        return {}
+    rows = [line.split("\t") for line in text.splitlines()]
+    found = {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
+    return found | dict.fromkeys(new.splitlines(), 0)
+
+
 def _write(tree: Any, into: Path) -> None:
     for blob in tree.traverse():
         path = into / Path(blob.path).relative_to(tree.path or ".")

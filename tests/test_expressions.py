@@ -112,6 +112,9 @@ FORMULAS = [
     ("(S + 1) / B - 0.5", 256.0),
     ("-S", -512.0),
     ("1_000", 1000.0),
+    ("(S + 63) // 64 * B", 16.0),
+    ("(S + 64) // 64 * B", 18.0),
+    ("-S // 1000", -1.0),
 ]
 
 
@@ -181,6 +184,8 @@ def test_a_condition_without_an_answer_is_an_error(text: str, words: str) -> Non
         ("1e299 * 1e299", "expected a finite number, got inf"),
         ("S if B else 1", "expected true or false, got 2"),
         ("B / (S - S)", "expected a divisor other than zero"),
+        ("B // (S - S)", "expected a divisor other than zero"),
+        ("B // causal", "expected a number, got true"),
     ],
 )
 def test_a_formula_without_an_answer_is_an_error(text: str, words: str) -> None:
@@ -254,7 +259,7 @@ def grow(chance: random.Random, depth: int = 0) -> str:
         )
     one, other = grow(chance, depth + 1), grow(chance, depth + 1)
     shape = chance.choice(
-        ["{} + {}", "{} - {}", "{} / {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
+        ["{} + {}", "{} - {}", "{} / {}", "{} // {}", "{} * {}", "{} < {}", "{} == {}", "{} and {}", "{} or {}"]
     )
     more = [
         shape.format(one, other),

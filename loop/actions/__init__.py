@@ -1,6 +1,6 @@
 """What a step can do: one literal table."""
 
-from loop.actions import comparing, environment, kernel, measuring, session
+from loop.actions import changes, comparing, environment, kernel, measuring, properties, session
 from loop.actions.context import Action, Context, NoArguments, Result
 from loop.model import output
 
@@ -42,6 +42,15 @@ ACTIONS: dict[str, Action] = {
     "kernel.load": Action("libraries load and are what is on disk", NoArguments, output.LoadOutput, kernel.load),
     "kernel.verify": Action(
         "variants against the float64 reference", kernel.VerifyTerms, output.VerifyOutput, kernel.verify
+    ),
+    "kernel.changes": Action(
+        "what changed since the known good", NoArguments, output.ChangesOutput, changes.changes
+    ),
+    "kernel.properties": Action(
+        "relations between outputs that need no reference",
+        NoArguments,
+        output.PropertiesOutput,
+        properties.properties,
     ),
     "kernel.measure": Action(
         "variants against the baseline, turn about",

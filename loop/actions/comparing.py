@@ -79,9 +79,7 @@ def _hold(
     terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        return (
-            yield from timing.measure(context.bench, contest.sides, contest.timed, terms, contest.pending)
-        )
+        return (yield from timing.measure(context.bench, contest.sides, contest.timed, terms, contest.pending))
 
 
 def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:

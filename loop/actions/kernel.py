@@ -1,30 +1,24 @@
 """Build, load, verify and measure the selected variants."""
 
 import subprocess
-import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.actions.context import Context, NoArguments, Result, Working
-from loop.bench import build, timing
-from loop.bench.room import BASELINE, Bench, Side
+from loop.bench import build
+from loop.bench.room import BASELINE, Bench
 from loop.bench.verify import Job
 from loop.bench.verify import verify as verify_sides
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
-from loop.expressions import Expression
-from loop.locks import Held, locked
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, Segment, VariantChecks
-from loop.model.output import BuildOutput, LoadOutput, MeasureOutput, SourcesOutput, VerifyOutput
+from loop.model.measurement import Build, VariantChecks
+from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
 from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import expand, formula_values
+from loop.model.workloads import expand
 from loop.processes import Tick
 from loop.rules import compare
-from loop.stats import geometric_mean, median
 
 
 class SourceLimits(Model):
@@ -156,9 +150,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
     made, failures = yield from builds(context)
     bench = context.bench
-    names = _usable(context, made)
+    names = usable(context, made)
     timed = workloads(context, context.plan.workloads)
-    checked = [*seeded(context, timed, arguments.seeds), *workloads(context, _extra_sets(context))]
+    checked = [*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))]
     by_name = {one.variant: one for one in made}
     jobs = [Job(bench.side(name, by_name.get(name)), distinct(checked)) for name in names]
     *found, control = yield from verify_sides(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
@@ -179,7 +173,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     )
 
 
-def _usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
+def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
     built = {one.variant for one in made}
     compiled = context.bench.compiled(context.variants)
@@ -198,7 +192,8 @@ def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
     return tuple({(one.name, one.seed): one for one in checked}.values())
 
 
-def _extra_sets(context: Context) -> list[str]:
+def extra_sets(context: Context) -> list[str]:
+    """Workload sets of the plan that are checked and not timed."""
     return [name for name in context.plan.checks if name in context.bench.target.workloads]
 
 

@@ -44,9 +44,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     bench, builds = context.bench, found.builds or {}
     timed = workloads(context, context.plan.workloads)
     sides = [bench.side(name, builds.get(name)) for name in found.right]
-    terms = timing.Terms(
-        rounds=arguments.rounds, limit_s=context.budget_s, seed=context.seed, cold=arguments.cold
-    )
+    terms = timing.Terms(rounds=arguments.rounds, limit_s=context.budget_s, seed=context.seed, cold=arguments.cold)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
         timings = yield from timing.measure(bench, [bench.side(BASELINE), *sides], timed, terms)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from loop.actions.context import Context
 from loop.actions.kernel import builds
 from loop.bench import timing
-from loop.bench import machine as _m
-peak_flops_per_s = getattr(_m, "peak_flops_per_s", lambda *a: None)
+from loop.bench.machine import peak_flops_per_s
 from loop.bench.room import Bench, Side
 from loop.expressions import Expression
 from loop.locks import Held, locked
@@ -128,9 +127,7 @@ def doubts(
     return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
 
 
-def _noticed(
-    timings: timing.Timings, against: Against, names: Mapping[str, str]
-) -> Iterator[NoSpeedVerdict]:
+def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]) -> Iterator[NoSpeedVerdict]:
     for (side, workload), probes in timings.probes.items():
         reason = integrity.remembers(probes)
         if reason and side in names:

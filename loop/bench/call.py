@@ -17,8 +17,8 @@ STEP_BYTES = 256
 class TensorFile:
     """A contiguous tensor in a file, C order, in the call's element type.
 
-    With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any other:
-    timed calls take a window each, so that none sees the values of the one before.
+    With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any
+    other: timed calls take a window each, so that none sees the values of the one before.
     """
 
     name: str
@@ -74,7 +74,9 @@ def make_call(signature: Signature, workload: Workload, folder: str, reader: str
 def widen(call: Call, fills: tuple[Fill, ...], seed: int) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw = random.Random(seed)
-    inputs = tuple(_widened(tensor, fill, call.dtype, draw) for tensor, fill in zip(call.inputs, fills, strict=True))
+    inputs = tuple(
+        _widened(tensor, fill, call.dtype, draw) for tensor, fill in zip(call.inputs, fills, strict=True)
+    )
     return replace(call, inputs=inputs)
 
 

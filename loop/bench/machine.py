@@ -10,8 +10,15 @@ from pathlib import Path
 import psutil
 
 from loop.model.record import Machine
+from loop.model.target import ITEM_SIZES, Dtype
 
 ASK_LIMIT_S = 10
+FASTEST_CLOCK_HZ = 6.5e9
+"""No processor on sale runs faster; the highest turbo clock of 2026 is 6.2 GHz."""
+CLOCK_SLACK = 1.1
+"""A named turbo clock may be beaten by this factor: overclocking, and drivers that round it down."""
+NAMES_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
+"""Drivers whose highest clock is the turbo clock; acpi-cpufreq, for one, names the base clock."""
 
 
 @functools.cache
@@ -60,10 +67,14 @@ def _query_gpus() -> list[list[str]]:
 
 
 def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _processor_lines() -> list[str]:
+    """What the system says of its processors; nothing outside Linux."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
 
 def _ask(command: list[str]) -> str | None:
@@ -85,3 +96,77 @@ def available_memory() -> int:
         return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     except (OSError, ValueError):  # No control group, or one without a limit.
         return free
+
+
+def peak_flops_per_s(threads: int, dtype: Dtype) -> float | None:
+    """Floating-point operations a second that so many threads cannot exceed; None where nothing is known.
+
+    An upper bound, for calling a result impossible: the highest clock that the system names (in a virtual machine
+    it names none, then the fastest there is), times what the widest units could do in a cycle. Real kernels stay
+    well below it: for a roofline measure one (`bench.roof`).
+    """
+    per_cycle = flops_per_cycle(processor_flags(), dtype)
+    return threads * _fastest_clock_hz() * per_cycle if per_cycle else None
+
+
+def flops_per_cycle(flags: frozenset[str], dtype: Dtype) -> float | None:
+    """What one core could do in a cycle, by the flags of /proc/cpuinfo; None for a processor that is not known.
+
+    x86: two fused multiply-add units, and two adders beside them as in Zen; without FMA two multipliers and two
+    adders. Two-byte types also by their own instructions; AMX computes 1024 a cycle in them (Intel's optimisation
+    manual), and half of that as TF32 or as float32 in several pieces. Arm: six 128-bit units, or two of 512 bits.
+    """
+    single = _single_flops(flags)
+    if single is None:
+        return None
+    narrow = ITEM_SIZES[dtype] == 2
+    if "amx_tile" in flags and dtype != "float64":
+        return single + (1024 if narrow else 512)
+    if narrow and flags & {"bf16", "i8mm"}:
+        return 4 * single
+    wider = narrow and flags & {"avx512_bf16", "avx512_fp16", "avx_ne_convert", "asimdhp", "fphp"}
+    return (2 if wider else 0.5 if dtype == "float64" else 1) * single
+
+
+def _single_flops(flags: frozenset[str]) -> float | None:
+    """Operations of one core in a cycle on float32 in its vector units."""
+    if "sme" in flags:  # A matrix unit, shared by cores.
+        return None
+    if flags & {"asimd", "sve"}:
+        return 64
+    for lanes, needed in ((16, {"avx512f"}), (8, {"avx", "fma"}), (8, {"avx"}), (4, {"sse2"})):
+        if needed <= flags:
+            return lanes * (6 if "fma" in flags or lanes == 16 else 4)
+    return None
+
+
+def vector_lanes() -> int:
+    """Elements of type float32 in the widest vector that this processor has; 1 where nothing is known."""
+    flags = processor_flags()
+    return next((lanes for flag, lanes in LANES.items() if flag in flags), 1)
+
+
+LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
+"""Flag to the float32 elements of a vector, widest first."""
+
+
+@functools.cache
+def processor_flags() -> frozenset[str]:
+    """Everything /proc/cpuinfo lists as flags (x86) or features (Arm) of the first processor."""
+    for line in _processor_lines():
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return frozenset()
+
+
+def _fastest_clock_hz() -> float:
+    """The highest turbo clock that the system names, with slack; else one that no processor reaches."""
+    root = Path("/sys/devices/system/cpu")
+    try:
+        drivers = {path.read_text().strip() for path in root.glob("cpu*/cpufreq/scaling_driver")}
+        clocks = [int(path.read_text()) * 1e3 for path in root.glob("cpu*/cpufreq/cpuinfo_max_freq")]
+    except (OSError, ValueError):
+        return FASTEST_CLOCK_HZ
+    named = clocks and drivers and drivers <= set(NAMES_TURBO)
+    return CLOCK_SLACK * max(clocks) if named else FASTEST_CLOCK_HZ

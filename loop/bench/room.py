@@ -135,7 +135,8 @@ class Bench:
         return self._examiner
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
-        """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other values."""
+        """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
+        values."""
         call = make_call(self.target.signature, workload, str(self.scratch), _file_name(reader))
         return widen(call, fills(self.target, workload), workload.seed) if wide else call
 
@@ -195,7 +196,9 @@ class Bench:
         key = self.call(workload, "judge").key
         if self._expected.pop(key, None) is not None:
             yield from self.judge("discard", JUDGE_LIMIT_S, "tidying up", key=key)
-        for path in self.scratch.glob(f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"):
+        for path in self.scratch.glob(
+            f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"
+        ):
             path.unlink(missing_ok=True)
 
     def compiled(self, names: tuple[str, ...]) -> dict[str, CAbiVariant]:

@@ -1,8 +1,8 @@
 """How fast is it? Sides take turns in fresh processes; the process is the replicate, never the iteration.
 
-One round is a fresh process for each side, and inputs that no process has seen. Within it every workload is timed in
-the order A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike. Outputs
-of timed calls are read at once and judged when the round is over.
+One round is a fresh process for each side, and inputs that no process has seen. Within it every workload is timed
+in the order A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
+Outputs of timed calls are read at once and judged when the round is over.
 """
 
 import random
@@ -14,7 +14,7 @@ from typing import Any
 
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
 from loop.bench.verify import judged
-from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
@@ -23,7 +23,8 @@ from loop.processes import Tick
 SEGMENT_S = 10e-3
 """Time filled by one segment of a short workload, where torch has to be started for each process."""
 SHORT_SEGMENT_S = 4e-3
-"""The same between our own binaries: their processes start quickly, and more rounds tell more than long segments."""
+"""The same between our own binaries: their processes start quickly, and more rounds tell more than long
+segments."""
 ANSWER_LIMIT_S = 60.0
 PROCESSES_AT_ONCE = 8
 FIRST_ROUNDS = 3
@@ -190,9 +191,7 @@ class Round:
             probes = timings.probes.setdefault((name, workload.name), [])
             probes.append((reply["fresh_s"], reply["again_s"]))
 
-    def _segment(
-        self, name: str, workload: Workload, place: int, timings: Timings
-    ) -> Generator[Tick, None, None]:
+    def _segment(self, name: str, workload: Workload, place: int, timings: Timings) -> Generator[Tick, None, None]:
         call = self.bench.call(workload, name, wide=True)
         output = f"{call.output.path}.{self.number}.{place}"
         fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "output": output}

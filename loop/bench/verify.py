@@ -31,8 +31,8 @@ class Job:
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on those of its workloads whose type it takes. Raises LoopError when the judge is lost.
 
-    All workers are started first: their imports go on while the judge works out the first answers. The reference is
-    worked out twice on the first workload: one that does not repeat itself judges nothing.
+    All workers are started first: their imports go on while the judge works out the first answers. The reference
+    is worked out twice on the first workload: one that does not repeat itself judges nothing.
     """
     checkers = [Checker(bench, job) for job in jobs]
     try:
@@ -107,9 +107,7 @@ class Checker:
         note = f"{self.side.name} on {place}"
         worker = yield from self._open()
         reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout)
-        finding = yield from self.bench.judge(
-            "compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"]
-        )
+        finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"])
         return judged(self.side, workload, layout, reply, finding)
 
     def _open(self) -> Generator[Tick, None, Worker]:
@@ -173,9 +171,7 @@ def complaint(
         return f"changed its input {', '.join(reply['changed'])} on {place}"
     if finding["wrong"] and worst is not None:
         again = "; a second run gave another output: flaky" if flaky else ""
-        return (
-            f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
-        )
+        return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
     if finding["message"]:
         return f"{finding['message']} on {place}"
     if side.deterministic and flaky:

@@ -38,7 +38,7 @@ class Worker:
         try:
             self.child = Child(
                 [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
-                env={**thread_environment(threads), "PYTHONPATH": python_path()},
+                env={**thread_environment(threads, self._cores), "PYTHONPATH": python_path()},
                 stdin=request_read,
                 pass_fds=[reply_write],
             )
@@ -128,10 +128,15 @@ def _reply(reply: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def thread_environment(threads: int) -> dict[str, str]:
-    """Variables that hold every runtime to that many threads."""
+def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
+    """Variables that hold every runtime to that many threads, and each OpenMP thread to a core of its own.
+
+    Two threads that spin for each other on one core, because something else ran on the other for a moment, take
+    scheduler slices instead of microseconds.
+    """
     names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return dict.fromkeys(names, str(threads))
+    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores.split(","))}
+    return {**dict.fromkeys(names, str(threads)), **(bound if cores else {})}
 
 
 def _cores(threads: int, pinned: bool) -> str:

@@ -33,8 +33,8 @@ from loop.runner import plan as planning
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
 from loop.store import sessions
-from loop.store.known_good import known_good
 from loop.store.journal import Journal, finished, last_closed
+from loop.store.known_good import known_good
 from loop.store.sessions import SessionFolder
 
 

@@ -24,6 +24,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Sub": operator.sub,
     "Div": operator.truediv,
     "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
 }
 
 

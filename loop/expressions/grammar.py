@@ -11,7 +11,7 @@ MAX_DEPTH = 40
 ALWAYS = frozenset(
     ("Compare", "Operand", "And", "Or", "Not", "Const", "Name", "Getattr", "Neg", "Add", "Sub", "Div", "Test")
 ) | {"Tuple", "List"}
-FORMULA = ALWAYS | {"Mul", "CondExpr"}
+FORMULA = ALWAYS | {"Mul", "FloorDiv", "CondExpr"}
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - /"
 OPERATORS = {
     "mul": "a product",
@@ -27,11 +27,14 @@ OPERATORS = {
     "semicolon": "a semicolon",
 }
 """Signs outside the language, and what they would be."""
+IN_FORMULAS = {"mul": "Mul", "floordiv": "FloorDiv"}
+"""Those of them that formulas have, and their nodes."""
 NODES = {
     "Call": "a call",
     "Filter": "a filter",
     "Getitem": "an index",
     "Mul": "a product",
+    "FloorDiv": "a floor division",
     "CondExpr": "an if-else",
     "Pos": "a plus sign before a value",
 }
@@ -96,7 +99,7 @@ def _tokens(text: str, allowed: frozenset[str]) -> Iterator[Any]:
     """Jinja's tokens, each with its column; nothing beyond the language's own signs."""
     lexer = _environment().lexer
     for token in lexer.wrap(_raw_tokens(lexer, text)):
-        if token.type in OPERATORS and not (token.type == "mul" and "Mul" in allowed):
+        if token.type in OPERATORS and IN_FORMULAS.get(token.type) not in allowed:
             raise ExpressionError(_language(allowed), OPERATORS[token.type], token.lineno)
         yield token
 
@@ -119,7 +122,7 @@ def _kind(node: Any) -> str:
 
 
 def _language(allowed: frozenset[str]) -> str:
-    return LANGUAGE + (" *, if-else" if "Mul" in allowed else "")
+    return LANGUAGE + (" * //, if-else" if "Mul" in allowed else "")
 
 
 def _check(tree: Any, allowed: frozenset[str]) -> None:

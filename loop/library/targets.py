@@ -21,7 +21,7 @@ def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
-    complaints += _build_complaints(read, project.target)
+    complaints += [*_launch_complaints(read), *_build_complaints(read, project.target)]
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -80,6 +80,17 @@ def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
         text = getattr(read.value, field)
         if text is not None:
             yield from check_expression(read.document, (field,), text, known, arithmetic=True)
+
+
+def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    known = {*read.value.signature.dimensions, *read.value.signature.attributes, "itemsize"}
+    for name, variant in read.value.variants.items():
+        launch = None if isinstance(variant, CommandVariant) else variant.launch
+        names = known if variant.device == "cuda" else known | {"cores", "lanes"}
+        for field, text in launch or ():
+            if isinstance(text, str):
+                place = ("variants", name, "launch", field)
+                yield from check_expression(read.document, place, text, names, arithmetic=True)
 
 
 def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:

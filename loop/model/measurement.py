@@ -160,6 +160,21 @@ class Measurement(Model):
     """Counted operations over the candidate's time."""
 
 
+class PropertyCheck(Model):
+    """A relation between a variant's outputs, tried on one workload."""
+
+    variant: str
+    """Name of the variant."""
+    property: str
+    """Name of the relation."""
+    workload: str
+    """Name of the workload whose inputs it started from."""
+    status: Literal["holds", "failed", "inapplicable"]
+    """Whether it holds, or has no meaning there."""
+    message: str
+    """By how much the two sides differ."""
+
+
 class NullControl(Model):
     """A variant against itself, in processes of its own: it must never come out faster or slower."""
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, VariantChecks
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, PropertyCheck, VariantChecks
 from loop.model.verdict import Verdict
 
 
@@ -125,6 +125,28 @@ class VerifyOutput(Output):
     """Variants without a wrong answer."""
 
 
+class ChangesOutput(Output):
+    """What changed since the known good."""
+
+    changed: tuple[str, ...] = ()
+    """Compiled variants whose build is another."""
+    count: int = 0
+    """How many they are."""
+    files: tuple[str, ...] = ()
+    """Files of the target that differ from the known good's revision."""
+    lines: int = 0
+    """Lines added and removed in them."""
+
+
+class PropertiesOutput(Output):
+    """Relations between outputs that hold without any reference."""
+
+    checks: tuple[PropertyCheck, ...] = ()
+    """One a variant, property and workload."""
+    held: int = 0
+    """Checks in which the relation holds."""
+
+
 class MeasureOutput(Output):
     """Speed of the variants that are right."""
 
@@ -200,6 +222,8 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.build": BuildOutput,
     "kernel.load": LoadOutput,
     "kernel.verify": VerifyOutput,
+    "kernel.changes": ChangesOutput,
+    "kernel.properties": PropertiesOutput,
     "kernel.measure": MeasureOutput,
     "kernel.compare": CompareOutput,
     "session.audit": AuditOutput,

@@ -83,7 +83,7 @@ class Fill(Model):
     """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
     scale: Annotated[float, Field(gt=0)] = 1.0
     """Standard deviation of the normals, or the value itself."""
-    nan_along: Identifier | None = None
+    nan_along: Text | None = None
     """A dimension of the tensor: everything at one random index of it is NaN."""
 
 
@@ -105,6 +105,54 @@ class BuildRecipe(Model):
     """Flags, in order; `loop` adds the output, the header's folder and the build id."""
 
 
+Formula = Annotated[int, Field(ge=0)] | Text
+"""A number, or an expression over a workload."""
+
+
+class Launch(Model):
+    """How a call is cut into pieces that may run at the same time, declared by hand.
+
+    Its expressions may read dimensions, attributes and `itemsize`; on a CPU also `cores`, the threads a process may
+    use, and `lanes`, the float32 elements of its widest vector.
+    """
+
+    blocks: Formula
+    """CUDA: blocks launched. CPU: pieces of work that threads take."""
+    threads: Formula = 1
+    """Threads of a block."""
+    registers: Formula | None = None
+    """Registers a thread, by the compiler's report."""
+    shared_bytes: Formula | None = None
+    """Shared memory a block, static and dynamic."""
+
+
+class DeviceFacts(Model):
+    """What a kind of GPU can do: limits, and peaks by its datasheet."""
+
+    name: Text
+    """Its name."""
+    sms: Annotated[int, Field(ge=1)]
+    """Multiprocessors."""
+    shared_per_sm: Annotated[int, Field(ge=0)]
+    """Bytes of shared memory that the blocks of one multiprocessor divide among themselves."""
+    shared_per_block: Annotated[int, Field(ge=0)]
+    """Bytes that one block may ask for at launch."""
+    shared_static: Annotated[int, Field(ge=0)]
+    """Bytes that one block may declare."""
+    registers_per_sm: Annotated[int, Field(ge=1)]
+    """Registers of 32 bits."""
+    threads_per_sm: Annotated[int, Field(ge=1)]
+    """Threads that one multiprocessor holds at a time."""
+    blocks_per_sm: Annotated[int, Field(ge=1)]
+    """Blocks that one multiprocessor holds at a time."""
+    l2_bytes: Annotated[int, Field(ge=0)]
+    """Bytes of the second-level cache."""
+    bytes_per_s: Annotated[float, Field(gt=0)]
+    """Peak of its memory."""
+    flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]]
+    """Peak by element type: dense, in the fastest units that multiply this type."""
+
+
 class CAbiVariant(Model):
     """A shared library behind the C interface, built by `loop`."""
 
@@ -124,6 +172,8 @@ class CAbiVariant(Model):
     """Element types it takes."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
+    launch: Launch | None = None
+    """How a call is cut up; None where nobody declared it."""
 
 
 class PythonVariant(Model):
@@ -143,6 +193,8 @@ class PythonVariant(Model):
     """Element types it takes."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
+    launch: Launch | None = None
+    """How a call is cut up; None where nobody declared it."""
 
 
 class CommandVariant(Model):
@@ -196,6 +248,10 @@ class Target(Model):
     """Expression over dimensions and attributes: floating-point operations of one call."""
     bytes: str | None = None
     """Expression over dimensions, attributes and `itemsize`: bytes one call must move."""
+    devices: dict[Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")], DeviceFacts] = Field(
+        default_factory=dict
+    )
+    """GPUs by compute capability, `sm_89`: what launches are held against where no such GPU is at hand."""
     workloads: Annotated[dict[SetName, tuple[dict[str, Scalar | tuple[Scalar, ...]], ...]], Field(min_length=1)]
     """Named sets; a list as a value stands for one workload each."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]

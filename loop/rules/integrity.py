@@ -32,7 +32,8 @@ def remembers(probes: Sequence[tuple[float, float]]) -> str:
 
 
 def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
-    """Why a worker's clock cannot be trusted; empty when it agrees with ours. `lags`: (ours, the worker's) seconds.
+    """Why a worker's clock cannot be trusted; empty when it agrees with ours. `lags`: (ours, the worker's)
+    seconds.
 
     The median over requests: one that the system interrupted on its way back says nothing.
     """

@@ -19,7 +19,9 @@ def _scale(q: Tensor, scale: float | None) -> float:
 
 def _seen(q: Tensor, k: Tensor, *, causal: bool, alignment: str) -> Tensor:
     """Which query sees any key at all, [Sq, 1]."""
-    mask = visible(q.shape[-2], k.shape[-2], alignment, q.device) if causal else torch.ones(q.shape[-2], k.shape[-2])
+    mask = (
+        visible(q.shape[-2], k.shape[-2], alignment, q.device) if causal else torch.ones(q.shape[-2], k.shape[-2])
+    )
     return mask.bool().any(dim=-1, keepdim=True)
 
 
@@ -95,8 +97,8 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
 def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Two queries and two keys worked out on paper.
 
-    Query 0 has the logits (ln 3, 0), so the weights (3/4, 1/4); query 1 has (0, 0), so (1/2, 1/2). The values are 4
-    and 8: the outputs are 5 and 6. Under a causal mask query 0 sees key 0 alone: 4.
+    Query 0 has the logits (ln 3, 0), so the weights (3/4, 1/4); query 1 has (0, 0), so (1/2, 1/2). The values are
+    4 and 8: the outputs are 5 and 6. Under a causal mask query 0 sees key 0 alone: 4.
     """
     if 0 in (q.numel(), k.numel()):
         return None

@@ -1,8 +1,8 @@
 """Timing inside one process: consecutive calls, sized by time. No torch.
 
-Each timed sample has values of its own: inputs are rotated in their memory and read through another window, so that
-neither an address nor a value comes back. One sample, at a random place, takes the values whose answer the judge
-knows; its output is read as soon as the clock has stopped.
+Each timed sample has values of its own: inputs are rotated in their memory and read through another window, so
+that neither an address nor a value comes back. One sample, at a random place, takes the values whose answer the
+judge knows; its output is read as soon as the clock has stopped.
 """
 
 import random

@@ -186,7 +186,7 @@ class Stopwatch:
             if guard.is_alive():
                 guard.join()
             self._gate.open()
-        self._end.synchronise()
+            self.stream.synchronise()
         return Timing(elapsed_s(self._begin, self._end) / calls, not overdue.is_set())
 
     def _queue(self, run: Callable[[], None], calls: int) -> None:

@@ -15,8 +15,8 @@ MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """A variant may lose this much more than the plain implementation in the same type, plus a floor."""
 IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
-"""Rounding does not move a value by more than this share of the largest: the plain implementation is a control of the
-reference. Half-precision attention with logits of standard deviation 30 stays below 0.06."""
+"""Rounding does not move a value by more than this share of the largest: the plain implementation is a control of
+the reference. Half-precision softmax over logits of standard deviation 30 stays below 0.06."""
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
@@ -144,7 +144,12 @@ def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, 
 def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> dict[str, Any]:
     inside = error.narrow(axis, first, last - first)
     largest = number(inside.nan_to_num(math.inf).max())
-    return {"first": first, "last": last - 1, "wrong": int(wrong.narrow(axis, first, last - first).sum()), "largest": largest}
+    return {
+        "first": first,
+        "last": last - 1,
+        "wrong": int(wrong.narrow(axis, first, last - first).sum()),
+        "largest": largest,
+    }
 
 
 def badness(finding: dict[str, Any]) -> tuple[int, bool, float]:
@@ -158,7 +163,8 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 
 def doubt(truth: Truth) -> str:
-    """Why the reference or the plain implementation must be wrong; empty when rounding explains their difference."""
+    """Why the reference or the plain implementation must be wrong; empty when rounding explains their
+    difference."""
     finite = truth.reference[truth.reference.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:

@@ -1,8 +1,8 @@
 """Properties: relations between outputs that hold without any reference.
 
 A property is a generator function. It is given the inputs of a workload as float64 tensors (rounded to the element
-type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and is sent the variant's output
-to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
+type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and is sent the variant's
+output to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
 """
 
 from collections.abc import Generator
@@ -15,8 +15,6 @@ from loop.bench.child import torch_side
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
-
-BUNDLED = "loop.bench.child.attention_properties"
 
 
 class Relations:
@@ -33,9 +31,10 @@ class Relations:
         """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
         self.call, self.asked = request["call"], 0
         dtype = self.call["dtype"]
-        inputs = [torch_side.read_tensor(t["path"], tuple(t["shape"]), dtype).double() for t in self.call["inputs"]]
-        name = request["property"]
-        function = torch_side.find(name if ":" in name else f"{BUNDLED}:{name}")
+        inputs = [
+            torch_side.read_tensor(t["path"], tuple(t["shape"]), dtype).double() for t in self.call["inputs"]
+        ]
+        function = torch_side.find(request["property"])
         torch.manual_seed(request["seed"])
         self.going = function(*inputs, **self.call["attributes"])
         return self._next(None)

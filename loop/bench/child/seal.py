@@ -60,7 +60,11 @@ def _methods(name: str, value: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, type):
         return []
     methods = [(key, each) for key, each in vars(value).items() if isinstance(each, FunctionType)]
-    return [pair for key, each in methods for pair in ((f"{name}.{key}", each), (f"{name}.{key} (code)", each.__code__))]
+    return [
+        pair
+        for key, each in methods
+        for pair in ((f"{name}.{key}", each), (f"{name}.{key} (code)", each.__code__))
+    ]
 
 
 def _torch_functions() -> list[tuple[str, Any]]:

@@ -30,6 +30,16 @@ BUNDLED = {
     "torch_sdpa": "loop.bench.child.attention:torch_sdpa",
 }
 """Functions that a target names without a module. The reference is attention written out, given float64."""
+PROPERTIES = (
+    "softmax_rows",
+    "key_permutation",
+    "logit_shift",
+    "linear_in_v",
+    "causal_prefix",
+    "split_merge",
+    "by_hand",
+)
+BUNDLED |= {name: f"loop.bench.child.attention_properties:{name}" for name in PROPERTIES}
 
 Function = Callable[..., Any]
 
@@ -125,7 +135,8 @@ class TensorCall:
         return [self._place(Path(t["path"]).read_bytes(), n) for n, t in enumerate(call["inputs"])]
 
     def _place(self, data: bytes, n: int) -> Tensor:
-        """One input as a flat tensor on the device; when it is to be misaligned, its first element is not its own."""
+        """One input as a flat tensor on the device; when it is to be misaligned, its first element is not its
+        own."""
         item = self.dtype.itemsize
         if self.layout == "strided":
             data = scatter(data, self.shapes[n], self.strides[n], item)

@@ -27,7 +27,6 @@ from loop.bench.child.tensors import (
     strides_of,
 )
 
-
 Run = Callable[[], None]
 
 
@@ -38,7 +37,8 @@ class Prepared(Protocol):
     """Whether it times itself and has no windows."""
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as something to run; None: the windows whose answer the judge knows."""
+        """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
+        knows."""
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: the values the judge knows."""

@@ -1,0 +1,70 @@
+"""Properties: what must hold of a variant's outputs whatever the reference says."""
+
+from collections.abc import Sequence
+
+from loop.actions.context import Context, NoArguments, Result, Working
+from loop.actions.kernel import builds, extra_sets, usable, workloads
+from loop.bench.relate import relate
+from loop.model.measurement import PropertyCheck
+from loop.model.output import PropertiesOutput
+from loop.model.target import Workload
+from loop.model.verdict import NoSpeedVerdict
+
+
+def properties(context: Context, arguments: NoArguments) -> Working:
+    """Every property of the target on every selected variant: the timed workloads, and one of each other type."""
+    names = context.bench.target.properties
+    if not names:
+        return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=NONE))
+    made, _ = yield from builds(context)
+    by_name = {one.variant: one for one in made}
+    found: list[PropertyCheck] = []
+    for variant in usable(context, made):
+        side = context.bench.side(variant, by_name.get(variant))
+        found += yield from relate(context.bench, side, names, chosen(context))
+    return Result(_output(names, found))
+
+
+NONE = ("properties: target.yaml names none under `properties`",)
+
+
+def chosen(context: Context) -> tuple[Workload, ...]:
+    """The timed workloads, and the first of each other type among the checked ones; plain values only."""
+    timed = workloads(context, context.plan.workloads)
+    others: dict[str, Workload] = {}
+    for one in workloads(context, extra_sets(context)):
+        if one.dtype not in {workload.dtype for workload in timed} and one.values == "normal":
+            others.setdefault(one.dtype, one)
+    return (*(one for one in timed if one.values == "normal"), *others.values())
+
+
+def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesOutput:
+    failed = [check for check in found if check.status == "failed"]
+    held = [check for check in found if check.status == "holds"]
+    idle = [
+        name
+        for name in names
+        if not any(check.property == name and check.status != "inapplicable" for check in found)
+    ]
+    message = f"{len(names) - len(idle)} properties hold in {len(held)} checks"
+    if failed:
+        message = f"{failed[0].variant}: {failed[0].message}"
+    return PropertiesOutput(
+        ok=not failed,
+        message=message,
+        hint=f"`loop kernels verify {failed[0].variant}` shows where it is wrong" if failed else None,
+        verdicts=tuple(_verdict(check) for check in failed),
+        not_exercised=tuple(f"property {name}: it applies to no workload" for name in idle),
+        checks=tuple(found),
+        held=len(held),
+    )
+
+
+def _verdict(check: PropertyCheck) -> NoSpeedVerdict:
+    return NoSpeedVerdict(
+        variant=check.variant,
+        workload=check.workload,
+        against="baseline",
+        verdict="incorrect",
+        reason=check.message,
+    )

@@ -1,0 +1,70 @@
+"""Does it keep the relations that need no reference? A variant computes, the judge holds its outputs together."""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
+from loop.bench.verify import CALL_LIMIT_S
+from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.model.measurement import PropertyCheck
+from loop.model.target import Workload
+from loop.processes import Tick
+
+
+def relate(
+    bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
+) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
+    """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""
+    found = []
+    worker: Worker | None = None
+    try:
+        for workload in (one for one in workloads if one.dtype in side.dtypes):
+            yield from bench.expect(workload)
+            for name in properties:
+                try:
+                    if worker is None:
+                        worker = bench.open(side)
+                        yield from worker.receive(START_LIMIT_S, f"loading {side.name}")
+                    found.append((yield from _walk(bench, side, worker, name, workload)))
+                except (Refusal, WorkerLost) as error:
+                    found.append(_check(side, name, workload, "failed", f"{error} on {workload.name}"))
+                    if isinstance(error, WorkerLost) and worker is not None:
+                        worker.close()
+                        worker = None
+    finally:
+        if worker is not None:
+            worker.close()
+    return tuple(found)
+
+
+def _walk(
+    bench: Bench, side: Side, worker: Worker, name: str, workload: Workload
+) -> Generator[Tick, None, PropertyCheck]:
+    """Give the judge each output it asks for, until it has a finding."""
+    note = f"{name} of {side.name} on {workload.name}"
+    call = bench.call(workload, side.name).to_json()
+    reply = yield from bench.judge(
+        "relate", JUDGE_LIMIT_S, note, call=call, property=name, seed=workload.seed % 2**31
+    )
+    while "call" in reply:
+        computed = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=reply["call"])
+        reply = yield from bench.judge("related", JUDGE_LIMIT_S, note, path=computed["outputs"][0])
+    return _judged(side, name, workload, reply)
+
+
+def _judged(side: Side, name: str, workload: Workload, finding: dict[str, Any]) -> PropertyCheck:
+    if not finding["applies"]:
+        return _check(side, name, workload, "inapplicable", f"does not apply to {workload.name}")
+    if not finding["wrong"]:
+        return _check(side, name, workload, "holds", f"off by {finding['largest']:.1e} at most")
+    message = (
+        f"{name} does not hold on {workload.name}: {finding['wrong']} of {finding['total']} elements, "
+        f"off by up to {finding['largest']:.2g} (allowed {finding['allowed']:.1e})"
+    )
+    return _check(side, name, workload, "failed", message)
+
+
+def _check(side: Side, name: str, workload: Workload, status: str, message: str) -> PropertyCheck:
+    return PropertyCheck.model_validate(
+        {"variant": side.name, "property": name, "workload": workload.name, "status": status, "message": message}
+    )

@@ -1,0 +1,75 @@
+"""What this processor reaches, measured: multiply-adds a second, and bytes a second from a working set.
+
+A datasheet's figure hangs on a clock that a virtual machine does not tell, and on which cache the data are in.
+Measured anew in each session: a figure of another day is not compared with today's.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.bench.machine import compiler_version, processor_flags
+from loop.documents import content_hash
+from loop.errors import LoopError
+from loop.model.target import Dtype
+from loop.processes import Completed, Tick, run
+
+SOURCE = Path(__file__).with_name("roof.c")
+COMPILERS = ("g++", "gcc", "clang++", "clang")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
+TRIAL_MS = 10
+LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What nothing on this processor does much better than."""
+
+    flops_per_s: float
+    """Multiply-adds, counted as two operations each, in the processor's vector units."""
+    bytes_per_s: float
+    """Read by all threads together from a working set of that size, over and over."""
+
+
+def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Roof]:
+    """The roof for so many threads and a working set of so many bytes. Raises LoopError with the reason.
+
+    Types of two bytes are measured as float32: few processors multiply them in units of their own.
+    """
+    program = yield from _program(cache)
+    kind = "double" if dtype == "float64" else "float"
+    command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
+    done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
+    if not done.ok:
+        raise LoopError(f"the roof of this machine could not be measured: {done.how}")
+    found = json.loads(done.output)
+    return Roof(found["flops_per_s"], found["bytes_per_s"])
+
+
+def _program(cache: Path) -> Generator[Tick, None, Path]:
+    """The measuring program, compiled for this very processor once."""
+    compiler = next((name for name in COMPILERS if compiler_version(name)), None)
+    if compiler is None:
+        raise LoopError("the roof of this machine could not be measured: there is no C compiler")
+    parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
+    program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
+    if not program.exists():
+        yield from _compile(compiler, program)
+    return program
+
+
+def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
+    """Compile beside its place, then rename: another session may do the same."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        made = Path(folder) / program.name
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+        done: Completed = yield from run(
+            command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
+        )
+        if not done.ok:
+            raise LoopError(f"the roof of this machine could not be measured: {compiler} {done.how}")
+        os.replace(made, program)

@@ -1,0 +1,137 @@
+"""What of the CUDA layer holds without a GPU: refusals, sensors that are not there, and the headers' own word."""
+
+import ctypes
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loop.bench import nvml
+from loop.bench.child import cuda, cuda_graph
+from loop.bench.child.cuda import NoDevice
+from loop.bench.child.refusal import Refused
+from loop.bench.child.tensors import LoopTensor
+from loop.bench.nvml import open_sensors
+from tests.device.compiling import build_scale, compile_with_nvcc
+
+NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
+
+
+def test_a_machine_without_a_driver_is_told_so() -> None:
+    """The library that is missing is named, and it is no finding about a variant."""
+    with pytest.raises(NoDevice, match=r"no NVIDIA driver here: libnowhere\.so\.1 cannot be loaded"):
+        cuda.load("libnowhere.so.1")
+
+
+def test_a_library_that_is_no_driver_is_told_so() -> None:
+    """A driver without a function that is needed is named with that function."""
+    with pytest.raises(Refused, match="too old: it has no cuInit"):
+        cuda.load("libc.so.6")
+
+
+def test_there_are_no_sensors_without_a_driver() -> None:
+    """The parent goes on without them."""
+    assert open_sensors(0, {}, "libnowhere.so.1") is None
+
+
+@pytest.mark.parametrize(
+    ("index", "visible", "expected"),
+    [
+        (1, None, 1),
+        (0, "3,GPU-6a", 3),
+        (1, "3, GPU-6a", "GPU-6a"),
+        (2, "3,GPU-6a", None),
+        (0, "", None),
+        (0, "-1", None),
+    ],
+)
+def test_visible_devices_are_renumbered(index: int, visible: str | None, expected: int | str | None) -> None:
+    """NVML counts all GPUs, a CUDA program those that it may see."""
+    assert expected == nvml.visible_name(index, visible)
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0x0, ()),
+        (0x1, ()),
+        (0x2, ()),
+        (0x4, ("power cap",)),
+        (0x48, ("hardware slowdown", "heat, held by the hardware")),
+        (1 << 40, ("reason 0x10000000000",)),
+    ],
+)
+def test_throttling_is_said_in_words(bits: int, words: tuple[str, ...]) -> None:
+    """An idle GPU and clocks that somebody set are no throttling; an unknown reason is shown as it came."""
+    assert words == nvml.in_words(bits)
+
+
+def test_a_memory_reading_has_three_numbers() -> None:
+    """As `nvmlMemory_t`: total, free and used."""
+    assert 24 == ctypes.sizeof(nvml.Memory)
+
+
+CONSTANTS = {
+    "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": cuda.MULTIPROCESSORS,
+    "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": cuda.L2_BYTES,
+    "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": cuda.MAJOR,
+    "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": cuda.MINOR,
+    "CU_STREAM_NON_BLOCKING": cuda.NON_BLOCKING,
+    "CUDA_ERROR_STUB_LIBRARY": cuda.STUB_LIBRARY,
+    "CUDA_ERROR_NO_DEVICE": cuda.NO_DEVICE_FOUND,
+    "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL": cuda_graph.THREAD_LOCAL,
+    "CU_GRAPH_NODE_TYPE_KERNEL": cuda_graph.KERNEL_NODE,
+    "CU_GRAPH_NODE_TYPE_GRAPH": cuda_graph.GRAPH_NODE,
+    "CU_MEMHOSTALLOC_PORTABLE": cuda_graph.PORTABLE,
+    "CU_MEMHOSTALLOC_DEVICEMAP": cuda_graph.MAPPED,
+    "CU_STREAM_WAIT_VALUE_EQ": cuda_graph.WAIT_EQUAL,
+    "sizeof(LoopTensor)": ctypes.sizeof(LoopTensor),
+    "offsetof(LoopTensor, sizes)": LoopTensor.sizes.offset,
+    "offsetof(LoopTensor, strides)": LoopTensor.strides.offset,
+}
+CHECK = """
+#include <cuda.h>
+#include <stddef.h>
+#include <initializer_list>
+#include <type_traits>
+#include "loop_kernel.h"
+
+template <class R, class... A>
+constexpr bool takes(R (*)(A...), std::initializer_list<int> wanted) {
+  const int found[] = {0, (std::is_pointer<A>::value ? 0 : int(sizeof(A)))...};
+  if (sizeof(R) != sizeof(int) || wanted.size() != sizeof...(A)) return false;
+  const int *next = found;
+  for (int size : wanted) if (size != *++next) return false;
+  return true;
+}
+"""
+
+
+def size_of(argument: type) -> int:
+    """Bytes of an argument; 0 for any pointer."""
+    pointer = argument in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(argument, "contents")
+    return 0 if pointer else ctypes.sizeof(argument)
+
+
+def assertion(name: str, arguments: tuple[type, ...]) -> str:
+    """C++ that holds when a function of cuda.h takes these arguments."""
+    sizes = ", ".join(str(size_of(argument)) for argument in arguments)
+    line = f'static_assert(takes(&{name}, {{{sizes}}}), "{name}");'
+    return f"#if CUDA_VERSION >= 12080\n{line}\n#endif" if name in cuda.OLDER else line
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_functions_and_constants_are_those_of_the_header(tmp_path: Path) -> None:
+    """Every name that is bound, the size of each argument and every number, as cuda.h has them."""
+    lines = [assertion(name, arguments) for name, arguments in cuda.SIGNATURES.items()]
+    lines += [f'static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items()]
+    (tmp_path / "check.cpp").write_text(CHECK + "\n".join(lines) + "\n")
+    compile_with_nvcc("-c", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.o"))
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_the_variant_of_these_tests_compiles(tmp_path: Path) -> None:
+    """Also where there is no GPU to run it on."""
+    build_scale(tmp_path, "-arch=sm_90")
