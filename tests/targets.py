@@ -13,16 +13,20 @@ from loop.model.target import CAbiVariant, Target
 from loop.places import include_folder
 from loop.processes import finish
 
-FLAGS = ["-std=c++17", "-O0"]
+FLAGS = ["-std=c++17", "-O0", "-pthread"]
 SOURCE = r"""
+#include <math.h>
 #include <stdint.h>
+#include <string.h>
 #include <unistd.h>
 #include "loop_kernel.h"
 #include "scale.h"
 
+#define KERNEL(name) LOOP_EXPORT int name(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *)
 #define ENTRY(name) \
   static int name##_body(const float *x, float *y, int64_t rows, int64_t columns); \
-  LOOP_EXPORT int name(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *) { \
+  KERNEL(name) { \
+    if (inputs[0].strides[1] != 1 || inputs[0].strides[0] != inputs[0].sizes[1]) return 4; \
     return name##_body((const float *)inputs[0].data, (float *)outputs[0].data, inputs[0].sizes[0], \
                        inputs[0].sizes[1]); \
   } \
@@ -33,7 +37,9 @@ static int fill(const float *x, float *y, int64_t count) {
   return 0;
 }
 
-LOOP_EXPORT const char *loop_error(int error) { return error == 3 ? "no such shape" : "unknown error"; }
+LOOP_EXPORT const char *loop_error(int error) {
+  return error == 3 ? "no such shape" : error == 4 ? "inputs must be contiguous" : "inputs must be aligned";
+}
 
 ENTRY(right) { return fill(x, y, rows * columns); }
 ENTRY(slow) {
@@ -70,6 +76,12 @@ ENTRY(fickle) {
   y[0] += 1e-6f * (float)(calls++ % 2);
   return 0;
 }
+ENTRY(restless) {
+  static int calls = 0;
+  fill(x, y, rows * columns);
+  y[0] += (float)(calls++ % 2);
+  return 0;
+}
 ENTRY(reads_input) {
   char byte;
   return read(0, &byte, 1) == 0 ? fill(x, y, rows * columns) : 3;
@@ -79,9 +91,86 @@ ENTRY(greedy) {
   ((float *)x)[0] *= 2.0f;
   return 0;
 }
+ENTRY(far_rows) {
+  fill(x, y, rows * columns);
+  for (int64_t i = 17 * columns; i < rows * columns; ++i) y[i] += 1.0f;
+  return 0;
+}
+ENTRY(smears) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < rows * columns; ++i) sum += x[i];
+  for (int64_t i = 0; i < rows * columns; ++i) y[i] = SCALE * x[i] + 0.0f * sum;
+  return 0;
+}
+ENTRY(heals) {
+  for (int64_t i = 0; i < rows * columns; ++i) y[i] = isnan(x[i]) ? 0.0f : SCALE * x[i];
+  return 0;
+}
+ENTRY(tires) {
+  static int calls = 0;
+  fill(x, y, rows * columns);
+  if (++calls > 50) y[columns] += 1.0f;
+  return 0;
+}
+static float seen[1 << 16], answer[1 << 16];
+ENTRY(by_address) {
+  static const float *last = 0;
+  if (x != last) fill(x, answer, rows * columns);
+  last = x;
+  memcpy(y, answer, rows * columns * sizeof(float));
+  return 0;
+}
+ENTRY(by_value) {
+  const size_t size = rows * columns * sizeof(float);
+  for (int again = 0; again < 20 && memcmp(x, seen, size) != 0; ++again) fill(x, answer, rows * columns);
+  memcpy(seen, x, size);
+  memcpy(y, answer, size);
+  return 0;
+}
+KERNEL(typed) {
+  const int64_t count = inputs[0].sizes[0] * inputs[0].sizes[1];
+  if (inputs[0].strides[0] != inputs[0].sizes[1]) return 4;
+  if (inputs[0].dtype != LOOP_FLOAT64) return fill((const float *)inputs[0].data, (float *)outputs[0].data, count);
+  for (int64_t i = 0; i < count; ++i) ((double *)outputs[0].data)[i] = SCALE * ((const double *)inputs[0].data)[i];
+  return 0;
+}
+static int by_strides(const LoopTensor *x, LoopTensor *y, uintptr_t mask, int64_t row) {
+  const float *from = (const float *)((uintptr_t)x->data & mask);
+  for (int64_t i = 0; i < x->sizes[0]; ++i)
+    for (int64_t j = 0; j < x->sizes[1]; ++j)
+      ((float *)y->data)[i * x->sizes[1] + j] = SCALE * from[i * row + j * x->strides[1]];
+  return 0;
+}
+KERNEL(strides) { return by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]); }
+KERNEL(ignores_strides) { return by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].sizes[1]); }
+KERNEL(rounds_down) { return by_strides(inputs, outputs, ~(uintptr_t)3, inputs[0].strides[0]); }
+KERNEL(wants_aligned) {
+  return (uintptr_t)inputs[0].data % 4 ? 5 : by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]);
+}
+KERNEL(aborts_on_strides) {
+  if (inputs[0].strides[0] != inputs[0].sizes[1]) *(volatile int *)0 = 1;
+  return by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]);
+}
+#ifdef __linux__
+#include <pthread.h>
+#include <sched.h>
+static void *leave(void *) {
+  cpu_set_t all;
+  memset(&all, 0xff, sizeof all);
+  sched_setaffinity(0, sizeof all, &all);
+  pause();
+  return 0;
+}
+ENTRY(wanders) {
+  static pthread_t thread;
+  if (!thread) pthread_create(&thread, 0, leave, 0);
+  return fill(x, y, rows * columns);
+}
+#endif
 """
 HEADER = "#define SCALE 2.0f\n"
-ENTRIES = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith("ENTRY("))
+STARTS = ("ENTRY(", "KERNEL(")
+ENTRIES = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith(STARTS))
 PYTHON = """
 def double(x):
     return x * 2
@@ -94,6 +183,51 @@ def wrong_shape(x):
 
 def raises(x):
     raise ValueError("cannot do this")
+
+import __main__
+import itertools
+from time import perf_counter
+
+numbers = itertools.count()
+
+def moody(x):
+    # Another answer each time for seven rows, and a wrong one for nine.
+    return x * {7: 2 + next(numbers) * 1e-6, 9: 3}.get(len(x), 2)
+
+def at_a_slow_clock(x):
+    # The clock with which the worker looks how long a request took runs at a tenth of its speed.
+    __main__.perf_counter = lambda: perf_counter() / 10
+    return x * 2
+
+def half_twice(x):
+    # A property that holds: what is half as large comes out half as large.
+    whole = yield [x], {}
+    half = yield [x / 2], {}
+    return half + half, whole
+
+def thrice(x):
+    # A property that does not hold.
+    output = yield [x], {}
+    return output, x * 3
+
+def of_three_rows(x):
+    # A property that has no meaning but for three rows.
+    if len(x) != 3:
+        return None
+    output = yield [x], {}
+    return output, x * 2
+
+def row_by_row(x):
+    # A property that asks for other shapes than those of the workload.
+    whole = yield [x], {}
+    first = yield [x[:1]], {}
+    more = yield [x[[0, *range(len(x))]]], {}
+    return more[:1] - first + more[1:], whole
+
+def stumbles(x):
+    # A property with a mistake in it.
+    yield [x], {}
+    raise ValueError("lost the thread")
 """
 PROGRAM = """
 import array, json, os, sys

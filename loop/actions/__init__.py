@@ -1,6 +1,16 @@
 """What a step can do: one literal table."""
 
-from loop.actions import changes, comparing, environment, kernel, measuring, properties, session
+from loop.actions import (
+    changes,
+    comparing,
+    environment,
+    kernel,
+    measuring,
+    parallelism,
+    profile,
+    properties,
+    session,
+)
 from loop.actions.context import Action, Context, NoArguments, Result
 from loop.model import output
 
@@ -63,6 +73,18 @@ ACTIONS: dict[str, Action] = {
         comparing.CompareTerms,
         output.CompareOutput,
         comparing.compare,
+    ),
+    "kernel.profile": Action(
+        "what holds each variant back where it does worst",
+        profile.ProfileTerms,
+        output.ProfileOutput,
+        profile.profile,
+    ),
+    "kernel.parallelism": Action(
+        "whether launches fill their device",
+        parallelism.ParallelismTerms,
+        output.ParallelismOutput,
+        parallelism.parallelism,
     ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit

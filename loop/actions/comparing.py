@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.actions.contest import Contest
+from loop.actions.contest import Contest, Rival, itself, slowed
 from loop.actions.context import Context, Result, Working
 from loop.actions.earlier import KnownGoodGone, known_good_build
 from loop.actions.kernel import workloads
@@ -61,15 +61,16 @@ def _contest(
     context: Context, name: str, build: Build, arguments: CompareTerms, missing: list[str]
 ) -> Generator[Tick, None, Contest]:
     """What a variant is compared with; why there is no known good is added to `missing`."""
-    candidate, good = context.bench.side(name, build), None
+    candidate = context.bench.side(name, build)
     timed = [w for w in workloads(context, context.plan.workloads) if w.dtype in candidate.dtypes]
+    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
+    rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])]
     try:
         earlier = yield from known_good_build(context, name, build)
-        good = context.bench.side(name, earlier).renamed(f"{name} known good")
+        rivals.append(Rival(context.bench.side(name, earlier).renamed(f"{name} known good"), timed))
     except KnownGoodGone as gone:
         missing.append(f"{name} against its known good: {gone}")
-    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
-    return Contest(candidate, good, timed, arguments.slowdown, longest)
+    return Contest(candidate, rivals)
 
 
 def _hold(
@@ -79,19 +80,18 @@ def _hold(
     terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        return (yield from timing.measure(context.bench, contest.sides, contest.timed, terms, contest.pending))
+        return (yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending))
 
 
 def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:
-    name = contest.candidate.name
-    pairs = [Pair(contest.candidate, name, contest.again.name, "self")]
-    if contest.good:
-        pairs.append(Pair(contest.candidate, name, contest.good.name, "known_good"))
-    measured = measurements(context.bench, pairs, contest.timed, timings)
-    null, positive = contest.null_control(timings), contest.positive_control(timings)
-    distrusted = _distrusted(context, contest, timings, measured, pairs, null)
+    name, (again, slower, *good) = contest.candidate.name, contest.rivals
+    pairs = [Pair(contest.candidate, name, again.side.name, "self")]
+    pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
+    measured = measurements(context.bench, pairs, contest.workloads, timings)
+    null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
+    distrusted = [*doubts(context.bench, timings, measured, pairs), *_false(null)]
     verdicts: Sequence[Verdict] = distrusted or [
-        _verdict(contest, timings, one, positive) for one in measured if one.against == "known_good"
+        _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
     ]
     return CompareOutput(
         ok=not distrusted,
@@ -105,34 +105,24 @@ def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Com
     )
 
 
-def _distrusted(
-    context: Context,
-    contest: Contest,
-    timings: timing.Timings,
-    measured: Sequence[Measurement],
-    pairs: Sequence[Pair],
-    null: NullControl,
-) -> list[NoSpeedVerdict]:
-    found = list(doubts(context.bench, timings, measured, pairs))
-    if null.false:
-        reason = f"against itself it came out {null.false[0]}: timing cannot be trusted on this machine now"
-        found.append(integrity.invalid(null.variant, contest.timed[0].name, "self", reason))
-    return found
+def _false(null: NullControl) -> list[NoSpeedVerdict]:
+    """A verdict on the timing itself, where a variant came out faster or slower than itself."""
+    reason = "against itself it came out {}: timing cannot be trusted on this machine now"
+    places = [(found, found.partition(" on ")[2]) for found in null.false]
+    return [integrity.invalid(null.variant, place, "self", reason.format(found)) for found, place in places]
 
 
 def _verdict(
-    contest: Contest, timings: timing.Timings, measured: Measurement, positive: PositiveControl
+    contest: Contest, timings: timing.Timings, measured: Measurement, good: Rival, positive: PositiveControl
 ) -> SpeedVerdict:
-    assert contest.good is not None
-    workload = next(one for one in contest.timed if one.name == measured.workload.name)
-    found = contest.decision(timings, workload, contest.good)
+    found = contest.decision(timings, measured.workload, good)
     word, reason = found.verdict, found.reason
     if word == "same" and not positive.seen:
         word = "inconclusive"
         reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
     return SpeedVerdict(
         variant=measured.variant,
-        workload=workload.name,
+        workload=measured.workload.name,
         against="known_good",
         verdict=word,
         ratio=measured.ratio,

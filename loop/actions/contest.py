@@ -1,4 +1,4 @@
-"""One variant against itself, itself made slower, and its known good: what is decided, and what is still open."""
+"""One of our own binaries against others, block after block: what is decided, and what is still open."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,70 +11,74 @@ from loop.model.target import Workload
 from loop.rules import compare, sequential
 
 
+@dataclass(frozen=True)
+class Rival:
+    """What a candidate is compared with, and on what."""
+
+    side: Side
+    workloads: Sequence[Workload]
+
+
+def itself(candidate: Side, workloads: Sequence[Workload]) -> Rival:
+    """The same binary once more: the null control."""
+    return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
+
+
+def slowed(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
+    """The same binary, made slower by a share of its time: the positive control."""
+    return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
+
+
 @dataclass
 class Contest:
-    """Decides pair by pair, block after block; what is decided stays so."""
+    """Decides pair by pair; what is decided stays so, and is not timed any more."""
 
     candidate: Side
-    good: Side | None
-    """The known good, where there is another one."""
-    timed: Sequence[Workload]
-    slowdown: float
-    calibrated: Workload
-    """The workload that the positive control is tried on."""
+    rivals: Sequence[Rival]
     decided: dict[tuple[str, str], sequential.Decision] = field(default_factory=dict)
-
-    @property
-    def again(self) -> Side:
-        """The same binary once more: the null control."""
-        return self.candidate.renamed(f"{self.candidate.name} again")
-
-    @property
-    def slowed(self) -> Side:
-        """The same binary, made slower on purpose: the positive control."""
-        return self.candidate.renamed(f"{self.candidate.name} slowed", slow=self.slowdown)
 
     @property
     def sides(self) -> list[Side]:
         """Everything that is timed."""
-        return [self.candidate, self.again, *([self.good] if self.good else []), self.slowed]
+        return [self.candidate, *(rival.side for rival in self.rivals)]
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Everything that any rival is compared on."""
+        return list({one.name: one for rival in self.rivals for one in rival.workloads}.values())
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Decide what can be decided, and name the sides that are still to be timed on each workload."""
         open_: dict[str, list[str]] = {}
-        for workload in self.timed:
-            left = [other.name for other in self._others(workload) if not self._decide(timings, workload, other)]
-            if left:
-                open_[workload.name] = [self.candidate.name, *left]
+        for rival in self.rivals:
+            for workload in rival.workloads:
+                if not self._decide(timings, workload, rival):
+                    open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return open_
 
-    def _others(self, workload: Workload) -> list[Side]:
-        found = [self.again, *([self.good] if self.good else [])]
-        return [*found, self.slowed] if workload.name == self.calibrated.name else found
-
-    def _decide(self, timings: Timings, workload: Workload, other: Side) -> bool:
-        key = (workload.name, other.name)
+    def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
+        key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = sequential.decide(self._logs(timings, workload, other), len(self.timed))
+            found = sequential.decide(self.logs(timings, workload, rival), len(self.workloads))
             if found is not None:
                 self.decided[key] = found
         return key in self.decided
 
-    def _logs(self, timings: Timings, workload: Workload, other: Side) -> list[float]:
-        """Log ratios of the blocks; the slowed side is a candidate itself, everything else a reference."""
-        names = (self.candidate.name, other.name) if other.slow else (other.name, self.candidate.name)
-        return compare.log_ratios(of(timings, workload), *names)
+    def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
+        """Log ratios of the blocks; a slowed side is a candidate itself, everything else a reference."""
+        names = (rival.side.name, self.candidate.name)
+        return compare.log_ratios(of(timings, workload), *(names[::-1] if rival.side.slow else names))
 
-    def decision(self, timings: Timings, workload: Workload, other: Side) -> sequential.Decision:
+    def decision(self, timings: Timings, workload: Workload, rival: Rival) -> sequential.Decision:
         """What was decided, or what can be said now that the time is over."""
-        found = self.decided.get((workload.name, other.name))
-        return found or sequential.conclude(self._logs(timings, workload, other), len(self.timed))
+        found = self.decided.get((workload.name, rival.side.name))
+        return found or sequential.conclude(self.logs(timings, workload, rival), len(self.workloads))
 
-    def null_control(self, timings: Timings) -> NullControl:
+    def null_control(self, timings: Timings, rival: Rival) -> NullControl:
         """What came of the variant against itself."""
-        decisions = {w.name: self.decision(timings, w, self.again) for w in self.timed}
+        decisions = {w.name: self.decision(timings, w, rival) for w in rival.workloads}
         words = [decision.verdict for decision in decisions.values()]
-        logs = [self._logs(timings, workload, self.again) for workload in self.timed]
+        logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
         return NullControl(
             variant=self.candidate.name,
             comparisons=len(words),
@@ -85,16 +89,16 @@ class Contest:
             block_sd=compare.noise(logs),
         )
 
-    def positive_control(self, timings: Timings) -> PositiveControl:
-        """Whether the slowdown put in on purpose was seen."""
-        found = self.decision(timings, self.calibrated, self.slowed)
-        logs = self._logs(timings, self.calibrated, self.slowed)
+    def positive_control(self, timings: Timings, rival: Rival) -> PositiveControl:
+        """Whether the slowdown put in on purpose was seen on the one workload where it was tried."""
+        workload = rival.workloads[0]
+        found = self.decision(timings, workload, rival)
         return PositiveControl(
             variant=self.candidate.name,
-            workload=self.calibrated.name,
-            slowdown=self.slowdown,
+            workload=workload.name,
+            slowdown=rival.side.slow,
             verdict=found.verdict,
             e_value=found.e_value,
-            blocks=len(logs),
+            blocks=len(self.logs(timings, workload, rival)),
             reason=found.reason,
         )

@@ -14,6 +14,7 @@ from loop.bench.machine import compiler_version
 from loop.bench.room import Bench, Side
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.documents import write_atomic
+from loop.errors import LoopError
 from loop.model.target import CAbiVariant, Workload
 from loop.processes import Tick, run
 
@@ -119,7 +120,7 @@ def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None,
     yield from bench.expect(workload, wide=True)
     try:
         reply = yield from _count(bench, side, workload)
-    except (Refusal, WorkerLost) as error:
+    except (Refusal, WorkerLost, LoopError) as error:
         return Counted(why=f"{side.name} could not be counted: {error}")
     known = {name: value for name, value in reply["counters"].items() if value is not None}
     return Counted(reply["calls"], known, reply["why"])

@@ -12,10 +12,11 @@ import psutil
 
 from loop.bench.call import Call, make_call, widen
 from loop.bench.machine import available_memory
+from loop.bench.nvml import Sensors, open_sensors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
-from loop.model.measurement import Build
+from loop.model.measurement import Build, DeviceReading
 from loop.model.target import (
     ITEM_SIZES,
     CAbiVariant,
@@ -53,7 +54,7 @@ class Side:
     @property
     def compiled(self) -> bool:
         """Whether its worker needs no torch, and starts in tens of milliseconds."""
-        return self.terms["kind"] == "c_abi"
+        return bool(self.terms["kind"] == "c_abi")
 
     def renamed(self, name: str, **changes: Any) -> "Side":
         """The same under another name, with changes."""
@@ -74,6 +75,7 @@ class Bench:
     device: Device
     threads: int
     scratch: Path = field(default_factory=lambda: new_scratch())
+    _sensors: tuple[Sensors | None] | None = None
     _examiner: Worker | None = None
     _judging: bool = False
     _expected: dict[str, bool] = field(default_factory=dict)
@@ -200,6 +202,16 @@ class Bench:
             f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"
         ):
             path.unlink(missing_ok=True)
+
+    def sense(self) -> DeviceReading | None:
+        """What the GPU's sensors say now; None on a CPU, or without a driver that tells."""
+        if self.device != "cuda":
+            return None
+        if self._sensors is None:
+            self._sensors = (open_sensors(),)
+        state = self._sensors[0].read() if self._sensors[0] else None
+        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
+        return DeviceReading(**{name: getattr(state, name) for name in fields}) if state else None
 
     def compiled(self, names: tuple[str, ...]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built."""

@@ -195,16 +195,23 @@ class Round:
         call = self.bench.call(workload, name, wide=True)
         output = f"{call.output.path}.{self.number}.{place}"
         fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "output": output}
-        begun = time.perf_counter()
+        before, begun = self.bench.sense(), time.perf_counter()
         self.workers[name].send("time", **fields)
         reply = yield from self._receive(name, workload)
         timings.lags.setdefault(name, []).append((time.perf_counter() - begun, reply["elapsed"]))
+        after = self.bench.sense()
         if reply["own"]:
             timings.own_clock.add(name)
         self.evidence.append((name, workload, {**reply, "call": call.to_json(), "outputs": [output]}))
-        samples = tuple(reply["samples"])
         timings.segments.append(
-            Segment(side=name, workload=workload.name, round=self.number, calls=reply["calls"], seconds=samples)
+            Segment(
+                side=name,
+                workload=workload.name,
+                round=self.number,
+                calls=reply["calls"],
+                seconds=tuple(reply["samples"]),
+                sensors=(before, after) if before and after else None,
+            )
         )
 
     def _look_round(self, timings: Timings) -> None:

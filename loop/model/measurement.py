@@ -116,6 +116,21 @@ class VariantChecks(Model):
         return next((check for check in self.checks if not check.passed), None)
 
 
+class DeviceReading(Model):
+    """What a GPU's sensors said at one moment; None for what its driver does not tell."""
+
+    sm_clock_mhz: int | None = None
+    """Clock of the multiprocessors."""
+    memory_clock_mhz: int | None = None
+    """Clock of the device memory."""
+    power_w: float | None = None
+    """Power draw of the board."""
+    temperature_c: int | None = None
+    """Temperature of the chip."""
+    throttle: tuple[str, ...] = ()
+    """What held the clocks back."""
+
+
 class Segment(Model):
     """Consecutive timings of one side; the raw material of a ratio."""
 
@@ -129,6 +144,8 @@ class Segment(Model):
     """Calls in each sample."""
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
+    sensors: tuple[DeviceReading, DeviceReading] | None = None
+    """The GPU before and after; None on a CPU, or where nobody tells."""
 
 
 class Measurement(Model):
@@ -158,6 +175,10 @@ class Measurement(Model):
     """Whose clock it was."""
     flops_per_s: float | None = None
     """Counted operations over the candidate's time."""
+    dropped: int = 0
+    """Rounds left out because the GPU held one side back and not the other."""
+    held_back: str | None = None
+    """Which side was held back in most rounds, and by what: a result in itself."""
 
 
 class PropertyCheck(Model):

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, PropertyCheck, VariantChecks
+from loop.model.profile import Filling, Profile
 from loop.model.verdict import Verdict
 
 
@@ -177,6 +178,24 @@ class CompareOutput(Output):
     """Outputs of timed calls that were held against the reference."""
 
 
+class ProfileOutput(Output):
+    """Why each variant is as fast as it is, where it does worst."""
+
+    profiles: tuple[Profile, ...] = ()
+    """One a variant that has a speed."""
+
+
+class ParallelismOutput(Output):
+    """Whether launches fill their devices."""
+
+    fillings: tuple[Filling, ...] = ()
+    """One a variant with a declared launch and workload."""
+    starved: tuple[str, ...] = ()
+    """Variants that leave places empty on some workload."""
+    least_share: float | None = None
+    """Smallest share of the places that is taken; None where no launch is declared."""
+
+
 class StepTiming(Model):
     """Estimate against actual for one step."""
 
@@ -226,6 +245,8 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.properties": PropertiesOutput,
     "kernel.measure": MeasureOutput,
     "kernel.compare": CompareOutput,
+    "kernel.profile": ProfileOutput,
+    "kernel.parallelism": ParallelismOutput,
     "session.audit": AuditOutput,
     "command.run": CommandOutput,
 }

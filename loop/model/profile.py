@@ -16,14 +16,14 @@ FACTS: dict[str, str] = {
     "flops": "counted operations of one call",
     "bytes": "bytes that one call must move at least",
     "intensity": "flops over bytes",
-    "flops_share": "operations a second, over what the device reaches",
-    "bandwidth_share": "bytes a second, over what the device reaches on a working set of that size",
+    "flops_share": "operations a second over what the device reaches",
+    "bandwidth_share": "bytes a second over what the device reaches",
     "roof": "what bounds a call of this intensity: compute or memory",
     "work_items": "pieces of work that may run at the same time",
     "units": "threads, or multiprocessors",
     "slots": "pieces that the units hold at a time",
     "vectorised": "loops that the compiler vectorised by itself",
-    "vector_share": "share of the floating-point instructions in the compiler's listing that work on whole vectors",
+    "vector_share": "share of its floating-point instructions that work on whole vectors",
     "instructions": "instructions of one call",
     "ipc": "instructions a cycle",
     "cache_misses": "misses of the last cache in one call",
@@ -92,7 +92,7 @@ class Profile(Model):
     unknown: dict[str, str] = Field(default_factory=dict)
     """Why facts are unknown."""
     severity: str | None
-    """How urgent it is; None where no rule matched."""
+    """How urgent it is; None where no rule matched, so that it may be left alone."""
     tool: str | None
     """What to look with."""
     bottleneck: str | None

@@ -9,6 +9,7 @@ from loop.model.output import VerifyOutput
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
+from loop.report.bottleneck import Bottleneck, bottleneck
 from loop.report.course import Trouble
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
 from loop.report.findings import found as findings
@@ -76,6 +77,7 @@ class View:
     speed_reasons: tuple[str, ...]
     no_speed: str
     """Why there is no speed, where there is none."""
+    bottleneck: Bottleneck
     patterns: Table | None
     money: Money
     earlier: Table | None
@@ -115,6 +117,7 @@ def view(
         speeds=speeds(record, finished),
         speed_reasons=reasons(record.verdicts),
         no_speed=_no_speed(finished, found),
+        bottleneck=bottleneck(finished),
         patterns=course.patterns(finished, head.plan),
         money=_money(record),
         earlier=account.earlier(record, earlier),

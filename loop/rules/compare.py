@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from loop.model.measurement import Measurement, Segment, VariantChecks
 from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict
+from loop.rules import device_health
 from loop.stats import geometric_mean, median, ratio_interval
 
 MARGIN = 0.01
@@ -37,14 +38,43 @@ class Clocked:
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, from the medians of the segments of one workload."""
-    rounds: dict[int, dict[str, list[float]]] = {}
+    """One log(reference time / candidate time) a round, from the medians of the segments of one workload.
+
+    Rounds in which the GPU held one side back and not the other do not count.
+    """
+    sound = (sides for sides in _rounds(segments, reference, candidate) if _spoilt(*sides) is None)
+    return [_log_time(theirs) - _log_time(ours) for theirs, ours in sound]
+
+
+def _rounds(
+    segments: Iterable[Segment], reference: str, candidate: str
+) -> list[tuple[list[Segment], list[Segment]]]:
+    """Both sides' segments of each round that has some of both, in the order of the rounds."""
+    rounds: dict[int, dict[str, list[Segment]]] = {}
     for segment in segments:
         sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
         if segment.side in sides:
-            sides[segment.side].append(math.log(median(segment.seconds)))
-    complete = (sides for _, sides in sorted(rounds.items()) if sides[reference] and sides[candidate])
-    return [fmean(sides[reference]) - fmean(sides[candidate]) for sides in complete]
+            sides[segment.side].append(segment)
+    pairs = ((sides[reference], sides[candidate]) for _, sides in sorted(rounds.items()))
+    return [pair for pair in pairs if pair[0] and pair[1]]
+
+
+def _log_time(segments: Iterable[Segment]) -> float:
+    return fmean(math.log(median(segment.seconds)) for segment in segments)
+
+
+def _spoilt(reference: Iterable[Segment], candidate: Iterable[Segment]) -> device_health.Drop | None:
+    """Why the GPU's sensors say that a round does not count."""
+    theirs, ours = ([s.sensors for s in side if s.sensors is not None] for side in (reference, candidate))
+    return device_health.drop(theirs, ours) if theirs and ours else None
+
+
+def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> tuple[int, str | None]:
+    """How many rounds do not count, and what to say of it when they are most of them."""
+    rounds = _rounds(segments, reference, candidate)
+    drops = [drop for sides in rounds if (drop := _spoilt(*sides)) is not None]
+    persistent = device_health.persistent(drops, len(rounds))
+    return len(drops), persistent.message if persistent else None
 
 
 def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
@@ -52,6 +82,7 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
     logs = log_ratios(segments, clocked.reference, clocked.candidate)
     ratio, low, high = ratio_interval(logs)
     candidate_s = _latency(segments, clocked.candidate)
+    dropped, why = held_back(segments, clocked.reference, clocked.candidate)
     return Measurement(
         variant=clocked.variant,
         workload=clocked.workload,
@@ -65,6 +96,8 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
         candidate_peak_bytes=clocked.candidate_peak_bytes,
         timed_by="itself" if clocked.own_clock else "loop",
         flops_per_s=clocked.flops / candidate_s if clocked.flops else None,
+        dropped=dropped,
+        held_back=why,
     )
 
 
@@ -83,7 +116,9 @@ def judge(measurement: Measurement) -> SpeedVerdict:
     """`faster` and `slower` need the whole 99 % interval beyond the margin, `same` all of it near 1."""
     low, high = measurement.interval
     word, reason = "inconclusive", "the interval is too wide to tell"
-    if high > TOO_WIDE * low:
+    if measurement.held_back:
+        reason = measurement.held_back
+    elif high > TOO_WIDE * low:
         reason = "the machine is too noisy to judge: end what else runs on it, and measure again"
     elif low > 1 + MARGIN:
         word, reason = "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"

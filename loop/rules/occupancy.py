@@ -98,9 +98,7 @@ def on_host(name: str, launch: Launch, workload: Workload, host: Host, *, at_han
     return _filling(name, workload, on, at_hand, items, host.cores, Resident(1, "one piece a thread"))
 
 
-def on_gpu(
-    name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool
-) -> Filling | None:
+def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool) -> Filling | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
     values = formula_values(workload)
     asked = {field: getattr(launch, field) for field in ("registers", "shared_bytes")}

@@ -8,7 +8,7 @@ import pytest
 
 from loop.bench import verify as verification
 from loop.bench.room import Bench, Side
-from loop.bench.verify import verify
+from loop.bench.verify import Job, verify
 from loop.errors import LoopError
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
@@ -25,15 +25,22 @@ def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
     return expand(bench.target, ["some"], "float32", seed)
 
 
-def checks_of(bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload]) -> list[VariantChecks]:
+def workload_of(name: str, sizes: dict[str, int], **fields: object) -> Workload:
+    """A workload that no manifest names."""
+    return Workload.model_validate({"name": name, "sizes": sizes, "dtype": "float32", **fields})
+
+
+def checks_of(
+    bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload], *, layouts: bool = False
+) -> list[VariantChecks]:
     """What verifying these sides finds."""
-    return list(finish(verify(bench, [(side, chosen) for side in sides])))
+    return list(finish(verify(bench, [Job(side, chosen, layouts=layouts) for side in sides])))
 
 
 def check(bench: Bench, name: str) -> dict[str, Check]:
-    """What verifying one variant finds, by workload."""
-    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench))
-    return {one.workload.name: one for one in found.checks}
+    """What verifying one variant finds with contiguous inputs, by workload; other layouts are tried in between."""
+    (found,) = checks_of(bench, make_sides(bench, name), workloads(bench), layouts=True)
+    return {one.workload.name: one for one in found.checks if one.inputs == "contiguous"}
 
 
 def statuses(found: dict[str, Check]) -> dict[str, str]:
@@ -47,12 +54,12 @@ def all_of(status: str) -> dict[str, str]:
 
 
 def test_a_right_kernel_passes(bench: Bench) -> None:
-    """On every workload, with its largest error and its build."""
-    (side,) = make_sides(bench, "right")
-    (found,) = checks_of(bench, [side], workloads(bench))
+    """On every workload and in every layout, with its largest error and its build."""
+    (side,) = make_sides(bench, "strides")
+    (found,) = checks_of(bench, [side], workloads(bench), layouts=True)
     assert found.right
     assert found.first_failure is None
-    assert (side.build_id, "right", 3) == (found.build_id, found.variant, len(found.checks))
+    assert (side.build_id, "strides", 5) == (found.build_id, found.variant, len(found.checks))
     assert {"largest error 0.0e+00"} == {one.message for one in found.checks}
     assert {(0, 0.0)} == {(one.wrong, one.max_error) for one in found.checks}
 
@@ -137,9 +144,68 @@ def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
     assert all_of("right") == statuses(check(bench, "careless"))
 
 
+def test_one_wrong_answer_of_two_is_wrong(bench: Bench) -> None:
+    """A manifest may allow outputs to differ, never to be wrong; that they differ is said."""
+    one = check(bench, "luckless")[SMALL]
+    assert ("wrong", 1) == (one.status, one.wrong)
+    assert one.message.endswith("; a second run gave another output: flaky")
+
+
 def test_a_kernel_that_writes_to_its_inputs_does_not_pass(bench: Bench) -> None:
-    """Its second call computes something else."""
-    assert all_of("wrong") == statuses(check(bench, "greedy"))
+    """The input is named, whatever its second call made of it."""
+    found = check(bench, "greedy")
+    assert all_of("wrong") == statuses(found)
+    assert f"changed its input x on {SMALL}" == found[SMALL].message
+
+
+def test_a_kernel_that_knows_its_inputs_by_their_address_is_wrong(bench: Bench) -> None:
+    """Workloads of one shape use the same memory again: the second seed stands where the first one was."""
+    seeds = [workload for seed in (1, 2) for workload in workloads(bench, seed)[:1]]
+    (found,) = checks_of(bench, make_sides(bench, "by_address"), seeds)
+    assert ["right", "wrong"] == [one.status for one in found.checks]
+    assert f"6 of 6 elements wrong on {SMALL}" in found.checks[1].message
+
+
+def test_what_an_earlier_workload_left_is_no_excuse(bench: Bench) -> None:
+    """A right kernel passes on the same memory, whichever seed comes first."""
+    seeds = [workload for seed in (2, 1, 2) for workload in workloads(bench, seed)[:1]]
+    assert [True] == [one.right for one in checks_of(bench, make_sides(bench, "right"), seeds)]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "wrong"), [("right", "right", 0), ("smears", "wrong", 8), ("heals", "wrong", 4)]
+)
+def test_a_nan_stays_where_it_belongs(name: str, status: str, wrong: int, bench: Bench) -> None:
+    """One row of the input is NaN: so is that row of the output, and no other."""
+    hole = workload_of("hole", {"N": 3, "M": 4}, values="hole")
+    (found,) = checks_of(bench, make_sides(bench, name), [hole])
+    assert [(status, wrong)] == [(one.status, one.wrong) for one in found.checks]
+
+
+def test_a_map_shows_where_the_wrong_elements_are(bench: Bench) -> None:
+    """Each dimension in at most eight parts; the first and the worst element with their neighbours."""
+    tall = workload_of("tall", {"N": 20, "M": 3})
+    (found,) = checks_of(bench, make_sides(bench, "far_rows"), [tall])
+    (one,) = found.checks
+    assert {"N", "M"} == one.map.keys()
+    rows = [(part.first, part.last, part.wrong) for part in one.map["N"]]
+    assert [(0, 2, 0), (3, 5, 0), (6, 8, 0), (9, 11, 0), (12, 14, 0), (15, 17, 3), (18, 19, 6)] == rows
+    assert [(0, 0, 3), (1, 1, 3), (2, 2, 3)] == [(p.first, p.last, p.wrong) for p in one.map["M"]]
+    assert [0.0] * 5 + [pytest.approx(1.0, abs=1e-5)] * 2 == [part.largest for part in one.map["N"]]
+    assert one.first is not None
+    assert {"N": 17, "M": 0} == one.first.index
+    assert (one.first.expected, one.first.got) == one.first.around[0]
+    assert 3 == len(one.first.around)
+
+
+def test_a_map_of_few_wrong_elements_shows_those_beside_them(bench: Bench) -> None:
+    """Two elements on either side, as far as there are any: all of them right."""
+    one = check(bench, "epsilon")[MIDDLE]
+    assert one.worst is not None
+    assert 4 == len(one.worst.around), "one before it, two after it"
+    expected, got = one.worst.around[0]
+    assert expected == got
+    assert (one.worst.expected, one.worst.got) == one.worst.around[1]
 
 
 def test_a_kernel_that_reads_standard_input_finds_it_empty(bench: Bench) -> None:

@@ -6,7 +6,6 @@ import fcntl
 import os
 import platform
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
@@ -22,9 +21,9 @@ REASONS = {
     errno.EACCES: "perf_event_open is not permitted here",
     errno.EPERM: "perf_event_open is not permitted here",
     errno.ENOSYS: "this system has no perf_event_open",
-    errno.ENOENT: "this machine offers no hardware counters, as most virtual machines",
-    errno.ENODEV: "this machine offers no hardware counters, as most virtual machines",
-    errno.EOPNOTSUPP: "this machine offers no hardware counters, as most virtual machines",
+    errno.ENOENT: "this machine offers none, like most virtual machines",
+    errno.ENODEV: "this machine offers none, like most virtual machines",
+    errno.EOPNOTSUPP: "this machine offers none, like most virtual machines",
 }
 
 
@@ -133,9 +132,3 @@ def scaled(data: bytes) -> int | None:
     if running == 0:
         return 0 if enabled == 0 else None
     return int(value * enabled / running)
-
-
-def per_cycle(counts: Mapping[str, int | None]) -> float | None:
-    """Instructions a cycle; None where either is unknown."""
-    instructions, cycles = counts.get("instructions"), counts.get("cycles")
-    return instructions / cycles if instructions is not None and cycles else None

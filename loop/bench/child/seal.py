@@ -18,7 +18,14 @@ from typing import Any
 MODULES = (time, json, hashlib)
 BUILTINS = ("open", "bytes", "len", "range", "min", "max", "sum", "type", "isinstance", "float", "int")
 OS = ("read", "write", "fdopen", "open", "close")
-TORCH = ("cuda.Event", "cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", "Tensor.contiguous")
+TORCH: tuple[str, ...] = (
+    "cuda.Event",
+    "cuda.synchronize",
+    "cuda.current_stream",
+    "Tensor.cpu",
+    "Tensor.to",
+    "Tensor.contiguous",
+)
 TORCH += ("Tensor.view", "Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "set_num_threads")
 
 

@@ -2,35 +2,26 @@
 
 import random
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
-from torch.cuda import Event, synchronize
+from torch.cuda import CUDAGraph, Event, synchronize
 
-from loop.bench.child.torch_side import Function, TensorCall
+from loop.bench.child.refusal import Refused
+from loop.bench.child.torch_side import TensorCall
 from loop.bench.child.variants import Run
 
 FLUSH_BYTES = 256 << 20
+LATE_S = 2e-3
+"""Work that goes on for longer after the stream is done was not all on the stream."""
 
 
 class DeviceCall(TensorCall):
-    """One call of a Python function on device tensors.
+    """One call of a Python function on device tensors: a CUDA graph where that works, else launch by launch."""
 
-    Events stand around the calls on the current stream, behind enough queued work that launching is not timed;
-    the whole device is waited for before the output is read, and what that waiting shows beyond the events is
-    work on other streams: it is added.
-    """
-
-    def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
-        super().__init__(function, call, device, layout)
-        self._busy: Any = None
-
-    def _run(self, views: list[torch.Tensor]) -> None:
-        self.result = self.function(*views, **self.attributes)
-
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as something to run; it is complete when the device is idle."""
-        return super().bind(offsets)
+    replays = True
+    _flushed: Any = None
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address, in place before anything is timed."""
@@ -38,19 +29,66 @@ class DeviceCall(TensorCall):
         synchronize()
 
     def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds between two events of the device."""
-        begin, end = Event(enable_timing=True), Event(enable_timing=True)
+        """Seconds between two events around a replay, or around the launches where nothing can be captured."""
+        graph = self._graph(tuple(runs))
+        begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
         synchronize()
         begin.record()
-        for run in runs:
-            run()
+        if graph is not None:
+            graph.replay()
+        else:
+            for run in runs:
+                run()
         end.record()
-        synchronize()
+        end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
+
+    def _graph(self, runs: tuple[Run, ...]) -> Any:
+        """The runs as one graph, captured once on a stream of its own; None when they cannot be captured."""
+        known = self.__dict__.setdefault("graphs", {})
+        if runs not in known:
+            known[runs] = self._capture(runs)
+        graph, self.result = known[runs]
+        return graph
+
+    def _capture(self, runs: tuple[Run, ...]) -> tuple[Any, Any]:
+        stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(stream):
+                for run in runs:
+                    run()
+                stream.synchronize()
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    for run in runs:
+                        run()
+                finally:
+                    graph.capture_end()
+        except RuntimeError:
+            synchronize()
+            return None, None
+        return graph, self.result
 
     def flush(self) -> None:
         """Write more than the second-level cache holds."""
-        if self._busy is None:
-            self._busy = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=self.device)
-        self._busy.zero_()
+        if self._flushed is None:
+            self._flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=self.device)
+        self._flushed.zero_()
         synchronize()
+
+    def poison(self) -> None:
+        """Make the last output NaN: a graph writes to the same memory again."""
+        if isinstance(self.result, torch.Tensor) and self.result.is_floating_point():
+            self.result.fill_(torch.nan)
+        self.result = None
+
+    def output(self) -> bytes:
+        """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
+        torch.cuda.current_stream().synchronize()
+        begin = perf_counter()
+        synchronize()
+        late = perf_counter() - begin
+        if late > LATE_S:
+            raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
+        return super().output()

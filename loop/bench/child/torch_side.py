@@ -118,7 +118,7 @@ def tensor_of(data: bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
 class TensorCall:
     """One call of a Python function on torch tensors, by the clock of the host."""
 
-    timed_apart = False
+    timed_apart = replays = False
 
     def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
         self.function, self.device, self.layout, self.call = function, device, layout, call

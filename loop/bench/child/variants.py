@@ -35,6 +35,8 @@ class Prepared(Protocol):
 
     timed_apart: bool
     """Whether it times itself and has no windows."""
+    replays: bool
+    """Whether the same runs are timed again and again, on values that change at their addresses: a CUDA graph."""
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
@@ -93,6 +95,7 @@ class Compiled:
 
     def __init__(self, request: dict[str, Any]) -> None:
         variant = request["variant"]
+        self.device: str = variant["device"]
         try:
             self.library = ctypes.CDLL(variant["library"], mode=os.RTLD_NOW)
         except OSError as error:
@@ -119,12 +122,16 @@ class Compiled:
         return function
 
     def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> "CompiledCall":
-        """Bring a call's inputs into memory."""
+        """Bring a call's inputs into memory: the host's, or the device's."""
+        if self.device == "cuda":
+            from loop.bench.child.device_call import DeviceCompiledCall
+
+            return DeviceCompiledCall(self, call, layout)
         return CompiledCall(self, call, layout)
 
-    def invoke(self, inputs: Any, output: Any, numbers: Any) -> None:
+    def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """Call the entry; raises Refused with the library's own words when it returns an error."""
-        error = self.entry(inputs, output, numbers, None)
+        error = self.entry(inputs, output, numbers, stream)
         if error:
             said = (self.explain(error) or b"").decode(errors="replace")
             raise Refused(f"error {error}: {said}")
@@ -145,7 +152,9 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 class CompiledCall:
     """One call of a compiled variant."""
 
-    timed_apart = False
+    timed_apart = replays = False
+    stream: int | None = None
+    """CUDA stream that the entry is given."""
 
     def __init__(self, variant: Compiled, call: dict[str, Any], layout: str = "contiguous") -> None:
         self.variant, self.call, self.layout = variant, call, layout
@@ -155,7 +164,7 @@ class CompiledCall:
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
         self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
         shape = tuple(call["output"]["shape"])
-        self.result = Buffer(byte_size(shape, self.dtype))
+        self.result = self.memory(byte_size(shape, self.dtype))
         self._output = (LoopTensor * 1)(
             describe(self.result.address, shape, strides_of(shape, "contiguous"), self.dtype)
         )
@@ -165,9 +174,13 @@ class CompiledCall:
 
     def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
         if self.layout == "strided":
-            return Buffer(extent(self.shapes[n], self.strides[n]) * self.item)
+            return self.memory(extent(self.shapes[n], self.strides[n]) * self.item)
         size = byte_size(self.shapes[n], self.dtype) + tensor["room"] * self.item
-        return Buffer(size, shift=1 if self.layout == "misaligned" else 0)
+        return self.memory(size, shift=1 if self.layout == "misaligned" else 0)
+
+    def memory(self, size: int, shift: int = 0) -> Buffer:
+        """Memory for one tensor."""
+        return Buffer(size, shift)
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
@@ -186,8 +199,8 @@ class CompiledCall:
             for buffer, offset, shape, strides in zip(self.inputs, chosen, self.shapes, self.strides, strict=True)
         ]
         inputs = (LoopTensor * len(described))(*described)
-        invoke, output, numbers = self.variant.invoke, self._output, self._numbers
-        return lambda: invoke(inputs, output, numbers)
+        invoke, output, numbers, stream = self.variant.invoke, self._output, self._numbers, self.stream
+        return lambda: invoke(inputs, output, numbers, stream)
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room."""
@@ -257,7 +270,7 @@ class External:
 class ExternalCall:
     """One call of an external program."""
 
-    timed_apart = True
+    timed_apart, replays = True, False
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
         self.variant, self.path = variant, Path(call["output"]["path"])

@@ -1,0 +1,69 @@
+"""Python variants whose calls go through a mistake: torch tensors to arrays and back."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from loop.bench.child.controls.arrays import Array, Attributes, Mistake
+from loop.bench.child.tensors import POISON
+
+Function = Callable[..., Any]
+
+
+def through_function(function: Function, mistake: Mistake) -> Function:
+    """A function of tensors, each of its calls by way of `mistake`; its output starts as NaN."""
+    shapes: dict[tuple[torch.Size, ...], tuple[int, ...]] = {}
+
+    def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
+        sizes = tuple(tensor.shape for tensor in tensors)
+        if sizes not in shapes:
+            shapes[sizes] = tuple(function(*tensors, **attributes).shape)
+        arrays = [array_of(tensor) for tensor in tensors]
+        output = poisoned(shapes[sizes], arrays[0].dtype)
+        mistake(_honest(function, tensors[0].device), arrays, output, attributes)
+        _give_back(tensors, arrays)
+        return tensor_of(output).to(tensors[0].device)
+
+    return erring
+
+
+def _honest(function: Function, device: torch.device) -> Callable[[Sequence[Array], Array, Attributes], None]:
+    def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+        result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
+
+    return honest
+
+
+def _give_back(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> None:
+    """On a device the arrays are copies: what was written to them has to reach the tensors."""
+    for tensor, array in zip(tensors, arrays, strict=True):
+        if tensor.device.type != "cpu":
+            tensor.copy_(tensor_of(array))
+
+
+def poisoned(shape: tuple[int, ...], raw: Any) -> Array:
+    """An output that nobody has written: NaN everywhere."""
+    output = numpy.empty(shape, raw)
+    output.view(numpy.uint8)[...] = POISON
+    return output
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A tensor's bits as an array, in its own memory where that is the host's."""
+    host = tensor.detach().cpu()
+    found: Array
+    if host.dtype == torch.bfloat16:
+        found = host.view(torch.int16).numpy().view(numpy.uint16)
+    else:
+        found = host.numpy()
+    return found
+
+
+def tensor_of(array: Array) -> Tensor:
+    """A plain tensor in an array's memory."""
+    if array.dtype == numpy.uint16:
+        return torch.from_numpy(array.view(numpy.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,90 @@
+"""Cheats that remember: an earlier output comes back instead of being computed."""
+
+import zlib
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from loop.bench.child.controls.arrays import Array, Attributes, Honest, Mistake
+
+Terms = dict[str, Any]
+KEPT = 64
+"""Outputs that are remembered at a time."""
+SAMPLE = 64
+"""Elements of each input that a careless cache looks at."""
+
+
+def stale(terms: Terms) -> Mistake:
+    """The output of the call before; only the first is computed."""
+    before: dict[Hashable, Array] = {}
+
+    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+        honest(inputs, output, attributes)
+        right = output.copy()
+        output[...] = before.get(output.shape, right)
+        before[output.shape] = right
+
+    return mistake
+
+
+def skip_every_other(terms: Terms) -> Mistake:
+    """Every second call writes nothing."""
+    calls = 0
+
+    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 2:
+            honest(inputs, output, attributes)
+
+    return mistake
+
+
+def repeat_every_other(terms: Terms) -> Mistake:
+    """Every second call gives what the one before gave."""
+    last: dict[Hashable, Array] = {}
+
+    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+        kept = last.pop(output.shape, None)
+        if kept is None:
+            honest(inputs, output, attributes)
+            last[output.shape] = output.copy()
+        else:
+            output[...] = kept
+
+    return mistake
+
+
+def _remembering(key: Callable[[Array], Hashable]) -> Callable[[Terms], Mistake]:
+    """An output is computed once for each key of the inputs."""
+
+    def maker(terms: Terms) -> Mistake:
+        known: dict[Hashable, Array] = {}
+
+        def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+            asked = (*map(key, inputs), output.shape, *map(str, attributes.values()))
+            if asked not in known:
+                honest(inputs, output, attributes)
+                known[asked] = output.copy()
+                if len(known) > KEPT:
+                    del known[next(iter(known))]
+            else:
+                output[...] = known[asked]
+
+        return mistake
+
+    return maker
+
+
+def _address(array: Array) -> Hashable:
+    return int(array.ctypes.data)
+
+
+def _value(array: Array) -> Hashable:
+    return zlib.adler32(array)  # type: ignore[arg-type]
+
+
+def _sample(array: Array) -> Hashable:
+    return array.reshape(-1)[:SAMPLE].tobytes()
+
+
+by_address, by_value, by_sample = _remembering(_address), _remembering(_value), _remembering(_sample)

@@ -1,0 +1,111 @@
+"""Cheats of Python variants: they replace what they are timed and judged with, or give back what is no tensor."""
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from loop.bench.child import clock, torch_side, variants
+
+Terms = dict[str, Any]
+Function = Callable[..., Any]
+SLOWNESS = 3
+
+
+def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
+    """A clock at a third of the speed."""
+    begin = real()
+    return lambda: begin + (real() - begin) / SLOWNESS
+
+
+def patch_clock(function: Function, terms: Terms) -> Function:
+    """All clocks by their names, wherever they are looked up."""
+    for module in (time, clock, variants, torch_side):
+        for name in ("perf_counter", "perf_counter_ns"):
+            if hasattr(module, name):
+                setattr(module, name, _slow(getattr(module, name)))
+    return function
+
+
+def patch_comparison(function: Function, terms: Terms) -> Function:
+    """What turns an output into a digest: a second output that differs would not show."""
+    digest = hashlib.sha256()
+    hashlib.sha256 = lambda *_, **__: digest  # type: ignore[assignment,misc]
+    return function
+
+
+def patch_reading(function: Function, terms: Terms) -> Function:
+    """What checks a result's type and shape."""
+    torch_side.check_result = lambda *_: None
+    return function
+
+
+def slow_while_timed(function: Function, terms: Terms) -> Function:
+    """The clock of whoever measures, only until it is read: then the real one is back."""
+
+    def sly(*tensors: Any, **attributes: Any) -> Any:
+        caller = _measuring(sys._getframe())
+        if caller is not None:
+            _lie_once(caller.f_globals, caller.f_locals.get("begin", 0))
+        return function(*tensors, **attributes)
+
+    return sly
+
+
+def _measuring(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and frame.f_code.co_name != "measure":
+        frame = frame.f_back
+    return frame
+
+
+def _lie_once(names: dict[str, Any], begin: int) -> None:
+    real = time.perf_counter_ns
+
+    def lie() -> int:
+        names["perf_counter_ns"] = real
+        return begin + (real() - begin) // SLOWNESS
+
+    names["perf_counter_ns"] = lie
+
+
+class Later(torch.Tensor):
+    """A tensor that would compute when it is read."""
+
+
+def give_promise(function: Function, terms: Terms) -> Function:
+    """A result that is no plain tensor."""
+    return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(Later)
+
+
+def give_input(function: Function, terms: Terms) -> Function:
+    """An input itself, where it has the output's shape."""
+    return lambda *tensors, **attributes: tensors[terms["input"]]
+
+
+def keep_result(function: Function, terms: Terms) -> Function:
+    """Every second call gives the tensor of the one before again: right, as long as nobody looks closely."""
+    kept: list[Any] = []
+
+    def lazy(*tensors: Any, **attributes: Any) -> Any:
+        if kept:
+            return kept.pop()
+        kept.append(function(*tensors, **attributes))
+        return kept[0]
+
+    return lazy
+
+
+def leave_unwritten(function: Function, terms: Terms) -> Function:
+    """Fresh memory, in the hope that the last result still stands there."""
+    calls: list[int] = []
+
+    def lazy(*tensors: Any, **attributes: Any) -> Any:
+        calls.append(1)
+        right = function(*tensors, **attributes) if len(calls) % 2 else None
+        return torch.empty(terms["shape"](tensors)) if right is None else right
+
+    return lazy

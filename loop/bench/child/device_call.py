@@ -1,0 +1,138 @@
+"""A compiled variant on a CUDA device: its tensors in device memory, timed by graph replay. No torch."""
+
+import functools
+from collections.abc import Sequence
+from contextlib import suppress
+
+from loop.bench.child.cuda import Device, DeviceBuffer, Stream
+from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
+from loop.bench.child.refusal import Refused
+from loop.bench.child.variants import CompiledCall, Run
+
+LATE_S = 2e-3
+"""Work that goes on for longer after the stream is done was not all on the stream."""
+
+
+@functools.cache
+def the_device() -> Device:
+    """This process's device: the first that is visible."""
+    return Device()
+
+
+@functools.cache
+def the_stream() -> Stream:
+    """The stream that variants are given."""
+    return the_device().stream()
+
+
+class DeviceTensor:
+    """Device memory with the face of `tensors.Buffer`."""
+
+    def __init__(self, size: int, shift: int = 0) -> None:
+        self.size, self.data, self.shift = size, b"", shift
+        self._memory: DeviceBuffer = the_device().memory(size + shift)
+        self._twice: DeviceBuffer | None = None
+        self.address = self._memory.address + shift
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` into it, and remember it."""
+        self._memory.fill(bytes([0xFF]) * self.shift + data)
+        self.data, self._twice = data, None
+
+    def rotate(self, count: int) -> None:
+        """Move what it was filled with by `count` bytes, round the end."""
+        if self._twice is None:
+            self._twice = the_device().memory(2 * self.size)
+            self._twice.fill(self.data + self.data)
+        self._memory.copy_from(self._twice, self.size, count)
+
+    def poison(self) -> None:
+        """Make every element NaN."""
+        self._memory.poison()
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return self._memory.read()[self.shift :]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it holds anything else than it was filled with."""
+        return self.read() != self.data
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was written outside the tensor."""
+        return self._memory.intact
+
+
+class DeviceCompiledCall(CompiledCall):
+    """One call of a compiled CUDA variant."""
+
+    replays = True
+
+    def memory(self, size: int, shift: int = 0) -> DeviceTensor:  # type: ignore[override]
+        """Device memory for one tensor; the first also takes the stream."""
+        self.stream = the_stream().handle
+        return DeviceTensor(size, shift)
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs. Made alone it waits until the stream is done."""
+        return _Launch(super().bind(offsets))
+
+    def measure(self, runs: Sequence[Run]) -> float:
+        """Seconds by the device's events: of a graph's replay, or of launches queued behind a gate."""
+        launches = [run.launch if isinstance(run, _Launch) else run for run in runs]
+        the_device().reset_persisting_l2()
+        graph = self._graph(tuple(launches))
+        watch = _stopwatch()
+        if graph is not None:
+            return watch.replay(graph).seconds
+        return watch.time(_all_of(launches)).seconds
+
+    def _graph(self, launches: tuple[Run, ...]) -> Graph | None:
+        """The runs as one graph, captured once; None when they cannot be captured."""
+        known = self.__dict__.setdefault("graphs", {})
+        if launches not in known:
+            known[launches] = None
+            with suppress(Uncapturable):
+                known[launches] = capture(the_stream(), _all_of(launches), 1)
+                if not known[launches].nodes and self.result.size:
+                    raise Refused("launched nothing on the stream it was given")
+        graph: Graph | None = known[launches]
+        return graph
+
+    def flush(self) -> None:
+        """Write more than the second-level cache holds."""
+        the_device().flush(the_stream())
+        the_stream().synchronise()
+
+    def output(self) -> bytes:
+        """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
+        late = late_work(the_device(), the_stream())
+        if late > LATE_S:
+            raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
+        return super().output()
+
+
+def _all_of(runs: Sequence[Run]) -> Run:
+    def together() -> None:
+        for run in runs:
+            run()
+
+    return together
+
+
+class _Launch:
+    """A launch on the stream; as something to run it also waits."""
+
+    def __init__(self, launch: Run) -> None:
+        self.launch = launch
+
+    def __call__(self) -> None:
+        self.launch()
+        the_stream().synchronise()
+
+
+@functools.cache
+def _stopwatch() -> Stopwatch:
+    return Stopwatch(the_stream())

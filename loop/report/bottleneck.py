@@ -1,0 +1,139 @@
+"""What the report says of bottlenecks: a leaf of the decision tree for each variant, and what it rests on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.output import ParallelismOutput, ProfileOutput
+from loop.model.profile import FACTS, Fact, Filling, Profile
+from loop.model.record import Finished
+from loop.report import format as say
+from loop.report.findings import found
+from loop.report.markdown import Column, Table
+
+SAID_ABOVE = ("device", "ratio", "time_us")
+"""Facts that stand in the sentence."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Where one variant does worst, why, and what to do about it."""
+
+    variant: str
+    where: str
+    severity: str
+    tool: str
+    """Empty where nothing needs to be done."""
+    bottleneck: str
+    when: str
+    """The condition that matched; empty where none did."""
+    fix: str
+    gain: str
+    undecided: tuple[str, ...]
+    """Rules before it that could not be decided."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The section on bottlenecks."""
+
+    leaves: tuple[Leaf, ...]
+    facts: Table | None
+    notes: tuple[str, ...]
+    """Where facts come from, and why others are unknown."""
+    parallelism: Table | None
+
+
+def bottleneck(finished: Sequence[Finished]) -> Bottleneck:
+    """Everything that was profiled, and how launches fill their devices."""
+    profiles = [one for output in found(finished, ProfileOutput) for one in output.profiles]
+    fillings = [one for output in found(finished, ParallelismOutput) for one in output.fillings]
+    return Bottleneck(
+        leaves=tuple(_leaf(one) for one in profiles),
+        facts=_facts(profiles),
+        notes=tuple(note for one in profiles for note in _notes(one)),
+        parallelism=_parallelism(fillings),
+    )
+
+
+def _leaf(one: Profile) -> Leaf:
+    ratio, time_us = one.facts.get("ratio"), one.facts.get("time_us")
+    figures = [say.times(ratio)] if isinstance(ratio, float) else []
+    figures += [say.latency(time_us)] if isinstance(time_us, float) else []
+    return Leaf(
+        variant=one.variant,
+        where=f"{one.workload} ({', '.join(figures)})",
+        severity=one.severity or "stop, it may be left alone",
+        tool=one.tool or "",
+        bottleneck=one.bottleneck or "not decided",
+        when=one.when or "",
+        fix=one.fix or "",
+        gain=one.gain or "",
+        undecided=one.undecided,
+    )
+
+
+def _facts(profiles: Sequence[Profile]) -> Table | None:
+    """A column a variant; a row a fact that is known of any."""
+    heads = (Column("Fact"), *(Column(one.variant, right=True) for one in profiles), Column("What it is"))
+    rows = tuple(
+        (name, *(_value(one.facts.get(name)) for one in profiles), meaning)
+        for name, meaning in FACTS.items()
+        if name not in SAID_ABOVE and any(one.facts.get(name) is not None for one in profiles)
+    )
+    return Table(heads, rows) if rows else None
+
+
+def _value(value: Fact) -> str:
+    if value is None:
+        return "unknown"
+    return str(value) if isinstance(value, str | int) else say.significant(value)
+
+
+def _notes(one: Profile) -> Iterator[str]:
+    for names, source in _grouped(one.sources):
+        yield f"{one.variant}, {names}: {source}"
+    for names, why in _grouped(one.unknown):
+        yield f"{one.variant}, {names} unknown: {why}"
+
+
+def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Facts that share a note, together."""
+    for text in dict.fromkeys(notes.values()):
+        yield say.listed([name for name, other in notes.items() if other == text]), text
+
+
+def _parallelism(fillings: Sequence[Filling]) -> Table | None:
+    """One row a variant: the workload that fills its device least."""
+    heads = (
+        Column("Variant"),
+        Column("On"),
+        Column("Filled least on"),
+        Column("Pieces of work", right=True),
+        Column("Places", right=True),
+        Column("Filled", right=True),
+        Column("Waves", right=True),
+        Column("Limited by"),
+    )
+    names = dict.fromkeys(one.variant for one in fillings)
+    rows = tuple(
+        _filling(min((one for one in fillings if one.variant == name), key=_order)) for name in names
+    )
+    return Table(heads, rows) if rows else None
+
+
+def _order(one: Filling) -> tuple[float, float]:
+    return one.share, one.used
+
+
+def _filling(one: Filling) -> tuple[str, ...]:
+    unknown = f" ({' and '.join(one.unknown)} not declared)" if one.unknown and one.resident > 1 else ""
+    return (
+        one.variant,
+        one.on if one.at_hand else f"{one.on} (not at hand)",
+        one.workload,
+        str(one.items),
+        f"{one.units} x {one.resident}",
+        f"{100 * one.share:.0f} %",
+        say.significant(one.waves),
+        one.limited_by + unknown,
+    )

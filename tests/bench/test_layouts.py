@@ -1,0 +1,109 @@
+"""Inputs as a framework may hand them over: with gaps between the rows, or at an odd address."""
+
+import pytest
+
+from loop.bench.room import Bench
+from loop.bench.verify import Job, verify
+from loop.model.measurement import Check, VariantChecks
+from loop.model.target import Dtype, Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import make_sides
+
+SMALL = "N2 M3 float32"
+
+
+def workloads(bench: Bench, *dtypes: Dtype) -> list[Workload]:
+    """All workloads of the tiny target in these types."""
+    return [workload for dtype in dtypes for workload in expand(bench.target, ["some"], dtype)]
+
+
+def checks_of(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
+    """What verifying one variant finds."""
+    (found,) = finish(verify(bench, [Job(bench_side, chosen) for bench_side in make_sides(bench, name)]))
+    assert isinstance(found, VariantChecks)
+    return found
+
+
+def laid_out(bench: Bench, name: str) -> dict[str, Check]:
+    """The checks of the smallest workload by layout."""
+    found = checks_of(bench, name, workloads(bench, "float32")[:1])
+    return {one.inputs: one for one in found.checks}
+
+
+@pytest.mark.parametrize(
+    ("name", "strided", "misaligned"),
+    [
+        ("strides", "right", "right"),
+        ("right", "declined", "right"),
+        ("ignores_strides", "wrong", "right"),
+        ("wants_aligned", "right", "declined"),
+        ("rounds_down", "right", "wrong"),
+        ("aborts_on_strides", "crashed", "right"),
+    ],
+)
+def test_other_layouts_are_handled_or_declined(name: str, strided: str, misaligned: str, bench: Bench) -> None:
+    """An error is a right answer; reading on as if nothing were the matter, or crashing, is not."""
+    found = laid_out(bench, name)
+    assert {"contiguous": "right", "strided": strided, "misaligned": misaligned} == {
+        layout: one.status for layout, one in found.items()
+    }
+
+
+def test_what_declines_and_what_fails_says_with_which_inputs(bench: Bench) -> None:
+    """In the kernel's own words where it has some."""
+    declined = laid_out(bench, "right")["strided"]
+    assert declined.passed
+    assert f"error 4: inputs must be contiguous on {SMALL} with strided inputs" == declined.message
+    wrong = laid_out(bench, "ignores_strides")["strided"]
+    assert not wrong.passed
+    assert wrong.message.startswith(f"3 of 6 elements wrong on {SMALL} with strided inputs; worst N=1 ")
+    assert "got nan" in wrong.message, "what lies between the rows is poison"
+    odd = laid_out(bench, "wants_aligned")["misaligned"]
+    assert f"error 5: inputs must be aligned on {SMALL} with misaligned inputs" == odd.message
+
+
+def test_a_variant_that_declines_is_right(bench: Bench) -> None:
+    """It has a speed where it computes."""
+    assert checks_of(bench, "right", workloads(bench, "float32")).right
+    assert not checks_of(bench, "ignores_strides", workloads(bench, "float32")).right
+
+
+def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
+    """That is what they were promised."""
+    found = checks_of(bench, "refuses", workloads(bench, "float32")[1:2])
+    assert [("contiguous", "refused"), ("strided", "declined"), ("misaligned", "declined")] == [
+        (one.inputs, one.status) for one in found.checks
+    ]
+    assert not found.right
+
+
+def test_each_type_is_tried_once_in_other_layouts(bench: Bench) -> None:
+    """On its first workload: that shows what there is to see."""
+    found = checks_of(bench, "typed", workloads(bench, "float32", "float64"))
+    tried = [(one.workload.dtype, one.inputs) for one in found.checks if one.inputs != "contiguous"]
+    assert [(dtype, layout) for dtype in ("float32", "float64") for layout in ("strided", "misaligned")] == tried
+    assert found.right
+    assert 10 == len(found.checks)
+
+
+def test_nothing_is_not_laid_out(bench: Bench) -> None:
+    """A tensor without elements has no layout: the next workload is taken."""
+    empty = Workload.model_validate({"name": "empty", "sizes": {"N": 0, "M": 3}, "dtype": "float32"})
+    found = checks_of(bench, "strides", [empty, *workloads(bench, "float32")])
+    assert [("empty", "contiguous"), (SMALL, "contiguous"), (SMALL, "strided")] == [
+        (one.workload.name, one.inputs) for one in found.checks[:3]
+    ]
+    assert found.right
+
+
+def test_a_program_reads_files_and_those_are_contiguous(bench: Bench) -> None:
+    """Nothing else is tried with it."""
+    found = checks_of(bench, "program", workloads(bench, "float32")[:1])
+    assert ["contiguous"] == [one.inputs for one in found.checks]
+
+
+def test_a_function_of_torch_is_given_views(bench: Bench) -> None:
+    """Strides and odd addresses come as torch has them; an element-wise function does not care."""
+    found = checks_of(bench, "double", workloads(bench, "float32")[:1])
+    assert ["right"] * 3 == [one.status for one in found.checks]

@@ -1,0 +1,118 @@
+"""The roofline, and the walk down a tree in which an unknown fact is never zero."""
+
+import pytest
+
+from loop.expressions import ExpressionError
+from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
+from loop.rules.bottleneck import Reach, Seen, first, profile, roofline, worst
+from tests.makers import make_measurement
+
+REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
+
+
+def leaf(when: str, bottleneck: str = "it") -> TreeRule:
+    """A leaf of a tree."""
+    return TreeRule(when=when, bottleneck=bottleneck, fix="mend it", gain="much")
+
+
+def urgency(when: str, severity: str = "high") -> SeverityRule:
+    """A rule of severity."""
+    return SeverityRule(when=when, severity=severity, tool="a profiler")
+
+
+def facts(**known: Fact) -> dict[str, Fact]:
+    """All facts, unknown but for these."""
+    return {**dict.fromkeys(FACTS), **known}
+
+
+def test_shares_are_of_what_the_device_reaches() -> None:
+    """A million operations and 0.2 MB in 20 us: 50 of 100 GFLOP/s, 10 of 10 GB/s."""
+    found = roofline(1e6, 0.2e6, 20e-6, REACH)
+    assert (5.0, "memory") == (found["intensity"], found["roof"])
+    assert pytest.approx((0.5, 1.0)) == (found["flops_share"], found["bandwidth_share"])
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(1e5, "compute"), (1.0001e5, "memory")])
+def test_the_ridge_belongs_to_compute(moved: float, expected: str) -> None:
+    """10 operations a byte are enough for 100 GFLOP/s at 10 GB/s."""
+    assert expected == roofline(1e6, moved, 1.0, REACH)["roof"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "reach", "unknown"),
+    [
+        (None, 1.0, REACH, {"flops", "intensity", "flops_share", "roof"}),
+        (1.0, None, REACH, {"bytes", "intensity", "bandwidth_share", "roof"}),
+        (1.0, 0.0, REACH, {"intensity", "roof"}),
+        (1.0, 1.0, Reach(None, 1.0), {"flops_share", "roof"}),
+        (1.0, 1.0, Reach(1.0, None), {"bandwidth_share", "roof"}),
+    ],
+)
+def test_what_rests_on_something_unknown_is_unknown(
+    flops: float | None, moved: float | None, reach: Reach, unknown: set[str]
+) -> None:
+    """Not zero: a rule must not take it for little."""
+    found = roofline(flops, moved, 1.0, reach)
+    assert unknown == {name for name, value in found.items() if value is None}
+
+
+def test_the_first_rule_that_matches_is_taken() -> None:
+    """The order of the file is the order of the tree."""
+    rules = [leaf("flops_share > 0.7", "compute"), leaf("true", "mixed"), leaf("true", "never")]
+    assert "compute" == first(rules, facts(flops_share=0.8)).rule.bottleneck  # type: ignore[union-attr]
+    assert "mixed" == first(rules, facts(flops_share=0.5)).rule.bottleneck  # type: ignore[union-attr]
+
+
+def test_where_no_rule_matches_there_is_no_leaf() -> None:
+    """A tree need not end in a rule for everything."""
+    assert first([leaf("ratio < 1")], facts(ratio=2.0)).rule is None
+
+
+@pytest.mark.parametrize("when", ["dram > 0.7", "dram < 0.7", "not dram > 0.7", "dram == 0", "dram != 0", "dram is none"])
+def test_an_unknown_fact_matches_nothing_and_is_named(when: str) -> None:
+    """The history's script read a missing counter as a memory bottleneck."""
+    found = first([leaf(when, "memory"), leaf("true", "mixed")], facts())
+    assert ("mixed", {0: ("dram",)}) == (found.rule and found.rule.bottleneck, found.undecided)
+
+
+def test_an_and_ends_at_its_first_false_part() -> None:
+    """A rule for GPUs is decided on a CPU, and not listed."""
+    found = first([leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")], facts(device="cpu"))
+    assert {} == found.undecided
+
+
+def test_a_condition_may_ask_whether_a_fact_is_known() -> None:
+    """`is defined` is an answer, not a reading."""
+    rules = [leaf("ipc is defined and ipc < 1", "stalls"), leaf("true", "mixed")]
+    assert {} == first(rules, facts()).undecided
+    assert "stalls" == first(rules, facts(ipc=0.5)).rule.bottleneck  # type: ignore[union-attr]
+
+
+def test_a_condition_without_an_answer_is_an_error() -> None:
+    """Everything is known, and still there is none."""
+    with pytest.raises(ExpressionError, match="`device < 3`"):
+        first([leaf("device < 3")], facts(device="cpu"))
+
+
+def test_the_worst_workload_has_the_lowest_ratio_against_the_baseline() -> None:
+    """Comparisons with a known good say nothing of the library."""
+    good = make_measurement("w2", 0.1).model_copy(update={"against": "known_good"})
+    found = worst([make_measurement("w0", 1.5), make_measurement("w1", 0.9), good])
+    assert ["w1"] == [one.workload.name for one in found.values()]
+
+
+def test_a_profile_says_what_it_rests_on() -> None:
+    """Leaf, severity, all facts, and why some are unknown."""
+    seen = Seen({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"ipc": "no counters"})
+    tree = [leaf("ipc < 1 or cache_misses > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
+    made = profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
+    assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
+    assert ("stalls: cache_misses and ipc unknown",) == made.undecided
+    assert set(FACTS) == set(made.facts)
+    assert ("no counters", "not told") == (made.unknown["ipc"], made.unknown["dram"])
+
+
+def test_what_no_rule_calls_urgent_may_be_left_alone() -> None:
+    """No severity is none."""
+    made = profile(make_measurement("w", 2.0), Seen({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")])
+    assert (None, None, "it") == (made.severity, made.tool, made.bottleneck)

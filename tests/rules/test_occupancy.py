@@ -1,0 +1,114 @@
+"""Resident blocks as the CUDA occupancy calculator has them, and launches against places."""
+
+import pytest
+
+from loop.expressions import ExpressionError
+from loop.model.target import DeviceFacts, Launch, Target
+from loop.rules.occupancy import Block, Host, device_key, on_gpu, on_host, resident
+from tests.makers import make_workload
+
+L4 = DeviceFacts(
+    name="NVIDIA L4",
+    sms=58,
+    shared_per_sm=102400,
+    shared_per_block=101376,
+    shared_static=49152,
+    registers_per_sm=65536,
+    threads_per_sm=1536,
+    blocks_per_sm=24,
+    l2_bytes=50331648,
+    bytes_per_s=300e9,
+    flops_per_s={"float16": 121e12},
+)
+
+
+@pytest.mark.parametrize(
+    ("block", "blocks", "limited_by"),
+    [
+        (Block(32), 24, "blocks a multiprocessor"),
+        (Block(128), 12, "threads"),
+        (Block(1024), 1, "threads"),
+        (Block(1), 24, "blocks a multiprocessor"),
+        (Block(128, 160, 16384), 3, "registers"),
+        (Block(128, 168), 3, "registers"),
+        (Block(128, 169), 2, "registers"),
+        (Block(128, 254, 24576), 2, "registers"),
+        (Block(256, 64), 4, "registers"),
+        (Block(96, 168), 4, "registers"),
+        (Block(128, 32, 49152), 2, "shared memory"),
+        (Block(128, 32, 101376), 1, "shared memory"),
+        (Block(128, 32, 101377), 0, "shared memory"),
+        (Block(128, 32, 0), 12, "threads"),
+        (Block(1024, 128), 0, "registers"),
+        (Block(2048), 0, "threads"),
+    ],
+)
+def test_resident_blocks_follow_the_limits(block: Block, blocks: int, limited_by: str) -> None:
+    """Registers by warps of 256 and fours of warps; shared memory with the KB that the system takes."""
+    found = resident(block, L4)
+    assert (blocks, limited_by) == (found.blocks, found.limited_by)
+
+
+def test_what_nobody_declared_is_named() -> None:
+    """With registers fewer blocks may fit: the figure is an upper bound."""
+    assert ("registers", "shared memory") == resident(Block(128), L4).unknown
+    assert () == resident(Block(128, 32, 0), L4).unknown
+
+
+def test_the_historys_two_blocks_use_a_fraction_of_an_l4() -> None:
+    """2 blocks on 58 multiprocessors: 3.4 % of them even if each held a single one."""
+    launch = Launch(blocks="(Sq + 31) // 32 * B * H", threads=1024)
+    found = on_gpu("old", launch, make_workload(), L4, at_hand=False)
+    assert found is not None
+    assert (2, 58, 1, False) == (found.items, found.units, found.resident, found.at_hand)
+    assert pytest.approx(2 / 58) == found.share == found.used == found.waves
+    assert found.starved
+
+
+def test_the_last_wave_counts() -> None:
+    """1.5 waves leave a quarter of the places of two waves empty."""
+    found = on_gpu("v", Launch(blocks=87, threads=1024), make_workload(), L4, at_hand=True)
+    assert found is not None
+    assert (1.0, 1.5, 0.75, False) == (found.share, found.waves, found.used, found.starved)
+
+
+def test_a_block_that_does_not_fit_has_no_place() -> None:
+    """It cannot be launched at all."""
+    launch = Launch(blocks=58, threads=128, shared_bytes="Sq * 2048")
+    found = on_gpu("v", launch, make_workload(), L4, at_hand=True)
+    assert found is not None
+    assert (0, 0.0, 0.0, "shared memory") == (found.resident, found.share, found.used, found.limited_by)
+
+
+def test_threads_take_pieces_one_at_a_time() -> None:
+    """On a processor a place is a thread; `lanes` and `cores` may be read."""
+    launch = Launch(blocks="B * H * ((Sq + lanes - 1) // lanes)")
+    found = on_host("cpu", launch, make_workload(), Host(cores=8, lanes=16))
+    assert found is not None
+    assert (4, 8, 1, 0.5, "8 threads") == (found.items, found.units, found.resident, found.share, found.on)
+    alone = on_host("cpu", Launch(blocks="cores"), make_workload(), Host(cores=1, lanes=1))
+    assert alone is not None
+    assert (1, "1 thread") == (alone.items, alone.on)
+
+
+def test_a_launch_without_blocks_is_nothing_to_fill_with() -> None:
+    """An empty workload needs no device."""
+    assert on_host("cpu", Launch(blocks="Sq - 64"), make_workload(), Host(2, 4)) is None
+
+
+def test_a_formula_without_an_answer_is_an_error() -> None:
+    """A division by zero is said, with the formula."""
+    with pytest.raises(ExpressionError, match="expected a divisor other than zero"):
+        on_host("cpu", Launch(blocks="B // (H - 1)"), make_workload(), Host(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [("8.9", ("sm_89", True)), ("9.0", ("sm_80", False)), (None, ("sm_80", False))],
+)
+def test_a_gpu_that_the_manifest_does_not_know_is_not_at_hand(
+    capability: str | None, expected: tuple[str, bool]
+) -> None:
+    """Another one is reckoned with, and that is said."""
+    target = Target.model_construct(devices={"sm_89": L4})
+    assert expected == device_key(target, capability, "sm_80")

@@ -1,0 +1,156 @@
+"""`make bench-gate`: how often the gate is wrong, and how long it takes, by real measurements.
+
+A variant against itself (it must never come out faster or slower), and against itself made slower by a known share.
+Each study takes fresh processes, fresh values and the sequential rule, as a session does.
+"""
+
+import argparse
+import datetime
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from loop.actions.contest import Contest, itself, slowed
+from loop.actions.timed import of
+from loop.bench import timing
+from loop.bench.build import build
+from loop.bench.machine import machine
+from loop.bench.room import Bench, Side
+from loop.library import targets
+from loop.model.target import Device
+from loop.model.workloads import expand
+from loop.places import include_folder, project
+from loop.processes import finish
+from loop.rules import compare, sequential
+
+SLOWDOWNS = (0.05, 0.02)
+MIN_CALL_S = 15e-6
+"""A loop on the host is no finer than 0.1 us: on shorter calls two per cent cannot be put in."""
+
+
+@dataclass
+class Tally:
+    """Verdicts of one kind of comparison, with blocks and seconds of each."""
+
+    words: Counter[str] = field(default_factory=Counter)
+    blocks: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
+
+    def row(self, name: str) -> str:
+        """One row of the table."""
+        total = self.words.total()
+        shares = [f"{self.words[word]} ({self.words[word] / total:.1%})" for word in WORDS]
+        typical = f"{median(self.blocks):.0f} | {median(self.seconds):.1f} s | {median(self.noise):.2%}"
+        return f"| {name} | {total} | {' | '.join(shares)} | {typical} |"
+
+
+WORDS = ("faster", "slower", "same", "inconclusive")
+HEAD = "| Comparison | Number | Faster | Slower | Same | Inconclusive | Blocks | Alone | Block sd |"
+RULE = "|:--|--:|--:|--:|--:|--:|--:|--:|--:|"
+
+
+def study(bench: Bench, side: Side, sets: Sequence[str], times: int, limit_s: float, seed: int) -> dict[str, Tally]:
+    """So many contests of a variant with itself and its slowed selves."""
+    tallies = {name: Tally() for name in ("itself", *(f"slower by {share:.0%}" for share in SLOWDOWNS))}
+    workloads = expand(bench.target, sets, bench.target.dtypes[bench.device], seed)
+    long = long_enough(bench, side, workloads)
+    for number in range(times):
+        begun = time.perf_counter()
+        rivals = [itself(side, workloads), *(slowed(side, share, long) for share in SLOWDOWNS)]
+        contest = Contest(side, rivals)
+        terms = timing.Terms(sequential.MAX_BLOCKS, limit_s, seed + number, timing.SHORT_SEGMENT_S)
+        timings = finish(timing.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
+        assert isinstance(timings, timing.Timings)
+        if timings.wrong:
+            sys.exit(f"a timed output was wrong: {timings.wrong[0]}")
+        count(tallies, contest, timings)
+        sys.stderr.write(f"{number + 1} of {times}: {time.perf_counter() - begun:.1f} s, {words(tallies)}\n")
+    return tallies
+
+
+def words(tallies: dict[str, Tally]) -> str:
+    """The verdicts so far, in a line."""
+    return "; ".join(f"{name} {dict(tally.words)}" for name, tally in tallies.items())
+
+
+def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]:
+    """Workloads whose calls take long enough to be slowed by a known share."""
+    terms = timing.Terms(2, 10.0, 1, timing.SHORT_SEGMENT_S)
+    timings = finish(timing.measure(bench, [side], workloads, terms))
+    assert isinstance(timings, timing.Timings)
+    calls = {w.name: median(s for one in of(timings, w) for s in one.seconds) for w in workloads}
+    return [w for w in workloads if bench.device == "cuda" or calls[w.name] >= MIN_CALL_S]
+
+
+def count(tallies: dict[str, Tally], contest: Contest, timings: timing.Timings) -> None:
+    """Add what a contest decided. `Alone`: what the blocks of this comparison took, start of processes included."""
+    spent = sum(sum(pair[0] for pair in pairs) for pairs in timings.lags.values())
+    a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
+    for (name, tally), rival in zip(tallies.items(), contest.rivals, strict=True):
+        for workload in rival.workloads:
+            logs = contest.logs(timings, workload, rival)
+            tally.words[contest.decision(timings, workload, rival).verdict] += 1
+            tally.blocks.append(len(logs))
+            tally.seconds.append(len(logs) * (2 * a_block + START_S))
+            tally.noise.append(compare.noise([logs]) or 0.0)
+        assert name
+
+
+START_S = 0.08
+"""Two worker processes, started and ended."""
+
+
+def open_bench(target: Path | None, device: Device, threads: int, folder: Path) -> Bench:
+    """A bench on a target, its cache in a folder of this run."""
+    chosen = project(target, Path.cwd())
+    return Bench(
+        targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads
+    )
+
+
+def main() -> None:
+    """Run the study named on the command line and print its table; `--json` adds the raw counts."""
+    parser = argparse.ArgumentParser(prog="python -m tests.speed.gate")
+    parser.add_argument("--target", type=Path)
+    parser.add_argument("--variant", default="cpu")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sets", nargs="+", default=["history"])
+    parser.add_argument("--times", type=int, default=46)
+    parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="loop-gate-") as folder:
+        with open_bench(options.target, options.device, options.threads, Path(folder)) as bench:
+            variant = bench.compiled((options.variant,))[options.variant]
+            made = finish(
+                build(options.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600)
+            )
+            side = bench.side(options.variant, made)
+            tallies = study(bench, side, options.sets, options.times, options.limit, options.seed)
+    facts = machine()
+    lines = [
+        f"`{options.variant}` on {options.device}, {options.threads} thread(s), "
+        f"{datetime.datetime.now(datetime.UTC).date()}: {facts.gpus[0] if facts.gpus else facts.processor}, "
+        f"{facts.cores} cores; {options.times} contests.",
+        "",
+        HEAD,
+        RULE,
+        *(tally.row(name) for name, tally in tallies.items()),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    if options.json:
+        sys.stdout.write(json.dumps({name: dict(tally.words) for name, tally in tallies.items()}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
