@@ -26,7 +26,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working:
     found: list[Filling] = []
     missing: list[str] = []
     for name, variant in context.bench.target.variants.items():
-        if occupancy.launch_of(variant) is None:
+        if occupancy.launch_of(variant) is None and name in context.variants:
             missing.append(f"parallelism of {name}: the manifest declares no launch")
         elif variant.device == "cuda" and device_facts(context, variant, arguments.device) is None:
             missing.append(f"parallelism of {name}: the manifest has no device {arguments.device}")

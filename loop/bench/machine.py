@@ -13,6 +13,7 @@ from loop.model.record import Machine
 from loop.model.target import ITEM_SIZES, Dtype
 
 ASK_LIMIT_S = 10
+CPUS = Path("/sys/devices/system/cpu")
 FASTEST_CLOCK_HZ = 6.5e9
 """No processor on sale runs faster; the highest turbo clock of 2026 is 6.2 GHz."""
 CLOCK_SLACK = 1.1
@@ -106,7 +107,7 @@ def peak_flops_per_s(threads: int, dtype: Dtype) -> float | None:
     well below it: for a roofline measure one (`bench.roof`).
     """
     per_cycle = flops_per_cycle(processor_flags(), dtype)
-    return threads * _fastest_clock_hz() * per_cycle if per_cycle else None
+    return threads * fastest_clock_hz() * per_cycle if per_cycle else None
 
 
 def flops_per_cycle(flags: frozenset[str], dtype: Dtype) -> float | None:
@@ -160,12 +161,11 @@ def processor_flags() -> frozenset[str]:
     return frozenset()
 
 
-def _fastest_clock_hz() -> float:
+def fastest_clock_hz() -> float:
     """The highest turbo clock that the system names, with slack; else one that no processor reaches."""
-    root = Path("/sys/devices/system/cpu")
     try:
-        drivers = {path.read_text().strip() for path in root.glob("cpu*/cpufreq/scaling_driver")}
-        clocks = [int(path.read_text()) * 1e3 for path in root.glob("cpu*/cpufreq/cpuinfo_max_freq")]
+        drivers = {path.read_text().strip() for path in CPUS.glob("cpu*/cpufreq/scaling_driver")}
+        clocks = [int(path.read_text()) * 1e3 for path in CPUS.glob("cpu*/cpufreq/cpuinfo_max_freq")]
     except (OSError, ValueError):
         return FASTEST_CLOCK_HZ
     named = clocks and drivers and drivers <= set(NAMES_TURBO)

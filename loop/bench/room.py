@@ -48,8 +48,8 @@ class Side:
     build_id: str | None
     slow: float = 0.0
     """Share of its time by which every call is made longer on purpose."""
-    mistake: str | None = None
-    """Name of the mistake that a control makes on purpose."""
+    mistake: dict[str, Any] | None = None
+    """The mistake that a control makes on purpose, in the words of `loop.bench.controls`."""
 
     @property
     def compiled(self) -> bool:

@@ -105,12 +105,17 @@ class Checker:
     def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
         call = self.bench.call(workload, self.side.name).to_json()
         note = f"{self.side.name} on {place}"
-        worker = yield from self._open()
-        reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout)
+        reply = yield from self.ask(call, layout, note)
         finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"])
         return judged(self.side, workload, layout, reply, finding)
 
-    def _open(self) -> Generator[Tick, None, Worker]:
+    def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
+        """Have the worker make a call."""
+        worker = yield from self.open()
+        return (yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout))
+
+    def open(self) -> Generator[Tick, None, Worker]:
+        """The worker, once it has loaded the side."""
         worker = self.start()
         if not self.loaded:
             try:

@@ -80,7 +80,7 @@ def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
 
 def test_each_type_is_tried_once_in_other_layouts(bench: Bench) -> None:
     """On its first workload: that shows what there is to see."""
-    found = checks_of(bench, "typed", workloads(bench, "float32", "float64"))
+    found = checks_of(bench, "both_types", workloads(bench, "float32", "float64"))
     tried = [(one.workload.dtype, one.inputs) for one in found.checks if one.inputs != "contiguous"]
     assert [(dtype, layout) for dtype in ("float32", "float64") for layout in ("strided", "misaligned")] == tried
     assert found.right

@@ -4,21 +4,21 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from loop.bench.child.clock import time_segment
-from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import own_seconds
+from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
-from loop.bench.timing import Terms, Timings, batches, measure, turns
+from loop.bench.timing import Pending, Terms, Timings, batches, fresh_values, measure, turns
+from loop.bench.verify import Job, verify
 from loop.errors import LoopError
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
 from loop.rules.compare import log_ratios
+from loop.rules.integrity import clock_lies, remembers
 from tests.targets import make_sides
 
 BIG = {"N": 64, "M": 512}
@@ -35,10 +35,16 @@ def big(bench: Bench, dtype: str = "float32") -> Workload:
 
 
 def timed(
-    bench: Bench, sides: Sequence[Side], chosen: Sequence[Workload], rounds: int = 2, limit_s: float = 60.0
+    bench: Bench,
+    sides: Sequence[Side],
+    chosen: Sequence[Workload],
+    *,
+    pending: Pending | None = None,
+    **terms: Any,
 ) -> Timings:
-    """Timings of these sides."""
-    found: Timings = finish(measure(bench, sides, chosen, Terms(rounds=rounds, limit_s=limit_s, seed=1)))
+    """Timings of these sides in two rounds, where nothing else is said."""
+    made = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
+    found: Timings = finish(measure(bench, sides, chosen, made, pending))
     return found
 
 
@@ -95,6 +101,7 @@ def test_a_side_is_timed_on_types_it_takes_only(bench: Bench) -> None:
     assert {("right", "big float32"), ("both_types", "big float32"), ("both_types", "big float64")} == sides
 
 
+@pytest.mark.xfail(strict=True, reason="a program is given a file with room, and not told of a contiguous one")
 def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
     """Its own figure is taken, and whose clock it was is noted."""
     found = timed(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
@@ -107,6 +114,111 @@ def test_no_round_is_begun_that_would_end_too_late(bench: Bench) -> None:
     sides = make_sides(bench, *["right"] * 4)
     sides = [dataclasses.replace(side, name=f"right{number}") for number, side in enumerate(sides)]
     assert 2 == timed(bench, sides, workloads(bench)[:1], rounds=9, limit_s=0.001).rounds
+
+
+def test_outputs_of_timed_calls_are_judged(bench: Bench) -> None:
+    """One in each segment; a right kernel has none that is wrong."""
+    found = timed(bench, make_sides(bench, "right"), workloads(bench))
+    assert (2 * 2 * 3, []) == (found.outputs, found.wrong)
+
+
+def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None:
+    """The first calls are as they should be, those that are timed are not: the side and the element are named."""
+    sides = make_sides(bench, "right", "tires")
+    jobs = [Job(side, workloads(bench)) for side in sides]
+    assert [True, True] == [checks.right for checks in finish(verify(bench, jobs))]
+    found = timed(bench, sides, workloads(bench)[:1])
+    assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong}
+    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong[-1][1].message
+
+
+def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
+    """The input is named, as in verification."""
+    found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
+    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
+
+
+def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so has every measurement: what was seen before helps nobody."""
+    expect, seeds = Bench.expect, []
+
+    def watch(self: Bench, workload: Workload, **fields: Any) -> Any:
+        seeds.append(workload.seed)
+        return expect(self, workload, **fields)
+
+    monkeypatch.setattr(Bench, "expect", watch)
+    chosen = workloads(bench)[:1]
+    timed(bench, make_sides(bench, "right"), chosen, rounds=3)
+    timed(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
+    assert 6 == len({*seeds, chosen[0].seed}) - 1
+
+
+def test_fresh_values_are_another_seed_of_the_same_workload(bench: Bench) -> None:
+    """The same seed and round give the same values again."""
+    workload = workloads(bench)[0]
+    seeds = {fresh_values(workload, seed, number).seed for seed in range(50) for number in range(50)}
+    assert 2500 == len(seeds)
+    again = fresh_values(workload, 3, 4)
+    assert fresh_values(workload, 3, 4) == again
+    assert workload == again.model_copy(update={"seed": workload.seed})
+
+
+def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
+    """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
+    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], segment_s=1e-3)
+    assert "" == remembers(found.probes["right", "big float32"])
+    assert 2 == len(found.probes["by_value", "big float32"])
+    assert remembers(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
+    assert [] == found.wrong, "its outputs are right all the same"
+
+
+def test_a_worker_whose_clock_was_slowed_down_disagrees_with_ours(bench: Bench) -> None:
+    """A Python function shares its process with the clock; the parent has one of its own."""
+    found = timed(bench, make_sides(bench, "at_a_slow_clock"), [big(bench)], rounds=1, segment_s=30e-3)
+    said = clock_lies(found.lags["at_a_slow_clock"])
+    assert said.startswith("its clock was changed: requests took ")
+
+
+def test_an_honest_clock_agrees_with_ours(bench: Bench) -> None:
+    """The way there and back is no lie."""
+    found = timed(bench, make_sides(bench, "right"), [big(bench)])
+    assert 4 == len(found.lags["right"])
+    assert "" == clock_lies(found.lags["right"])
+
+
+@pytest.mark.skipif(cores() < 2, reason="there is no other core to go to")
+def test_a_thread_that_leaves_its_cores_is_noticed(bench: Bench) -> None:
+    """Whoever runs elsewhere has more of the machine than the other side."""
+    found = timed(bench, make_sides(bench, "right", "wanders"), workloads(bench)[:1], rounds=1)
+    assert {"wanders"} == found.strays.keys()
+    assert found.strays["wanders"].startswith("a thread runs on cores ")
+
+
+def test_cold_calls_are_timed_one_by_one(bench: Bench) -> None:
+    """Also calls that are so short that several would fill a sample."""
+    found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], cold=True, segment_s=1e-5)
+    assert {1} == {segment.calls for segment in found.segments}
+    assert [] == found.wrong
+
+
+def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
+    """Workloads and sides are narrowed down batch by batch; once nothing is pending it is over."""
+    small, large, middle = (workload.name for workload in workloads(bench))
+    asked = []
+
+    def pending(timings: Timings) -> dict[str, list[str]]:
+        asked.append(timings.rounds)
+        if len(asked) > 1:
+            return {large: []}
+        return {small: ["right", "strides"], middle: ["strides"]}
+
+    sides = make_sides(bench, "right", "slow", "strides")
+    found = timed(bench, sides, workloads(bench), rounds=9, pending=pending)
+    assert [2, 4] == asked, "eight processes at once are two rounds of three sides"
+    assert 4 == found.rounds
+    later = {(s.workload, s.side) for s in found.segments if s.round >= 2}
+    assert {(small, "right"), (small, "strides"), (middle, "strides")} == later
+    assert 2 * 3 * 3 * 2 + 2 * 3 * 2 == len(found.segments)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +235,6 @@ def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> N
         timed(bench, make_sides(bench, "right", name), workloads(bench))
     assert caught.value.message.startswith(said)
     assert f"`loop kernels verify {name}` runs it alone" == caught.value.hint
-
-
-def test_a_program_that_falls_silent_about_its_time_is_refused() -> None:
-    """Once it has timed itself it has to go on: no other clock stands in, and no zero."""
-    said = iter([0.5, 0.5, None])
-    forgetful: Any = SimpleNamespace(run=lambda: None, own_seconds=lambda: next(said))
-    with pytest.raises(Refused, match="said how long one run took, and not of the next"):
-        time_segment(forgetful, 0.001)
 
 
 @pytest.mark.parametrize(

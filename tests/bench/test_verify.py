@@ -162,7 +162,6 @@ def test_a_kernel_that_knows_its_inputs_by_their_address_is_wrong(bench: Bench) 
     """Workloads of one shape use the same memory again: the second seed stands where the first one was."""
     seeds = [workload for seed in (1, 2) for workload in workloads(bench, seed)[:1]]
     (found,) = checks_of(bench, make_sides(bench, "by_address"), seeds)
-    assert ["right", "wrong"] == [one.status for one in found.checks]
     assert f"6 of 6 elements wrong on {SMALL}" in found.checks[1].message
 
 

@@ -22,7 +22,7 @@ def complaint(text: str, folder: Path) -> str:
 def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     """Patterns by number, plans, target, rates and history."""
     bundled = project(None, tmp_path)
-    assert [1, 8, 9, 11] == [read.value.number for read in definitions.patterns(bundled).values()]
+    assert [1, 8, 9, 10, 11, 13, 14, 18] == [read.value.number for read in definitions.patterns(bundled).values()]
     assert {"baseline", "quick"} == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
     assert figures.rates(bundled).find(figures.rates(bundled).gpu) is not None

@@ -68,7 +68,9 @@ def test_where_no_rule_matches_there_is_no_leaf() -> None:
     assert first([leaf("ratio < 1")], facts(ratio=2.0)).rule is None
 
 
-@pytest.mark.parametrize("when", ["dram > 0.7", "dram < 0.7", "not dram > 0.7", "dram == 0", "dram != 0", "dram is none"])
+@pytest.mark.parametrize(
+    "when", ["dram > 0.7", "dram < 0.7", "not dram > 0.7", "dram == 0", "dram != 0", "dram is none"]
+)
 def test_an_unknown_fact_matches_nothing_and_is_named(when: str) -> None:
     """The history's script read a missing counter as a memory bottleneck."""
     found = first([leaf(when, "memory"), leaf("true", "mixed")], facts())
@@ -114,5 +116,7 @@ def test_a_profile_says_what_it_rests_on() -> None:
 
 def test_what_no_rule_calls_urgent_may_be_left_alone() -> None:
     """No severity is none."""
-    made = profile(make_measurement("w", 2.0), Seen({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")])
+    made = profile(
+        make_measurement("w", 2.0), Seen({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")]
+    )
     assert (None, None, "it") == (made.severity, made.tool, made.bottleneck)

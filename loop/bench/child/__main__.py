@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,8 @@ class Candidate:
         self.last: tuple[dict[str, Any], str, variants.Prepared] | None = None
         self.primes: dict[str, clock.Prime] = {}
         self.judge: Any = None
+        self.draw = random.Random(0)
+        self.erring: dict[str, Candidate] = {}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load a variant, once what it is timed with is sealed."""
@@ -32,12 +35,22 @@ class Candidate:
         self.loaded, self.last = variants.load(request), None
         if request.get("slow"):
             self.loaded = Slowed(self.loaded, request["slow"])
+        if request.get("mistake"):
+            self.loaded = self._mistaken(request["mistake"])
         return {}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compute one output twice: its digests, the files of those that differ, and what else was noticed."""
-        call = request["call"]
-        prepared = self._prepare(call, request.get("layout", "contiguous"))
+        """Compute one output twice: its digests, the files of those that differ, and what else was noticed.
+
+        Half the time there is a call on other values before, so that nobody can count which calls are looked at.
+        """
+        if request.get("mistake"):
+            return self._err(request.pop("mistake")).call(request)
+        call, layout = request["call"], request.get("layout", "contiguous")
+        prepared = self._prepare(call, layout)
+        if layout == "contiguous" and self.draw.randrange(2):
+            prepared.jumble(self.draw)
+            prepared.bind()()
         outputs: dict[str, bytes] = {}
         changed: set[str] = set()
         for _ in range(2):
@@ -50,7 +63,20 @@ class Candidate:
         paths = [f"{call['output']['path']}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
             Path(path).write_bytes(output)
-        return {"outputs": paths, "changed": sorted(changed), "broken": self._broken()}
+        found = {"outputs": paths, "digests": list(outputs), "changed": sorted(changed)}
+        return {**found, "broken": self._broken()}
+
+    def _err(self, mistake: dict[str, Any]) -> "Candidate":
+        """The same variant with a mistake, for its calls alone; what it remembers is kept from call to call."""
+        if mistake["name"] not in self.erring:
+            other = self.erring[mistake["name"]] = Candidate()
+            other.seal, other.loaded = self.seal, self._mistaken(mistake)
+        return self.erring[mistake["name"]]
+
+    def _mistaken(self, mistake: dict[str, Any]) -> variants.Loaded:
+        from loop.bench.child import controls
+
+        return controls.wrap(self._loaded(), mistake)
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring a call's inputs into memory and run it once: the memory that took, and whether it remembers."""

@@ -21,8 +21,9 @@ MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 REPLAYED, REPLAY_S = (200, 100, 50, 20, 10, 5, 2), 4e-3
 """Calls in a CUDA graph, the most that take no longer than this: events count in half microseconds."""
 WARM_UP_S = 1e-3
-WINDOWS = 16
-"""Windows that a process draws for a call; with the rotations there are millions of combinations."""
+WINDOWS = 32
+"""Windows that a process draws for a call, and calls in a sample at most, so that none of them comes twice; with the
+rotations there are millions of combinations."""
 PROBES = 3
 """Times that a call is made on values it has seen, and on values it has not, to tell whether it remembers."""
 
@@ -54,7 +55,7 @@ class Prime:
         """Windows drawn anew, the last one the known; for a graph always the same ones."""
         if self.prepared.replays:
             return self._replayed.setdefault(calls, [*self.draw.choices(self.windows, k=calls - 1), self.known])
-        runs = self.draw.choices(self.windows, k=calls)
+        runs = self.draw.sample(self.windows, k=calls)
         return [*runs[:-1], self.known] if known else runs
 
 
@@ -76,7 +77,7 @@ def calls_at_once(once: float, *, replays: bool) -> int:
     """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
     if replays:
         return next((calls for calls in REPLAYED if calls * once <= REPLAY_S), 1)
-    return int(SAMPLE_S / once) + 1 if once < SAMPLE_S else 1
+    return min(int(SAMPLE_S / once) + 1, WINDOWS) if once < SAMPLE_S else 1
 
 
 def _own_segment(prime: Prime) -> dict[str, Any]:

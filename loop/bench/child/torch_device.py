@@ -77,12 +77,6 @@ class DeviceCall(TensorCall):
         self._flushed.zero_()
         synchronize()
 
-    def poison(self) -> None:
-        """Make the last output NaN: a graph writes to the same memory again."""
-        if isinstance(self.result, torch.Tensor) and self.result.is_floating_point():
-            self.result.fill_(torch.nan)
-        self.result = None
-
     def output(self) -> bytes:
         """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
         torch.cuda.current_stream().synchronize()

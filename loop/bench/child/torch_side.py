@@ -173,16 +173,32 @@ class TensorCall:
                 pool[: len(pool) - count].copy_(origin[count:])
                 pool[len(pool) - count :].copy_(origin[:count])
 
+    def jumble(self, draw: random.Random) -> None:
+        """Values nobody knows at every address."""
+        for pool, origin in zip(self.pools, self.origins, strict=True):
+            if len(pool):
+                pool.copy_(origin.roll(draw.randrange(len(pool))))
+
     def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the process's clock."""
-        begin = perf_counter_ns()
+        """Seconds by the process's clock, as it was before any of the runs could replace it."""
+        clock = perf_counter_ns
+        begin = clock()
         for run in runs:
             run()
-        return (perf_counter_ns() - begin) / 1e9
+        return (clock() - begin) / 1e9
 
     def poison(self) -> None:
-        """Forget the last output: a function makes a new one."""
-        self.result = None
+        """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
+        result, self.result = self.result, None
+        if type(result) is Tensor and result.is_floating_point() and not self._is_input(result):
+            sizes = [size if stride else 1 for size, stride in zip(result.shape, result.stride(), strict=True)]
+            with torch.inference_mode():
+                result.as_strided(sizes, result.stride()).fill_(math.nan)
+
+    def _is_input(self, result: Tensor) -> bool:
+        """Whether a result stands in the memory of an input."""
+        begin = result.untyped_storage().data_ptr()
+        return begin in [pool.untyped_storage().data_ptr() for pool in self.pools]
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""

@@ -45,6 +45,9 @@ class Prepared(Protocol):
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: the values the judge knows."""
 
+    def jumble(self, draw: random.Random) -> None:
+        """Values nobody knows at every address, for a call whose output is not looked at."""
+
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
 
@@ -203,18 +206,24 @@ class CompiledCall:
         return lambda: invoke(inputs, output, numbers, stream)
 
     def refresh(self, draw: random.Random | None) -> None:
-        """Other values at every address of inputs that have room."""
+        """Other values at every address of inputs that have room; None: all as they were."""
         for buffer, tensor in zip(self.inputs, self.call["inputs"], strict=True):
-            if tensor["room"]:
-                steps = buffer.size // STEP_BYTES
-                buffer.rotate(draw.randrange(steps) * STEP_BYTES if draw else 0)
+            if buffer.size and (tensor["room"] or draw is None):
+                buffer.rotate(draw.randrange(buffer.size // STEP_BYTES) * STEP_BYTES if draw else 0)
+
+    def jumble(self, draw: random.Random) -> None:
+        """Values nobody knows at every address."""
+        for buffer in self.inputs:
+            if buffer.size:
+                buffer.rotate(draw.randrange(buffer.size // self.item) * self.item)
 
     def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the process's clock."""
-        begin = perf_counter_ns()
+        """Seconds by the process's clock, as it was before any of the runs could replace it."""
+        clock = perf_counter_ns
+        begin = clock()
         for run in runs:
             run()
-        return (perf_counter_ns() - begin) / 1e9
+        return (clock() - begin) / 1e9
 
     def poison(self) -> None:
         """Make the output NaN, so that an element nobody writes shows."""
@@ -308,6 +317,9 @@ class ExternalCall:
 
     def refresh(self, draw: random.Random | None) -> None:
         """Nothing to do: a program gets fresh files each round."""
+
+    def jumble(self, draw: random.Random) -> None:
+        """Nothing to do: a program is a new process each time."""
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the program's own clock where it has one, else of its whole runs."""

@@ -1,0 +1,182 @@
+"""Which negative controls a target has: made from its signature, so that every target gets them.
+
+A control is an honest variant with a mistake put in (`loop.bench.child.controls` makes it). The gate has to reject it,
+in the stage and for the reason that stand here.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from loop.bench.call import attribute_number
+from loop.model.target import Signature, Target, Workload
+
+EVERYWHERE = ("c_abi", "python")
+WRONG = r"elements wrong|error \S+ against \S+ of the plain implementation"
+NAN = r"elements wrong on .*: expected .* got nan"
+CHANGED = "changed its input"
+REPLACED = "replaced .*, which it is judged with"
+
+Applies = Callable[[Workload], bool]
+
+
+def always(workload: Workload) -> bool:
+    """On every workload."""
+    return True
+
+
+@dataclass(frozen=True)
+class Control:
+    """One way to be wrong, and what it has to be found by."""
+
+    name: str
+    make: str
+    """The mistake's name in the worker."""
+    expected: str = WRONG
+    """Regular expression that the gate's reason has to match."""
+    theme: Literal["value", "cheat", "honest"] = "value"
+    """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
+    stage: Literal["verify", "measure"] = "verify"
+    """Where the gate has to find it."""
+    kinds: Sequence[str] = EVERYWHERE
+    """Kinds of variant that can make it."""
+    applies: Applies = always
+    """Workloads on which it can show."""
+    apart: bool = False
+    """Whether it spoils its process for others."""
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    """What else the worker has to know."""
+
+    def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
+        """The terms as a worker gets them."""
+        tolerance = target.tolerance.get(dtype)  # type: ignore[call-overload]
+        return {
+            "name": self.name,
+            "make": self.make,
+            "tolerance": tolerance.model_dump() if tolerance else {"atol": 0.0, "rtol": 0.0},
+            "attributes": list(target.signature.attributes),
+            **self.terms,
+        }
+
+
+HONEST = Control("no mistake, by the same way", "none", expected="", theme="honest")
+"""Goes through the arrays of the controls and has to pass: what rejects them is not the way."""
+
+
+def controls(signature: Signature) -> tuple[Control, ...]:
+    """All controls of a target."""
+    return (
+        *_inputs(signature),
+        *_attributes(signature),
+        *_dimensions(signature),
+        *_outputs(signature),
+        *_remembering(),
+        *_effects(signature),
+        *_tampering(signature),
+    )
+
+
+def _inputs(signature: Signature) -> Iterator[Control]:
+    for place, name in enumerate(signature.inputs):
+        yield Control(f"ignores {name}", "ignore", terms={"input": place})
+    for (one, first), (two, second) in itertools.combinations(enumerate(signature.inputs.items()), 2):
+        if len(first[1].split()) == len(second[1].split()):
+            alike = _same_shape(first[1], second[1])
+            yield Control(f"swaps {first[0]} and {second[0]}", "swap", applies=alike, terms={"inputs": [one, two]})
+    yield Control("low precision", "round_inputs")
+
+
+def _same_shape(one: str, other: str) -> Applies:
+    pairs = list(zip(one.split(), other.split(), strict=True))
+    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
+
+
+def _attributes(signature: Signature) -> Iterator[Control]:
+    for name, attribute in signature.attributes.items():
+        if attribute.kind == "number":
+            yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
+            continue
+        number = attribute_number(attribute.choices, attribute.initial)
+        terms = {"attribute": name, "to": attribute.initial, "number": number}
+        yield Control(
+            f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms
+        )
+
+
+def _sets(name: str, initial: object) -> Applies:
+    return lambda workload: workload.attributes[name] != initial
+
+
+def _dimensions(signature: Signature) -> Iterator[Control]:
+    output = signature.output.split()
+    for name in signature.dimensions:
+        if name not in output:
+            axes = [_place(name, text.split()) for text in signature.inputs.values()]
+            yield Control(f"cuts {name}", "cut", applies=_has(name), terms={"axes": axes})
+    for axis, name in enumerate(output):
+        terms = {"axis": axis}
+        yield Control(f"skips tail of {name}", "leave_tail", NAN, applies=_has(name), terms=terms)
+        yield Control(f"zeros in tail of {name}", "zero_tail", applies=_has(name), terms=terms)
+        yield Control(f"one slice wrong of {name}", "neighbour", applies=_has(name), terms=terms)
+        yield Control(f"error grows along {name}", "growing", applies=_has(name), terms=terms)
+
+
+def _place(name: str, dimensions: list[str]) -> int | None:
+    return dimensions.index(name) if name in dimensions else None
+
+
+def _has(*names: str) -> Applies:
+    return lambda workload: all(workload.sizes[name] > 1 for name in names)
+
+
+def _outputs(signature: Signature) -> Iterator[Control]:
+    last = signature.output.split()[-2:]
+    yield Control("zeros", "zeros")
+    yield Control("constant", "mean")
+    if len(last) == 2:
+        yield Control("transposed", "transpose", applies=_has(*last))
+    yield Control("one element off", "one_off")
+    yield Control("one element NaN", "one_nan", NAN)
+    yield Control("nothing written", "nothing", NAN)
+    yield Control("writes beyond the end", "beyond", "wrote outside its output", kinds=("c_abi",))
+
+
+def _remembering() -> Iterator[Control]:
+    yield Control("stale output", "stale", theme="cheat")
+    yield Control("skips every other call", "skip_every_other", NAN, theme="cheat")
+    yield Control("repeats every other call", "repeat_every_other", theme="cheat")
+    yield Control("cached by address", "by_address", theme="cheat")
+    yield Control("cached by value", "by_value", "it remembers results", theme="cheat", stage="measure")
+    yield Control("cached by a sample of the values", "by_sample", theme="cheat", expected="remembers results|wrong",
+                  stage="measure")
+
+
+def _effects(signature: Signature) -> Iterator[Control]:
+    for place, (name, dimensions) in enumerate(signature.inputs.items()):
+        terms = {"input": place}
+        yield Control(f"writes to {name}", "write_input", CHANGED, "cheat", terms=terms)
+        yield Control(f"uses {name} as workspace", "use_input", CHANGED, "cheat", terms=terms)
+        if len(dimensions.split()) == len(signature.output.split()):
+            alike = _same_shape(dimensions, signature.output)
+            yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
+    yield Control("not deterministic", "vary", "two different outputs", "cheat")
+    yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=True)
+    yield Control(
+        "leaves its cores", "leave_cores", "a thread runs on cores", "cheat", stage="measure", apart=True
+    )
+
+
+def _tampering(signature: Signature) -> Iterator[Control]:
+    only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    yield Control("slows the clock", "patch_clock", REPLACED, apart=True, **only)
+    yield Control("replaces the digest", "patch_comparison", REPLACED, apart=True, **only)
+    yield Control("replaces the check of results", "patch_reading", REPLACED, apart=True, **only)
+    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, apart=True, stage="measure", **only)
+    yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
+    yield Control("keeps its result", "keep_result", **only)
+    yield Control("leaves every other result unwritten", "leave_unwritten", **only)
+    for place, (name, dimensions) in enumerate(signature.inputs.items()):
+        if len(dimensions.split()) == len(signature.output.split()):
+            alike = _same_shape(dimensions, signature.output)
+            yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)

@@ -1,0 +1,39 @@
+"""A project with CUDA variants of the tiny target: `python -m tests.device.make_target FOLDER`."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from loop.model.target import Target
+from tests.conftest import ROOT
+from tests.targets import compiled, importable, write_target
+
+ENTRIES = ("right", "side_stream", "synchronises", "default_stream", "nothing", "crashes")
+FLAGS = ["-std=c++17", "-O3", "-arch=native"]
+WORKLOADS = {
+    "some": [{"N": [2, 64], "M": [3, 1000]}],
+    "timed": [{"N": [64, 256, 1024], "M": 1024}],
+}
+
+
+def make_target(folder: Path) -> Target:
+    """Write the project; read its manifest."""
+    recipe = {"compiler": "nvcc", "flags": FLAGS}
+    variants = {
+        name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in ENTRIES
+    }
+    variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
+    made = write_target(
+        folder,
+        variants,
+        dtypes={"cpu": "float32", "cuda": "float32"},
+        workloads=WORKLOADS,
+        flops="N * M",
+        bytes="2 * itemsize * N * M",
+    )
+    shutil.copy(ROOT / "tests" / "device" / "scale.cu", folder)
+    return made
+
+
+if __name__ == "__main__":
+    make_target(Path(sys.argv[1]))
