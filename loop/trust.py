@@ -77,6 +77,7 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     for word, function in functions.items():
         if function is not None:
             yield f"{word}: Python {function.python}"
+    yield from (f"property: Python {name}" for name in target.properties)
     for pattern in own_patterns:
         for step in pattern.steps:
             command = step.arguments.get("run")

@@ -9,6 +9,7 @@ from loop.actions import (
     parallelism,
     profile,
     properties,
+    proving,
     session,
 )
 from loop.actions.context import Action, Context, NoArguments, Result
@@ -73,6 +74,9 @@ ACTIONS: dict[str, Action] = {
         comparing.CompareTerms,
         output.CompareOutput,
         comparing.compare,
+    ),
+    "kernel.prove_gate": Action(
+        "the gate against variants made to err on purpose", NoArguments, output.GateOutput, proving.prove_gate
     ),
     "kernel.profile": Action(
         "what holds each variant back where it does worst",

@@ -23,15 +23,20 @@ class ParallelismTerms(Model):
 def parallelism(context: Context, arguments: ParallelismTerms) -> Working:
     """Every variant with a declared launch, those for a GPU also where there is none."""
     yield from ()
-    found: list[Filling] = []
-    missing: list[str] = []
-    for name, variant in context.bench.target.variants.items():
-        if occupancy.launch_of(variant) is None and name in context.variants:
-            missing.append(f"parallelism of {name}: the manifest declares no launch")
-        elif variant.device == "cuda" and device_facts(context, variant, arguments.device) is None:
-            missing.append(f"parallelism of {name}: the manifest has no device {arguments.device}")
-        found += _fillings(context, name, arguments.device)
+    names = context.bench.target.variants
+    missing = [text for name in names if (text := _missing(context, name, arguments.device))]
+    found = [one for name in names for one in _fillings(context, name, arguments.device)]
     return Result(_output(found, missing))
+
+
+def _missing(context: Context, name: str, default: str) -> str:
+    """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
+    variant = context.bench.target.variants[name]
+    if occupancy.launch_of(variant) is None:
+        return f"parallelism of {name}: the manifest declares no launch" if name in context.variants else ""
+    if variant.device == "cuda" and device_facts(context, variant, default) is None:
+        return f"parallelism of {name}: the manifest has no device {default}"
+    return ""
 
 
 def _fillings(context: Context, name: str, default: str) -> Iterator[Filling]:

@@ -1,4 +1,4 @@
-"""Why is it as fast as it is? Facts on each variant's worst workload, and the leaf of the tree that they lead to."""
+"""Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
 
 import math
 from collections.abc import Generator, Mapping, Sequence

@@ -43,8 +43,8 @@ class Control:
     """Kinds of variant that can make it."""
     applies: Applies = always
     """Workloads on which it can show."""
-    apart: bool = False
-    """Whether it spoils its process for others."""
+    apart: Sequence[str] = ()
+    """Kinds of variant in which it spoils its process for others."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
 
@@ -60,8 +60,8 @@ class Control:
         }
 
 
-HONEST = Control("no mistake, by the same way", "none", expected="", theme="honest")
-"""Goes through the arrays of the controls and has to pass: what rejects them is not the way."""
+WAY = Control("honest, by way of a control", "none", expected="", theme="honest")
+"""Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
@@ -161,18 +161,17 @@ def _effects(signature: Signature) -> Iterator[Control]:
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
     yield Control("not deterministic", "vary", "two different outputs", "cheat")
-    yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=True)
-    yield Control(
-        "leaves its cores", "leave_cores", "a thread runs on cores", "cheat", stage="measure", apart=True
-    )
+    yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=("c_abi",))
+    terms = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE}
+    yield Control("leaves its cores", "leave_cores", "a thread runs on cores", **terms)
 
 
 def _tampering(signature: Signature) -> Iterator[Control]:
     only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    yield Control("slows the clock", "patch_clock", REPLACED, apart=True, **only)
-    yield Control("replaces the digest", "patch_comparison", REPLACED, apart=True, **only)
-    yield Control("replaces the check of results", "patch_reading", REPLACED, apart=True, **only)
-    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, apart=True, stage="measure", **only)
+    yield Control("slows the clock", "patch_clock", REPLACED, **only)
+    yield Control("replaces the digest", "patch_comparison", REPLACED, **only)
+    yield Control("replaces the check of results", "patch_reading", REPLACED, **only)
+    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, stage="measure", **only)
     yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
     yield Control("keeps its result", "keep_result", **only)
     yield Control("leaves every other result unwritten", "leave_unwritten", **only)

@@ -3,21 +3,36 @@
 import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
-from loop.bench.controls import HONEST, Control, controls
+from loop.bench.controls import WAY, Control, controls
 from loop.bench.room import BASELINE, Bench, Side
 from loop.bench.verify import CALL_LIMIT_S, Checker, Job
 from loop.bench.worker import Worker
 from loop.model.measurement import ControlResult, Layout
-from loop.model.target import Workload
+from loop.model.target import Target, Workload
 from loop.processes import Tick
 
 DESKS_AT_ONCE = 8
 TELLING = 4096
-"""Product of the sizes from which a workload is large enough for a mistake to show."""
+"""Product of the sizes from which a workload is large enough for every mistake to show."""
 WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
+HONEST = Control("honest", "", expected="", theme="honest")
+NO_WORKLOAD = "no workload on which it could show"
+IDLE = "makes no difference to this function"
+
+
+@dataclass
+class Proof:
+    """What came of one variant's controls."""
+
+    results: list[ControlResult] = field(default_factory=list)
+    timed: list[Control] = field(default_factory=list)
+    """Controls that passed verification, as they should: timing has to find them."""
+    left_out: list[str] = field(default_factory=list)
+    """Controls that do not apply, and why."""
 
 
 @dataclass
@@ -35,9 +50,9 @@ class Desk:
 class Trial(Checker):
     """One control at a desk."""
 
-    def __init__(self, desk: Desk, control: Control, job: Job) -> None:
-        super().__init__(desk.bench, job)
-        self.desk, self.control = desk, control
+    def __init__(self, desk: Desk, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
+        super().__init__(desk.bench, Job(erring(desk.bench, base, control), workloads, layouts=False, enough=True))
+        self.desk, self.base, self.control = desk, base, control
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
 
@@ -55,18 +70,139 @@ class Trial(Checker):
         self.desk.worker = self.worker = None
 
     def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
-        """Have the worker make a call, with the mistake unless it has loaded it."""
+        """Have the worker make a call, with the mistake unless it has loaded that."""
         worker = yield from self.open()
         self.desk.loaded = True
         mistake = self.side.mistake if self.desk.side.mistake is None else None
-        reply = yield from worker.ask(
-            "call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout, mistake=mistake
-        )
+        fields = {"call": call, "layout": layout, "mistake": mistake}
+        reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, **fields)
         self.idle &= reply["digests"] == self.desk.digests.setdefault(call["key"], reply["digests"])
         return reply
 
-    @property
-    def result(self) -> ControlResult:
-        """What the checks have found so far."""
+    def conclude(self, proof: Proof) -> None:
+        """Add to the proof what came of this control."""
         failure = self.checks.first_failure
-        return outcome(self.control, self.desk.side.name, "verify", failure.message if failure else "")
+        if failure is None and self.control.stage == "measure":
+            proof.timed.append(self.control)
+        elif failure is None and self.idle and self.control.theme == "value":
+            proof.left_out.append(f"{self.control.name}: {IDLE}")
+        else:
+            place, reason = (failure.workload.name, failure.message) if failure else ("", "")
+            proof.results.append(outcome(self.base, self.control, "verify", place, reason))
+
+
+def outcome(base: Side, control: Control, stage: str, workload: str = "", reason: str = "") -> ControlResult:
+    """What came of a control; an empty reason says that it passed."""
+    return ControlResult.model_validate(
+        {
+            "name": control.name,
+            "kind": control.theme,
+            "base": base.name,
+            "workload": workload,
+            "stage": stage,
+            "killed": bool(reason),
+            "reason": reason,
+            "expected": control.expected,
+            "right_reason": bool(reason and control.expected and re.search(control.expected, reason)),
+        }
+    )
+
+
+def erring(bench: Bench, base: Side, control: Control) -> Side:
+    """A side that is `base` with the control's mistake; with none it is `base` itself."""
+    if not control.make:
+        return base
+    mistake = control.mistake(bench.target, base_dtype(bench, base))
+    return base.renamed(f"{base.name} {control.name}", mistake=mistake)
+
+
+def base_dtype(bench: Bench, base: Side) -> Any:
+    """The element type that is measured on this device, where the variant takes it."""
+    usual = bench.target.dtypes[bench.device]
+    return usual if usual in base.dtypes else base.dtypes[0]
+
+
+def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[Tick, None, Proof]:
+    """Verify every control of one variant, and honest candidates, on a few of these workloads.
+
+    All mistakes that spoil nothing share one process; those that do have one each, started together.
+    """
+    proof, usable = Proof(), [w for w in workloads if w.dtype == base_dtype(bench, base)]
+    trials = list(_trials(bench, base, usable, proof))
+    for group in _groups(trials):
+        yield from _hold(bench, group)
+        for trial in group:
+            trial.conclude(proof)
+    return proof
+
+
+def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proof) -> Iterable[Trial]:
+    """Honest candidates first: the rest is held against their outputs."""
+    desk, everything = Desk(bench, base), dict[tuple[str, int], Workload]()
+    trials = []
+    for control in applicable(bench.target, base):
+        chosen = telling(workloads, control)
+        everything |= {(one.name, one.seed): one for one in chosen}
+        if chosen:
+            own = Desk(bench, erring(bench, base, control)) if control.apart else desk
+            trials.append(Trial(own, base, control, chosen))
+        else:
+            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
+    honest = tuple(everything.values())
+    others = [] if base.compiled else [bench.side(BASELINE), *_plain(bench)]
+    yield Trial(desk, base, HONEST, honest)
+    yield Trial(desk, base, WAY, honest)
+    yield from (Trial(Desk(bench, other), other, HONEST, honest) for other in others)
+    yield from trials
+
+
+def _plain(bench: Bench) -> list[Side]:
+    """The plain implementation as a side, where the target has one."""
+    if bench.target.plain is None:
+        return []
+    terms = {"kind": "python", "python": bench.target.plain.python}
+    return [bench.side(BASELINE).renamed("plain", terms=terms)]
+
+
+def applicable(target: Target, base: Side) -> list[Control]:
+    """Controls that this kind of variant can make; one whose bits may vary cannot be found to."""
+    made = [one for one in controls(target.signature) if base.terms["kind"] in one.kinds]
+    return [one for one in made if base.deterministic or one.make != "vary"]
+
+
+def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
+    """A few small workloads on which a control can show, each with several sets of values."""
+    found = [one for one in workloads if one.values == "normal" and _size(one) and control.applies(one)]
+    found.sort(key=lambda one: (_size(one) < TELLING, _size(one)))
+    return [
+        one.model_copy(update={"seed": one.seed + more}) for one in found[:WORKLOADS] for more in range(SEEDS)
+    ]
+
+
+def _size(workload: Workload) -> int:
+    return prod(workload.sizes.values())
+
+
+def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
+    """Trials of so many desks at a time."""
+    desks = list({id(trial.desk): trial.desk for trial in trials}.values())
+    for first in range(0, len(desks), DESKS_AT_ONCE):
+        some = [id(desk) for desk in desks[first : first + DESKS_AT_ONCE]]
+        yield [trial for trial in trials if id(trial.desk) in some]
+
+
+def _hold(bench: Bench, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
+    """Start all workers, then go through the workloads, each as long as it concerns anybody."""
+    wanted = {(one.name, one.seed): one for trial in trials for one in trial.job.workloads}
+    try:
+        for trial in trials:
+            trial.start()
+        for workload in wanted.values():
+            concerned = [trial for trial in trials if trial.concerns(workload)]
+            if concerned:
+                yield from bench.expect(workload)
+            for trial in concerned:
+                yield from trial.check(workload)
+    finally:
+        for trial in trials:
+            trial.close()

@@ -99,3 +99,19 @@ def kernels_measure(
     """
     options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
     _bench("measure", variants, json, rounds=rounds, **options)
+
+
+@kernels_app.command("prove-gate")
+def kernels_prove_gate(
+    variants: VariantNames = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Put mistakes and cheats into variants, and see that the gate rejects each of them.
+
+    Example: loop kernels prove-gate cpu
+    """
+    _bench("prove-gate", variants, json, target=target, device=device, threads=threads, seed=seed)

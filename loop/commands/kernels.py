@@ -20,7 +20,8 @@ from loop.commands.setting import (
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
-from loop.model.output import MeasureOutput, VerifyOutput, read_output
+from loop.model.measurement import ControlResult
+from loop.model.output import GateOutput, MeasureOutput, VerifyOutput, read_output
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
@@ -56,6 +57,10 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
         {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
         {"id": "measure", "title": "Against the baseline", "action": "kernel.measure", "budget_s": 120},
+    ),
+    "prove-gate": (
+        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
+        {"id": "prove", "title": "Wrong on purpose", "action": "kernel.prove_gate", "budget_s": 60},
     ),
 }
 """What each command does, in order; a failure ends it."""
@@ -146,6 +151,8 @@ def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
             _show_checks(output, screen)
         if isinstance(output, MeasureOutput):
             _show_timings(output, screen)
+        if isinstance(output, GateOutput):
+            _show_gate(output, screen)
 
 
 def _show_checks(output: VerifyOutput, screen: Screen) -> None:
@@ -179,6 +186,26 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
     heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
     if rows:
         screen.table(heads, rows, wrap=1)
+
+
+def _show_gate(output: GateOutput, screen: Screen) -> None:
+    rows = [
+        (one.base, one.name, one.stage, "yes" if one.killed else "no", _short_reason(one)) for one in output.controls
+    ]
+    if rows:
+        screen.table(("variant", "control", "stage", "killed", "reason"), rows)
+    for title, lines in (
+        ("rejected for another reason than its own", output.wrong_reasons),
+        ("not applicable", output.not_applicable),
+    ):
+        for line in lines:
+            screen.data(f"{title}: {line}")
+    screen.data(f"killed {output.killed} of {output.total}")
+
+
+def _short_reason(one: ControlResult) -> str:
+    """Why a control was rejected, without the workload and the worst element."""
+    return one.reason.partition(f" on {one.workload}")[0] or "passed"
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:

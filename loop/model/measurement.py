@@ -237,3 +237,31 @@ class PositiveControl(Model):
     def seen(self) -> bool:
         """Whether the slowdown was found."""
         return self.verdict == "slower"
+
+
+class ControlResult(Model):
+    """A variant made to err on purpose, or an honest one, at the gate."""
+
+    name: str
+    """What the control does, as in `ignores x`; `honest` for one that does nothing wrong."""
+    kind: Literal["value", "cheat", "honest"]
+    """A wrong result; a result that is right only while it is looked at; or an honest candidate, which has to pass."""
+    base: str
+    """Variant the mistake was put into."""
+    workload: str
+    """Name of the workload it was rejected on; empty when it passed."""
+    stage: Literal["verify", "measure"]
+    """Where it was rejected, or passed last."""
+    killed: bool
+    """Whether it was rejected."""
+    reason: str
+    """Why, in the gate's words; empty when it passed."""
+    expected: str
+    """Regular expression of the reason it should be rejected for; empty for honest candidates."""
+    right_reason: bool
+    """Whether it was rejected for that reason."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether it passed although it should not."""
+        return self.kind != "honest" and not self.killed

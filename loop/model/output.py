@@ -5,7 +5,15 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, PropertyCheck, VariantChecks
+from loop.model.measurement import (
+    Build,
+    ControlResult,
+    Measurement,
+    NullControl,
+    PositiveControl,
+    PropertyCheck,
+    VariantChecks,
+)
 from loop.model.profile import Filling, Profile
 from loop.model.verdict import Verdict
 
@@ -178,6 +186,25 @@ class CompareOutput(Output):
     """Outputs of timed calls that were held against the reference."""
 
 
+class GateOutput(Output):
+    """What the gate is worth: variants made to err on purpose, through the same checks as real candidates."""
+
+    controls: tuple[ControlResult, ...] = ()
+    """One a control and variant; honest candidates among them."""
+    killed: int = 0
+    """Controls that were rejected."""
+    total: int = 0
+    """Controls that err; honest candidates do not count."""
+    survivors: tuple[str, ...] = ()
+    """Controls that passed."""
+    rejected: tuple[str, ...] = ()
+    """Honest candidates that did not pass."""
+    wrong_reasons: tuple[str, ...] = ()
+    """Controls that were rejected for another reason than theirs."""
+    not_applicable: tuple[str, ...] = ()
+    """Controls that cannot be made here, and why."""
+
+
 class ProfileOutput(Output):
     """Why each variant is as fast as it is, where it does worst."""
 
@@ -245,6 +272,7 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.properties": PropertiesOutput,
     "kernel.measure": MeasureOutput,
     "kernel.compare": CompareOutput,
+    "kernel.prove_gate": GateOutput,
     "kernel.profile": ProfileOutput,
     "kernel.parallelism": ParallelismOutput,
     "session.audit": AuditOutput,

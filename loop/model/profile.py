@@ -38,7 +38,7 @@ Fact = bool | int | float | str | None
 
 
 def _condition(text: str) -> str:
-    """A rule's condition, if it can be read. Raises ValueError with both sides where it cannot, or reads no fact."""
+    """A rule's condition. Raises ValueError with both sides where it cannot be read, or reads what is no fact."""
     try:
         names = Expression.parse(text, arithmetic=True).names
     except ExpressionError as error:

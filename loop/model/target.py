@@ -112,8 +112,8 @@ Formula = Annotated[int, Field(ge=0)] | Text
 class Launch(Model):
     """How a call is cut into pieces that may run at the same time, declared by hand.
 
-    Its expressions may read dimensions, attributes and `itemsize`; on a CPU also `cores`, the threads a process may
-    use, and `lanes`, the float32 elements of its widest vector.
+    Its expressions may read dimensions, attributes and `itemsize`; on a CPU also `cores`, threads that a process
+    may use, and `lanes`, the float32 elements of its widest vector.
     """
 
     blocks: Formula

@@ -115,9 +115,7 @@ def _parallelism(fillings: Sequence[Filling]) -> Table | None:
         Column("Limited by"),
     )
     names = dict.fromkeys(one.variant for one in fillings)
-    rows = tuple(
-        _filling(min((one for one in fillings if one.variant == name), key=_order)) for name in names
-    )
+    rows = tuple(_filling(min((one for one in fillings if one.variant == name), key=_order)) for name in names)
     return Table(heads, rows) if rows else None
 
 

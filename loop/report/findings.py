@@ -1,10 +1,11 @@
 """What the report says of correctness and speed."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
+from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
 from loop.model.output import MeasureOutput, Output, VerifyOutput, read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -12,6 +13,8 @@ from loop.report import format as say
 from loop.report.markdown import Column, Table
 from loop.stats import geometric_mean
 
+ALIKE = 4.0
+"""Errors of the parts of a dimension that differ by less than this factor say nothing of where it goes wrong."""
 MANY_FAILURES = 8
 """How many failing workloads of a variant are described one by one."""
 
@@ -73,14 +76,21 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _wrong(checks: VariantChecks) -> list[Check]:
-    return [check for check in checks.checks if not check.passed]
+    """The first failure of each workload and layout: other seeds say the same."""
+    failed: dict[tuple[str, str], Check] = {}
+    for check in checks.checks:
+        if not check.passed:
+            failed.setdefault((check.workload.name, check.inputs), check)
+    return list(failed.values())
 
 
 def _failures(checks: VariantChecks) -> Iterator[Failure]:
-    for check in _wrong(checks)[:MANY_FAILURES]:
+    for number, check in enumerate(_wrong(checks)[:MANY_FAILURES]):
         places = [("first", check.first), ("worst", check.worst)]
         texts = tuple(f"{word} at {_element(place)}" for word, place in places if place is not None)
-        yield Failure(checks.variant, check.workload.name, _what(check, bool(texts)), texts)
+        layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
+        places_of = (*texts, *(_map(check) if number == 0 else ()))
+        yield Failure(checks.variant, check.workload.name + layout, _what(check, bool(texts)), places_of)
 
 
 def _what(check: Check, has_places: bool) -> str:
@@ -93,6 +103,36 @@ def _element(mismatch: Mismatch) -> str:
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
     expected, got = ("nan" if value is None else f"{value:.6g}" for value in (mismatch.expected, mismatch.got))
     return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
+
+
+def _map(check: Check) -> Iterator[str]:
+    """Where along each dimension the error is; then the neighbours of the first wrong element."""
+    for name, parts in check.map.items():
+        if len(parts) > 1:
+            yield f"largest error along {name}: {_spans(parts)}"
+    if check.first is not None and len(check.first.around) > 1:
+        pairs = ", ".join(f"{_number(got)} for {_number(expected)}" for expected, got in check.first.around)
+        yield f"around the first: {pairs}"
+
+
+def _spans(parts: Sequence[MapPart]) -> str:
+    """`0-31 nothing wrong, 32-63 0.4`; one figure where all parts are alike."""
+    errors = [math.inf if part.largest is None else part.largest for part in parts if part.wrong]
+    if len(errors) == len(parts) and max(errors) <= ALIKE * min(errors):
+        return f"alike everywhere, up to {_largest(max(errors))}"
+    return ", ".join(f"{_span(part)} {_largest(part.largest) if part.wrong else 'right'}" for part in parts)
+
+
+def _span(part: MapPart) -> str:
+    return f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
+
+
+def _largest(value: float | None) -> str:
+    return "nan" if value is None or value > 1e300 else f"{value:.2g}"
+
+
+def _number(value: float | None) -> str:
+    return "nan" if value is None else f"{value:.4g}"
 
 
 def _more(checks: VariantChecks) -> Iterator[str]:

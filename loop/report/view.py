@@ -15,6 +15,7 @@ from loop.report.findings import Correctness, VariantSpeed, correctness, reasons
 from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
+from loop.report.trust import Trust, trust
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class View:
     speed_reasons: tuple[str, ...]
     no_speed: str
     """Why there is no speed, where there is none."""
+    trust: Trust
     bottleneck: Bottleneck
     patterns: Table | None
     money: Money
@@ -117,6 +119,7 @@ def view(
         speeds=speeds(record, finished),
         speed_reasons=reasons(record.verdicts),
         no_speed=_no_speed(finished, found),
+        trust=trust(finished, record.verdicts),
         bottleneck=bottleneck(finished),
         patterns=course.patterns(finished, head.plan),
         money=_money(record),

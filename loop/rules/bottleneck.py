@@ -1,4 +1,4 @@
-"""What holds a kernel back: the roofline, and the walk down a decision tree in which unknown is never zero. Pure."""
+"""What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,9 +11,13 @@ from time import perf_counter
 from typing import IO, Any
 
 from loop.bench.child import clock, variants
+from loop.bench.child.counters import Counters
 from loop.bench.child.refusal import Refused
 from loop.bench.child.seal import Seal
 from loop.bench.child.slowed import Slowed
+
+
+COUNTED_CALLS = 20
 
 
 class Candidate:
@@ -68,6 +72,9 @@ class Candidate:
 
     def _err(self, mistake: dict[str, Any]) -> "Candidate":
         """The same variant with a mistake, for its calls alone; what it remembers is kept from call to call."""
+        from loop.bench.child import controls
+
+        controls.clean()
         if mistake["name"] not in self.erring:
             other = self.erring[mistake["name"]] = Candidate()
             other.seal, other.loaded = self.seal, self._mistaken(mistake)
@@ -94,6 +101,18 @@ class Candidate:
         reply = clock.time_segment(self.primes[request["key"]], request["seconds"], cold=request["cold"])
         Path(request["output"]).write_bytes(reply.pop("output"))
         return {**reply, "broken": self._broken(), "elapsed": perf_counter() - begin}
+
+    def count(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Hardware counters over one call of a prepared call; why there are none where the system gives none."""
+        prime = self.primes[request["key"]]
+        prime.known()
+        with Counters() as counters:
+            if not counters.open():
+                return {"counters": {}, "why": counters.why_not, "calls": 0}
+            counters.start()
+            for _ in range(COUNTED_CALLS):
+                prime.known()
+            return {"counters": counters.stop(), "why": "", "calls": COUNTED_CALLS}
 
     def forget(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let go of a prepared call's memory."""
@@ -138,7 +157,7 @@ class Candidate:
         return environment.CHECKS[request["check"]](request)
 
 
-OWN = ("load", "call", "prepare", "time", "forget", "start_judge", "examine")
+OWN = ("load", "call", "prepare", "time", "count", "forget", "start_judge", "examine")
 JUDGING = ("expect", "compare", "discard", "relate", "related")
 
 

@@ -5,6 +5,7 @@ real candidate meets. `loop.bench.controls` says which there are for a target, a
 """
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,13 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Mistake]] = {
     "leave_cores": effects.leave_cores,
 }
 """Mistakes that are the same for compiled and for Python variants."""
+
+
+def clean() -> None:
+    """Undo what an earlier control replaced in this process."""
+    tampering = sys.modules.get(f"{__name__}.tampering")
+    if tampering is not None:
+        tampering.restore()
 
 
 def wrap(loaded: Loaded, terms: dict[str, Any]) -> Loaded:

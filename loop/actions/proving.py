@@ -1,0 +1,161 @@
+"""The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
+
+import copy
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack
+from math import prod
+
+from loop.actions.context import Context, NoArguments, Result, Working
+from loop.actions.kernel import builds
+from loop.actions.timed import Pair, doubts, hold_device
+from loop.bench import prove, timing
+from loop.bench.controls import Control
+from loop.bench.machine import cores
+from loop.bench.prove import HONEST, Proof, erring, outcome
+from loop.bench.room import Bench, Side
+from loop.model.measurement import ControlResult
+from loop.model.output import GateOutput
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import Tick
+
+LARGEST = 1 << 25
+"""Product of the sizes of the workload that is timed, at most."""
+ROUNDS, TORCH_ROUNDS = 3, 1
+"""Fresh processes a control is timed in; where torch has to be imported for each, a single one."""
+GAIN = 0.7
+"""A call that remembers gains something when it takes less than this share of a call that computes."""
+
+
+def prove_gate(context: Context, arguments: NoArguments) -> Working:
+    """Every control of every selected variant: each has to be rejected, and the honest variant has to pass."""
+    bench = context.bench
+    bench.warm_up()
+    made, failures = yield from builds(context)
+    if failures:
+        return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
+    by_name = {one.variant: one for one in made}
+    proof = Proof()
+    for name in context.variants:
+        side = bench.side(name, by_name.get(name))
+        problem = _no_controls(bench, side)
+        if problem:
+            proof.left_out.append(f"every control of {name}: {problem}")
+        else:
+            yield from _prove(context, side, proof)
+    return Result(_score(proof))
+
+
+def _no_controls(bench: Bench, side: Side) -> str:
+    """Why no mistake can be put into a side; empty when one can."""
+    if side.terms["kind"] == "command":
+        return "it is a program of its own"
+    if side.compiled and bench.device == "cuda":
+        return "its tensors are a device's"
+    return ""
+
+
+def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, None]:
+    """Verify the controls of one variant, time those that have to be found by timing, and add it all to `proof`."""
+    target = context.bench.target
+    dtype = prove.base_dtype(context.bench, side)
+    workloads = expand(target, target.workloads, dtype, context.seed)
+    found = yield from prove.prove(context.bench, side, workloads)
+    proof.results += found.results
+    proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
+    timed = _largest([one for one in workloads if one.dtype == dtype])
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        yield from _time(context, side, found.timed, timed, proof)
+
+
+def _largest(workloads: Iterable[Workload]) -> Workload | None:
+    """The workload on which a cheat gains most, in the time there is."""
+    sized = [(prod(one.sizes.values()), one) for one in workloads if one.values == "normal"]
+    return max((pair for pair in sized if 0 < pair[0] <= LARGEST), key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _time(
+    context: Context, side: Side, chosen: Sequence[Control], workload: Workload | None, proof: Proof
+) -> Generator[Tick, None, None]:
+    if workload is None or context.bench.device == "cuda":
+        why = "no workload can be timed" if workload is None else "a CUDA graph runs nothing on the host"
+        proof.left_out += [f"{side.name} {control.name}: {why}" for control in chosen]
+        return
+    together = [control for control in chosen if control.make != "leave_cores"]
+    yield from _time_some(context, context.bench, side, [HONEST, *together], workload, proof)
+    alone = [control for control in chosen if control not in together]
+    if cores() > 1:
+        lone = copy.copy(context.bench)
+        lone.threads = 1
+        yield from _time_some(context, lone, side, alone, workload, proof)
+    else:
+        proof.left_out += [f"{side.name} {control.name}: there is one core" for control in alone]
+
+
+def _time_some(
+    context: Context, bench: Bench, side: Side, chosen: Sequence[Control], workload: Workload, proof: Proof
+) -> Generator[Tick, None, None]:
+    """Time these controls turn about, and hold what was noticed against the rules that real candidates are under."""
+    sides = [erring(bench, side, control) for control in chosen]
+    rounds = ROUNDS if side.compiled else TORCH_ROUNDS
+    terms = timing.Terms(rounds, context.kill_after_s, context.seed, timing.SHORT_SEGMENT_S)
+    timings = yield from timing.measure(bench, sides, [workload], terms)
+    pairs = [Pair(one, one.name, side.name, "self") for one in sides]
+    found = {one.variant: one for one in doubts(bench, timings, (), pairs)}
+    for control, one in zip(chosen, sides, strict=True):
+        doubt = found.get(one.name)
+        pointless = "" if doubt else _pointless(timings, control, one, side)
+        if pointless:
+            proof.left_out.append(f"{side.name} {control.name}: {pointless}")
+        else:
+            place, reason = (doubt.workload, doubt.reason) if doubt else ("", "")
+            proof.results.append(outcome(side, control, "measure", place, reason))
+
+
+def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side) -> str:
+    """Why remembering is no cheat here: it takes as long as computing. Empty when it would pay."""
+    if not control.name.startswith("cached"):
+        return ""
+    again_s = min((again for (name, _), found in timings.probes.items() if name == one.name for _, again in found))
+    fresh_s = min((fresh for (name, _), found in timings.probes.items() if name == base.name for fresh, _ in found))
+    if again_s < GAIN * fresh_s:
+        return ""
+    return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
+
+
+def _score(proof: Proof) -> GateOutput:
+    honest = [one for one in proof.results if one.kind == "honest"]
+    erring_ = [one for one in proof.results if one.kind != "honest"]
+    killed = [one for one in erring_ if one.killed]
+    survivors = tuple(f"{one.base}: {one.name}" for one in erring_ if not one.killed)
+    rejected = tuple(f"{one.base}: {one.name}: {one.reason}" for one in honest if one.killed)
+    return GateOutput(
+        ok=bool(erring_) and not survivors and not rejected,
+        message=_describe(len(killed), erring_, survivors, rejected),
+        hint=_hint(survivors, rejected),
+        controls=tuple(proof.results),
+        killed=len(killed),
+        total=len(erring_),
+        survivors=survivors,
+        rejected=rejected,
+        wrong_reasons=tuple(f"{one.base}: {one.name}: {one.reason}" for one in killed if not one.right_reason),
+        not_applicable=tuple(proof.left_out),
+    )
+
+
+def _describe(
+    killed: int, controls: Sequence[ControlResult], survivors: Sequence[str], rejected: Sequence[str]
+) -> str:
+    score = f"killed {killed} of {len(controls)}"
+    if survivors:
+        return f"{score}; survived: {', '.join(survivors)}"
+    if rejected:
+        return f"{score}; an honest candidate was rejected: {rejected[0]}"
+    return score if controls else "no control can be made of these variants"
+
+
+def _hint(survivors: Sequence[str], rejected: Sequence[str]) -> str | None:
+    if survivors:
+        return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
+    return "the gate is too strict for this target: look at tolerance, reference and plain" if rejected else None

@@ -1,0 +1,89 @@
+"""How far the verdicts of a session can be trusted: controls, properties, timed outputs, and the known good."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.measurement import NullControl, PositiveControl
+from loop.model.output import CompareOutput, MeasureOutput, PropertiesOutput
+from loop.model.record import Finished
+from loop.model.verdict import SpeedVerdict, Verdict
+from loop.report import format as say
+from loop.report.findings import found
+from loop.report.markdown import Column, Table
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What stands behind the verdicts."""
+
+    lines: tuple[str, ...]
+    """Each control with its outcome, in a sentence."""
+    good: Table | None
+    """The variants against their known good."""
+
+
+def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
+    """The controls that ran in a session."""
+    compared = found(finished, CompareOutput)
+    lines = [
+        *_properties(found(finished, PropertiesOutput)),
+        *_outputs([*found(finished, MeasureOutput), *compared]),
+        *(_null(control) for output in compared for control in output.null_controls),
+        *(_positive(control) for output in compared for control in output.positive_controls),
+    ]
+    return Trust(tuple(lines), _good(verdicts))
+
+
+def _properties(outputs: Iterable[PropertiesOutput]) -> Iterator[str]:
+    for output in outputs:
+        tried = [check for check in output.checks if check.status != "inapplicable"]
+        names = dict.fromkeys(check.property for check in tried)
+        failed = [check for check in tried if check.status == "failed"]
+        if failed:
+            yield f"properties: {len(failed)} of {len(tried)} checks failed, first {failed[0].message}"
+        elif tried:
+            checks = say.count(len(tried), "check")
+            yield f"properties that need no reference ({', '.join(names)}): all hold, in {checks}"
+
+
+def _outputs(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
+    judged = sum(output.outputs for output in outputs)
+    if judged:
+        yield f"timed calls: {judged} outputs, each on values of its own, held against the reference"
+
+
+def _null(control: NullControl) -> str:
+    noise = "" if control.block_sd is None else f"; a block scatters by {100 * control.block_sd:.2g} % here"
+    words = [f"same on {control.same}"] if control.same else []
+    words += [f"inconclusive on {control.inconclusive}"] if control.inconclusive else []
+    words += list(control.false)
+    compared = say.count(control.comparisons, "workload")
+    return f"null control, {control.variant} against itself: {', '.join(words)} of {compared}{noise}"
+
+
+def _positive(control: PositiveControl) -> str:
+    seen = f"seen after {say.count(control.blocks, 'block')}" if control.seen else f"not seen: {control.reason}"
+    what = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
+    return f"positive control, {what}: {seen}"
+
+
+def _good(verdicts: Iterable[Verdict]) -> Table | None:
+    judged = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
+    columns = (
+        Column("Variant"),
+        Column("Workload"),
+        Column("Ratio [99 % interval]", right=True),
+        Column("Evidence", right=True),
+        Column("Verdict"),
+    )
+    rows = tuple(
+        (
+            one.variant,
+            one.workload,
+            f"{one.ratio:.3f}x [{one.interval[0]:.3f}, {one.interval[1]:.3f}]",
+            "" if one.e_value is None else f"{min(one.e_value, 999_999):,.0f} : 1",
+            one.verdict,
+        )
+        for one in judged
+    )
+    return Table(columns, rows) if rows else None

@@ -1,0 +1,84 @@
+"""The judge under suspicion: a reference that cannot be trusted, or does not fit into memory, judges nobody."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.bench import room
+from loop.bench.room import Bench
+from loop.bench.verify import Job, verify
+from loop.errors import LoopError
+from loop.model.measurement import VariantChecks
+from loop.model.target import Workload
+from loop.processes import finish
+from tests.targets import compiled, make_sides, open_bench, write_target
+
+
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A target whose reference is another each time for seven rows, and wrong for nine."""
+    folder = tmp_path_factory.mktemp("doubtful")
+    fields = {"reference": {"python": "tiny_functions:moody"}, "memory": "1000 * N * M"}
+    with open_bench(folder, write_target(folder, {"strides": compiled("strides")}, **fields), build_cache) as made:
+        yield made
+
+
+def rows(number: int) -> Workload:
+    """A workload with so many rows."""
+    sizes = {"N": number, "M": 4}
+    return Workload.model_validate({"name": f"{number} rows", "sizes": sizes, "dtype": "float32", "seed": number})
+
+
+def checks_of(bench: Bench, *chosen: Workload) -> VariantChecks:
+    """What verifying finds on these workloads."""
+    (found,) = finish(verify(bench, [Job(side, chosen) for side in make_sides(bench, "strides")]))
+    assert isinstance(found, VariantChecks)
+    return found
+
+
+def test_a_reference_that_repeats_itself_judges(doubtful: Bench) -> None:
+    """With as many rows as it knows how to handle."""
+    assert checks_of(doubtful, rows(5), rows(6)).right
+
+
+def test_a_reference_that_gives_two_answers_judges_nothing(doubtful: Bench) -> None:
+    """It is asked twice on the first workload."""
+    with pytest.raises(LoopError, match="the reference is not deterministic: two answers to 7 rows") as caught:
+        checks_of(doubtful, rows(7))
+    assert 1 == caught.value.exit_code
+
+
+def test_a_reference_that_the_plain_implementation_contradicts_judges_nothing(doubtful: Bench) -> None:
+    """One of the two is wrong: neither may call a kernel so."""
+    said = "reference and plain implementation differ by .* where values reach .*: one of them is wrong on 9 rows"
+    with pytest.raises(LoopError, match=said) as caught:
+        checks_of(doubtful, rows(5), rows(9))
+    assert "the manifest's `reference` and `plain` compute the same function in different types" == caught.value.hint
+
+
+def test_after_a_refusal_the_judge_goes_on(doubtful: Bench) -> None:
+    """The same process answers the next request, and no answer of a doubtful workload is kept."""
+    for _ in range(2):
+        with pytest.raises(LoopError, match="one of them is wrong"):
+            checks_of(doubtful, rows(9))
+    assert checks_of(doubtful, rows(5)).right
+
+
+def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
+    doubtful: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the manifest's own formula, against what is free now."""
+    monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4 - 1)
+    with pytest.raises(LoopError, match="8 rows needs about 0.0 GiB for its float64 reference") as caught:
+        checks_of(doubtful, rows(8))
+    assert "leave its workload set out" in (caught.value.hint or "")
+    assert not list(doubtful.scratch.glob("8_rows*")), "no input was made"
+    monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4)
+    assert checks_of(doubtful, rows(8)).right
+
+
+def test_a_target_without_a_formula_is_not_held_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody said what it needs."""
+    monkeypatch.setattr(room, "available_memory", lambda: 0)
+    assert checks_of(bench, rows(4)).right

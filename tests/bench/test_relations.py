@@ -1,0 +1,125 @@
+"""Properties: relations between outputs, walked by the judge while the variant computes in its own process."""
+
+import pytest
+
+from loop.bench import relate as relating
+from loop.bench.relate import relate
+from loop.bench.room import Bench
+from loop.errors import LoopError
+from loop.model.measurement import PropertyCheck
+from loop.model.target import Dtype, Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import make_sides
+
+SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
+"""The workloads of the tiny target, in order."""
+
+
+def workloads(bench: Bench, dtype: Dtype = "float32") -> tuple[Workload, ...]:
+    """All workloads of the tiny target."""
+    return expand(bench.target, ["some"], dtype)
+
+
+def tried(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32") -> list[PropertyCheck]:
+    """What trying properties of the tiny target on one variant finds."""
+    (side,) = make_sides(bench, variant)
+    names = [f"tiny_functions:{name}" for name in properties]
+    return list(finish(relate(bench, side, names, workloads(bench, dtype))))
+
+
+def statuses(found: list[PropertyCheck]) -> dict[str, str]:
+    """Status by workload."""
+    return {one.workload: one.status for one in found}
+
+
+def test_a_property_that_holds(bench: Bench) -> None:
+    """On every workload, and by how much it is off."""
+    found = tried(bench, "right", "half_twice")
+    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "holds") == statuses(found)
+    assert {("right", "tiny_functions:half_twice")} == {(one.variant, one.property) for one in found}
+    assert {"off by 0.0e+00 at most"} == {one.message for one in found}
+
+
+def test_a_property_that_does_not_hold_says_by_how_much(bench: Bench) -> None:
+    """How many elements, how far they are off, and what was allowed."""
+    one = tried(bench, "right", "thrice")[0]
+    assert "failed" == one.status
+    assert one.message.startswith(f"tiny_functions:thrice does not hold on {SMALL}: 6 of 6 elements, off by up to ")
+    assert one.message.endswith("(allowed 1.0e-04)")
+
+
+def test_a_wrong_kernel_breaks_a_property_without_any_reference(bench: Bench) -> None:
+    """A constant in one element is not half as large on half the input."""
+    found = tried(bench, "epsilon", "half_twice")
+    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "failed") == statuses(found)
+    assert f"tiny_functions:half_twice does not hold on {MIDDLE}: 1 of 12 elements" in found[2].message
+
+
+def test_a_nan_breaks_every_property(bench: Bench) -> None:
+    """It agrees with nothing, itself included."""
+    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "failed") == statuses(tried(bench, "nan_tail", "half_twice"))
+
+
+def test_a_property_without_meaning_does_not_apply(bench: Bench) -> None:
+    """It says so by returning nothing; where it has one it is tried."""
+    found = tried(bench, "right", "of_three_rows")
+    assert {SMALL: "inapplicable", LARGE: "inapplicable", MIDDLE: "holds"} == statuses(found)
+    assert f"does not apply to {SMALL}" == found[0].message
+
+
+def test_a_property_may_ask_for_other_shapes(bench: Bench) -> None:
+    """One row, and one row more than the workload has: the output's shape follows."""
+    found = tried(bench, "right", "row_by_row")
+    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "holds") == statuses(found)
+
+
+def test_each_call_may_be_off_by_the_tolerance(bench: Bench) -> None:
+    """Two calls went into it: twice as much is allowed, and what is off by less holds."""
+    (one, *_) = tried(bench, "sloppy", "half_twice")
+    assert ("holds", "off by 5.0e-05 at most") == (one.status, one.message)
+
+
+def test_properties_are_tried_in_every_type_the_side_takes(bench: Bench) -> None:
+    """And in no other."""
+    assert {"holds"} == {one.status for one in tried(bench, "both_types", "half_twice", dtype="float64")}
+    assert [] == tried(bench, "right", "half_twice", dtype="float64")
+
+
+def test_a_mistake_in_a_property_is_the_targets_fault(bench: Bench) -> None:
+    """No verdict on the variant: the error names the line; so does a property that is not there."""
+    with pytest.raises(LoopError, match=r"ValueError: lost the thread \(tiny_functions.py:\d+\)"):
+        tried(bench, "right", "stumbles")
+    with pytest.raises(LoopError, match="no_such_property"):
+        tried(bench, "right", "no_such_property")
+    assert "holds" == tried(bench, "right", "half_twice")[0].status, "the judge goes on"
+
+
+def test_a_variant_that_refuses_fails(bench: Bench) -> None:
+    """In its own words, and the rest is tried."""
+    found = tried(bench, "refuses", "half_twice")
+    assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
+    assert f"error 3: no such shape on {LARGE}" == found[1].message
+
+
+def test_after_a_crash_the_remaining_properties_are_tried(bench: Bench) -> None:
+    """The process is replaced, and the judge takes up the next property."""
+    found = tried(bench, "crashes", "half_twice", "thrice")
+    assert ["holds", "failed", "failed", "failed", "holds", "failed"] == [one.status for one in found]
+    assert f"crashed with SIGSEGV on {LARGE}" == found[2].message == found[3].message
+
+
+def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs its limit."""
+    monkeypatch.setattr(relating, "CALL_LIMIT_S", 0.3)
+    found = tried(bench, "hangs", "half_twice")
+    assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
+    assert f"no answer for 0.3 s: killed on {LARGE}" == found[1].message
+
+
+def test_what_cannot_be_loaded_fails_every_property(bench: Bench) -> None:
+    """Once a property, with what the library lacks."""
+    found = tried(bench, "no_entry", "half_twice", "thrice")
+    assert {"failed"} == {one.status for one in found}
+    assert 6 == len(found)
+    assert found[0].message.startswith("the library exports no `nowhere`")
