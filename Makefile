@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help session test lint types check schema bench bench-verdict fuzz clean
+.PHONY: bench-gate help session test lint types check schema bench bench-verdict fuzz clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -49,6 +49,9 @@ bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/R
 
 bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
 	$(BIN)/python -m tests.speed.verdict
+
+bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
+	$(BIN)/python -m tests.speed.gate
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py

@@ -1,7 +1,7 @@
 """Which negative controls a target has: made from its signature, so that every target gets them.
 
-A control is an honest variant with a mistake put in (`loop.bench.child.controls` makes it). The gate has to reject it,
-in the stage and for the reason that stand here.
+A control is an honest variant with a mistake put in (`loop.bench.child.controls` makes it). The gate has to reject
+it, in the stage and for the reason that stand here.
 """
 
 import itertools
@@ -99,9 +99,7 @@ def _attributes(signature: Signature) -> Iterator[Control]:
             continue
         number = attribute_number(attribute.choices, attribute.initial)
         terms = {"attribute": name, "to": attribute.initial, "number": number}
-        yield Control(
-            f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms
-        )
+        yield Control(f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms)
 
 
 def _sets(name: str, initial: object) -> Applies:
@@ -148,8 +146,13 @@ def _remembering() -> Iterator[Control]:
     yield Control("repeats every other call", "repeat_every_other", theme="cheat")
     yield Control("cached by address", "by_address", theme="cheat")
     yield Control("cached by value", "by_value", "it remembers results", theme="cheat", stage="measure")
-    yield Control("cached by a sample of the values", "by_sample", theme="cheat", expected="remembers results|wrong",
-                  stage="measure")
+    yield Control(
+        "cached by a sample of the values",
+        "by_sample",
+        theme="cheat",
+        expected="remembers results|wrong",
+        stage="measure",
+    )
 
 
 def _effects(signature: Signature) -> Iterator[Control]:
@@ -162,8 +165,8 @@ def _effects(signature: Signature) -> Iterator[Control]:
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
     yield Control("not deterministic", "vary", "two different outputs", "cheat")
     yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=("c_abi",))
-    terms = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE}
-    yield Control("leaves its cores", "leave_cores", "a thread runs on cores", **terms)
+    timed: dict[str, Any] = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE}
+    yield Control("leaves its cores", "leave_cores", "a thread runs on cores", **timed)
 
 
 def _tampering(signature: Signature) -> Iterator[Control]:

@@ -1,8 +1,8 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
 import re
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ from loop.bench.room import BASELINE, Bench, Side
 from loop.bench.verify import CALL_LIMIT_S, Checker, Job
 from loop.bench.worker import Worker
 from loop.model.measurement import ControlResult, Layout
-from loop.model.target import Target, Workload
+from loop.model.target import Dtype, Workload
 from loop.processes import Tick
 
 DESKS_AT_ONCE = 8
@@ -51,7 +51,8 @@ class Trial(Checker):
     """One control at a desk."""
 
     def __init__(self, desk: Desk, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
-        super().__init__(desk.bench, Job(erring(desk.bench, base, control), workloads, layouts=False, enough=True))
+        side = erring(desk.bench, base, control, workloads[0].dtype)
+        super().__init__(desk.bench, Job(side, workloads, layouts=False, enough=True))
         self.desk, self.base, self.control = desk, base, control
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
@@ -108,18 +109,17 @@ def outcome(base: Side, control: Control, stage: str, workload: str = "", reason
     )
 
 
-def erring(bench: Bench, base: Side, control: Control) -> Side:
+def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
     """A side that is `base` with the control's mistake; with none it is `base` itself."""
     if not control.make:
         return base
-    mistake = control.mistake(bench.target, base_dtype(bench, base))
-    return base.renamed(f"{base.name} {control.name}", mistake=mistake)
+    return base.renamed(f"{base.name} {control.name}", mistake=control.mistake(bench.target, dtype))
 
 
-def base_dtype(bench: Bench, base: Side) -> Any:
-    """The element type that is measured on this device, where the variant takes it."""
+def base_dtypes(bench: Bench, base: Side) -> list[Dtype]:
+    """The element types of a variant: first the one that is measured on this device, where it takes that."""
     usual = bench.target.dtypes[bench.device]
-    return usual if usual in base.dtypes else base.dtypes[0]
+    return sorted(base.dtypes, key=lambda dtype: dtype != usual)
 
 
 def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[Tick, None, Proof]:
@@ -127,8 +127,8 @@ def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[
 
     All mistakes that spoil nothing share one process; those that do have one each, started together.
     """
-    proof, usable = Proof(), [w for w in workloads if w.dtype == base_dtype(bench, base)]
-    trials = list(_trials(bench, base, usable, proof))
+    proof = Proof()
+    trials = list(_trials(bench, base, workloads, proof))
     for group in _groups(trials):
         yield from _hold(bench, group)
         for trial in group:
@@ -140,12 +140,12 @@ def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proo
     """Honest candidates first: the rest is held against their outputs."""
     desk, everything = Desk(bench, base), dict[tuple[str, int], Workload]()
     trials = []
-    for control in applicable(bench.target, base):
-        chosen = telling(workloads, control)
+    for control, some in applicable(bench, base, workloads):
+        chosen = telling(some, control)
         everything |= {(one.name, one.seed): one for one in chosen}
         if chosen:
-            own = Desk(bench, erring(bench, base, control)) if control.apart else desk
-            trials.append(Trial(own, base, control, chosen))
+            own = Desk(bench, erring(bench, base, control, chosen[0].dtype))
+            trials.append(Trial(own if base.terms["kind"] in control.apart else desk, base, control, chosen))
         else:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     honest = tuple(everything.values())
@@ -164,19 +164,23 @@ def _plain(bench: Bench) -> list[Side]:
     return [bench.side(BASELINE).renamed("plain", terms=terms)]
 
 
-def applicable(target: Target, base: Side) -> list[Control]:
-    """Controls that this kind of variant can make; one whose bits may vary cannot be found to."""
-    made = [one for one in controls(target.signature) if base.terms["kind"] in one.kinds]
-    return [one for one in made if base.deterministic or one.make != "vary"]
+def applicable(
+    bench: Bench, base: Side, workloads: Sequence[Workload]
+) -> Iterator[tuple[Control, list[Workload]]]:
+    """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
+    made = [one for one in controls(bench.target.signature) if base.terms["kind"] in one.kinds]
+    for number, dtype in enumerate(base_dtypes(bench, base)):
+        some = [one for one in workloads if one.dtype == dtype]
+        for control in made if number == 0 else [one for one in made if one.theme == "value"] if some else []:
+            if base.deterministic or control.make != "vary":  # Whose bits may vary cannot be found to.
+                yield (replace(control, name=f"{control.name}, {dtype}") if number else control), some
 
 
 def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
     """A few small workloads on which a control can show, each with several sets of values."""
     found = [one for one in workloads if one.values == "normal" and _size(one) and control.applies(one)]
     found.sort(key=lambda one: (_size(one) < TELLING, _size(one)))
-    return [
-        one.model_copy(update={"seed": one.seed + more}) for one in found[:WORKLOADS] for more in range(SEEDS)
-    ]
+    return [one.model_copy(update={"seed": one.seed + more}) for one in found[:WORKLOADS] for more in range(SEEDS)]
 
 
 def _size(workload: Workload) -> int:

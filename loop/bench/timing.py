@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from loop.bench.machine import cores
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
 from loop.bench.verify import judged
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
@@ -26,7 +27,7 @@ SHORT_SEGMENT_S = 4e-3
 """The same between our own binaries: their processes start quickly, and more rounds tell more than long
 segments."""
 ANSWER_LIMIT_S = 60.0
-PROCESSES_AT_ONCE = 8
+PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
 PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""

@@ -87,6 +87,7 @@ def kernels_measure(
     threads: Threads = None,
     seed: Seed = 0,
     rounds: Annotated[int, typer.Option("--rounds", min=2, max=100, help="Sets of fresh processes.")] = 3,
+    cold: Annotated[bool, typer.Option("--cold", help="Empty the caches before each timed call.")] = False,
     json: Json = False,
 ) -> None:
     """Verify variants, then time them against the library, turn about.
@@ -98,7 +99,7 @@ def kernels_measure(
       loop kernels measure cpu --workloads large --threads 1 --rounds 7
     """
     options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
-    _bench("measure", variants, json, rounds=rounds, **options)
+    _bench("measure", variants, json, rounds=rounds, cold=cold, **options)
 
 
 @kernels_app.command("prove-gate")

@@ -44,6 +44,8 @@ class BenchRequest:
     threads: int | None = None
     seed: int = 0
     rounds: int = 3
+    cold: bool = False
+    """Empty the caches before each timed call."""
     json: bool = False
 
 
@@ -81,7 +83,7 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
     )
     steps = [dict(step) for step in STEPS[what]]
     if what == "measure":
-        steps[-1]["with"] = {"rounds": request.rounds}
+        steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
     pattern = Pattern(
         format=1,
         name="bench",
@@ -165,7 +167,9 @@ def _show_checks(output: VerifyOutput, screen: Screen) -> None:
     for checks in output.variants:
         for check in checks.checks:
             if not check.passed:
-                screen.data(f"{checks.variant}: {check.status}: {check.message} (seed {check.workload.seed})")
+                screen.data(f"{checks.variant}: {check.status}: {check.message}")
+        if not checks.right:
+            screen.data(f"the same values again: loop kernels verify {checks.variant} --seed {output.seed}")
     screen.data("")
 
 
@@ -190,7 +194,8 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
 
 def _show_gate(output: GateOutput, screen: Screen) -> None:
     rows = [
-        (one.base, one.name, one.stage, "yes" if one.killed else "no", _short_reason(one)) for one in output.controls
+        (one.base, one.name, one.stage, "yes" if one.killed else "no", _short_reason(one))
+        for one in output.controls
     ]
     if rows:
         screen.table(("variant", "control", "stage", "killed", "reason"), rows)

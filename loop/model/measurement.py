@@ -245,7 +245,7 @@ class ControlResult(Model):
     name: str
     """What the control does, as in `ignores x`; `honest` for one that does nothing wrong."""
     kind: Literal["value", "cheat", "honest"]
-    """A wrong result; a result that is right only while it is looked at; or an honest candidate, which has to pass."""
+    """A wrong result; one that is right only while it is looked at; or an honest candidate, which has to pass."""
     base: str
     """Variant the mistake was put into."""
     workload: str

@@ -32,7 +32,7 @@ def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, Kno
         return
     revision = record.head.revision
     commit = None if revision.dirty else revision.commit
-    for name, build_id in _builds(folder.finished()):
+    for name, build_id in dict(_builds(folder.finished())).items():  # The last verification counts.
         yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit)
 
 

@@ -12,7 +12,7 @@ ENTRIES = ("right", "side_stream", "synchronises", "default_stream", "nothing", 
 FLAGS = ["-std=c++17", "-O3", "-arch=native"]
 WORKLOADS = {
     "some": [{"N": [2, 64], "M": [3, 1000]}],
-    "timed": [{"N": [64, 256, 1024], "M": 1024}],
+    "timed": [{"N": [32, 64, 128, 256, 384, 512, 768, 1024], "M": 1024}],
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loop.model.measurement import Check, Segment, VariantChecks
+from loop.model.measurement import Check, DeviceReading, Segment, VariantChecks
 from loop.model.target import Workload
 from loop.rules.compare import Clocked, incorrect, judge, log_ratios, measured, noise
 from loop.stats import t_quantile
@@ -27,7 +27,7 @@ def make_rounds(*ratios: float) -> list[Segment]:
 
 def make_clocked(*, workload: Workload = WORKLOAD, own_clock: bool = False, flops: float | None = None) -> Clocked:
     """What is known of a candidate besides its samples."""
-    return Clocked("new", workload, "baseline", "ref", 100, 200, own_clock, flops)
+    return Clocked("new", "new", workload, "baseline", "ref", 100, 200, own_clock, flops)
 
 
 def word(low: float, high: float) -> str:
@@ -135,6 +135,30 @@ def test_the_same_kernel_twice_is_never_faster() -> None:
         assert judge(made).verdict in ("same", "inconclusive")
 
 
+def test_a_side_may_stand_for_a_variant_under_another_name() -> None:
+    """The measurement has the variant's name, the samples are those of the side."""
+    segments = [make_segment("ref", n, 2.0) for n in (0, 1)] + [make_segment("new again", n, 1.0) for n in (0, 1)]
+    made = measured(segments, Clocked("new", "new again", WORKLOAD, "self", "ref", None, None, False, None))
+    assert ("new", "self", 2, pytest.approx(2.0)) == (made.variant, made.against, made.rounds, made.ratio)
+
+
+def test_rounds_in_which_the_gpu_held_one_side_back_do_not_count() -> None:
+    """They are counted; when they are most of them there is no verdict, and the report says why."""
+    made = measured(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1), make_clocked())
+    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, judge(made).verdict)
+    made = measured(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3), make_clocked())
+    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, judge(made).verdict)
+    assert judge(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
+
+
+def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:
+    """The same with what a GPU's sensors said: in the first rounds the reference was too hot."""
+    hot, cool = DeviceReading(throttle=("heat",)), DeviceReading()
+    held = [segment.side == "ref" and segment.round < rounds for segment in segments]
+    readings = [(hot, hot) if one else (cool, cool) for one in held]
+    return [s.model_copy(update={"sensors": r}) for s, r in zip(segments, readings, strict=True)]
+
+
 def test_noise_of_a_machine_is_the_median_spread_of_a_round() -> None:
     """Over workloads; those with a single round say nothing."""
     spread = math.sqrt(2) * 0.05
@@ -153,3 +177,12 @@ def test_whatever_is_not_right_is_incorrect() -> None:
         (verdict.workload, verdict.reason) for verdict in found
     ]
     assert {("incorrect", None, None)} == {(v.verdict, v.ratio, v.interval) for v in found}
+
+
+def test_a_variant_that_replaced_its_judge_is_invalid() -> None:
+    """Nothing that it gave can be trusted, right or wrong; what was declined is no failure."""
+    checks = [make_check(status="declined"), make_check("w", status="tampered", message="replaced time.time")]
+    found = incorrect(VariantChecks(variant="cpu", build_id=None, checks=tuple(checks)), "known_good")
+    assert [("w", "invalid", "known_good", "replaced time.time")] == [
+        (verdict.workload, verdict.verdict, verdict.against, verdict.reason) for verdict in found
+    ]

@@ -16,7 +16,6 @@ from loop.bench.child.refusal import Refused
 from loop.bench.child.seal import Seal
 from loop.bench.child.slowed import Slowed
 
-
 COUNTED_CALLS = 20
 
 

@@ -22,8 +22,8 @@ REPLAYED, REPLAY_S = (200, 100, 50, 20, 10, 5, 2), 4e-3
 """Calls in a CUDA graph, the most that take no longer than this: events count in half microseconds."""
 WARM_UP_S = 1e-3
 WINDOWS = 32
-"""Windows that a process draws for a call, and calls in a sample at most, so that none of them comes twice; with the
-rotations there are millions of combinations."""
+"""Windows that a process draws for a call, and calls in a sample at most, so that none of them comes twice; with
+the rotations there are millions of combinations."""
 PROBES = 3
 """Times that a call is made on values it has seen, and on values it has not, to tell whether it remembers."""
 

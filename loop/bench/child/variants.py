@@ -289,11 +289,21 @@ class ExternalCall:
         self.refill(call)
 
     def refill(self, call: dict[str, Any]) -> None:
-        """Describe the call in the file that the program reads, and remember its inputs."""
-        self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in call["inputs"]}
+        """Describe the call in the file that the program reads; its inputs are files of their own."""
+        inputs = [self._own_file(tensor, DTYPES[call["dtype"]][1]) for tensor in call["inputs"]]
+        self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in inputs}
         self.before = {name: path.read_bytes() for name, path in self.inputs.items()}
         self.path = Path(call["output"]["path"])
-        self.description.write_text(json.dumps(call))
+        output = {key: call["output"][key] for key in PLAIN}
+        self.description.write_text(json.dumps({**call, "inputs": inputs, "output": output}))
+
+    def _own_file(self, tensor: dict[str, Any], item: int) -> dict[str, Any]:
+        """An input as a program is told of it: a file that holds the tensor and nothing else."""
+        begin = tensor["offset"] * item
+        data = Path(tensor["path"]).read_bytes()[begin : begin + math.prod(tensor["shape"]) * item]
+        path = self.path.with_suffix(f".{tensor['name']}.bin")
+        path.write_bytes(data)
+        return {**{key: tensor[key] for key in PLAIN}, "path": str(path)}
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The program, as something to run."""
@@ -352,6 +362,10 @@ class ExternalCall:
     def own_seconds(self) -> float | None:
         """What the program said of the last run."""
         return self.seconds
+
+
+PLAIN = ("name", "path", "shape")
+"""What a program is told of a tensor."""
 
 
 def own_seconds(output: str) -> float | None:

@@ -1,7 +1,7 @@
 """Negative controls: an honest variant made to err on purpose, which the gate has to find.
 
-A mistake wraps what a variant is to the gate, a C entry or a Python function, so that everything around it is what a
-real candidate meets. `loop.bench.controls` says which there are for a target, and what each has to be found by.
+A mistake wraps what a variant is to the gate, a C entry or a Python function, so that everything around it is what
+a real candidate meets. `loop.bench.controls` says which there are for a target, and what each has to be found by.
 """
 
 import copy

@@ -54,12 +54,7 @@ def poisoned(shape: tuple[int, ...], raw: Any) -> Array:
 def array_of(tensor: Tensor) -> Array:
     """A tensor's bits as an array, in its own memory where that is the host's."""
     host = tensor.detach().cpu()
-    found: Array
-    if host.dtype == torch.bfloat16:
-        found = host.view(torch.int16).numpy().view(numpy.uint16)
-    else:
-        found = host.numpy()
-    return found
+    return host.view(torch.int16).numpy().view(numpy.uint16) if host.dtype == torch.bfloat16 else host.numpy()
 
 
 def tensor_of(array: Array) -> Tensor:

@@ -1,0 +1,209 @@
+"""The bundled target's properties: they hold of attention in every type, and bite on plausible mistakes."""
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loop.bench.call import make_call
+from loop.bench.child import torch_side
+from loop.bench.child.attention import eager, torch_sdpa, visible
+from loop.bench.child.relations import Relations
+from loop.library.definitions import read_file
+from loop.model.target import Dtype, Fill, Target, Workload
+from loop.places import shipped
+
+Function = Callable[..., Tensor]
+
+TARGET = read_file(shipped("kernels") / "attention" / "target.yaml", Target).value
+DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
+SHAPES = [(33, 33, 16), (8, 8, 64), (2, 2, 4), (5, 9, 8), (9, 5, 8), (1, 7, 4)]
+"""Queries, keys and features."""
+
+
+def make_workload(
+    queries: int, keys: int, features: int, *, dtype: Dtype = "float32", seed: int = 11, **attributes: Any
+) -> Workload:
+    """Two heads."""
+    sizes = {"B": 1, "H": 2, "Sq": queries, "Sk": keys, "D": features}
+    chosen = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    fields = {"name": "w", "sizes": sizes, "attributes": chosen, "dtype": dtype, "seed": seed}
+    return Workload.model_validate(fields)
+
+
+def find(name: str, function: Function, workload: Workload, folder: Path) -> dict[str, Any]:
+    """What the judge finds when it walks a property of a function, call by call."""
+    call = make_call(TARGET.signature, workload, str(folder), "test").to_json()
+    for index, tensor in enumerate(call["inputs"]):
+        fill = {"kind": "normal", "scale": Fill().scale, "axis": None}
+        flat = torch_side.make_tensor(fill, workload.seed, index, tensor, workload.dtype)
+        torch_side.write_tensor(tensor["path"], flat)
+    tolerance = {dtype: one.model_dump() for dtype, one in TARGET.tolerance.items()}
+    relations = Relations(TARGET.signature.model_dump(mode="json"), tolerance)
+    reply = relations.begin({"call": call, "property": name, "seed": workload.seed})
+    while "call" in reply:
+        path = compute(function, reply["call"])
+        reply = relations.go_on({"path": path})
+    return reply
+
+
+def compute(function: Function, call: dict[str, Any]) -> str:
+    """Compute the output of a call in its own type; its file."""
+    files = [(tensor["path"], tuple(tensor["shape"])) for tensor in call["inputs"]]
+    inputs = [torch_side.read_tensor(path, shape, call["dtype"]) for path, shape in files]
+    torch_side.write_tensor(call["output"]["path"], function(*inputs, **call["attributes"]))
+    return str(call["output"]["path"])
+
+
+def mean_of_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """Every key weighs the same."""
+    return v.mean(dim=-2, keepdim=True).expand_as(q).contiguous()
+
+
+def unmasked(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The mask is dropped."""
+    return eager(q, k, v, causal=False, alignment=alignment, scale=scale)
+
+
+def unscaled(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The usual scale is forgotten."""
+    return eager(q, k, v, causal=causal, alignment=alignment, scale=1.0 if scale is None else scale)
+
+
+def weighed(q: Tensor, k: Tensor, v: Tensor, power: int, plus: float, **given: Any) -> Tensor:
+    """Attention whose normaliser is taken to a power, or has something added before a maximum is taken away."""
+    scale = 1 / math.sqrt(q.shape[-1]) if given["scale"] is None else given["scale"]
+    scores = q.double() @ k.double().transpose(-1, -2) * scale
+    if given["causal"]:
+        mask = visible(q.shape[-2], k.shape[-2], given["alignment"], q.device)
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = torch.exp(scores)
+    return (weights @ v.double() / (weights.sum(-1, keepdim=True) + plus) ** power).to(q.dtype)
+
+
+def twice_normalised(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """The normaliser is applied once more."""
+    return weighed(q, k, v, 2, 0.0, **attributes)
+
+
+def one_more_in_the_sum(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """A one is added to the normaliser, and no maximum is taken away before."""
+    return weighed(q, k, v, 1, 1.0, **attributes)
+
+
+def a_key_ahead(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The mask is off by one: each query sees the next key too."""
+    shift = 1 + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0)
+    return masked(q, k, v, shift if causal else None, scale)
+
+
+def a_key_behind(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The mask is off by one: no query sees its own key."""
+    shift = -1 + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0)
+    return masked(q, k, v, shift if causal else None, scale)
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor, diagonal: int | None, scale: float | None) -> Tensor:
+    """Attention under a mask of our own; rows that see nothing are zero."""
+    scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    seen = seen if diagonal is None else seen.tril(diagonal)
+    return torch.softmax(scores.masked_fill(~seen, -math.inf), dim=-1).nan_to_num(0.0) @ v
+
+
+def last_key_left_out(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """A tail that is not computed."""
+    return eager(q, k[..., :-1, :], v[..., :-1, :], **attributes) if k.shape[-2] > 1 else eager(q, k, v, **attributes)
+
+
+def clamped_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """Values beyond one are cut off."""
+    return eager(q, k, v.clamp(-1, 1), **attributes)
+
+
+BITES: dict[str, tuple[Function, ...]] = {
+    "by_hand": (mean_of_values, unscaled, unmasked, a_key_ahead, a_key_behind, twice_normalised, last_key_left_out),
+    "softmax_rows": (twice_normalised, one_more_in_the_sum, a_key_behind),
+    "key_permutation": (last_key_left_out,),
+    "logit_shift": (one_more_in_the_sum,),
+    "linear_in_v": (clamped_values,),
+    "causal_prefix": (unmasked, a_key_ahead, mean_of_values),
+    "split_merge": (mean_of_values, twice_normalised, last_key_left_out, unscaled),
+}
+"""Each property, and mistakes that it has to find."""
+
+
+def test_every_property_of_the_manifest_is_tried_here() -> None:
+    """None is left without a mistake that it finds."""
+    assert set(TARGET.properties) == set(BITES) == set(torch_side.PROPERTIES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", BITES)
+def test_it_holds_of_attention(name: str, dtype: Dtype, tmp_path: Path) -> None:
+    """Written out and by the library, masked or not, from either end, with another scale."""
+    applied = 0
+    choices: list[dict[str, Any]] = [{}, {"scale": 0.3}, {"causal": True}]
+    choices.append({"causal": True, "alignment": "bottom_right"})
+    for (queries, keys, features), choice in itertools.product(SHAPES, choices):
+        workload = make_workload(queries, keys, features, dtype=dtype, seed=queries * 100 + features, **choice)
+        for function in right_ones(workload):
+            found = find(name, function, workload, tmp_path)
+            applied += found["applies"]
+            assert not found["applies"] or 0 == found["wrong"], (function, workload, found)
+    assert applied >= 6
+
+
+def right_ones(workload: Workload) -> list[Function]:
+    """Implementations that are as exact as their type allows.
+
+    With scores that are stored in half precision, a larger scale costs more than the tolerance allows; for a row
+    that sees no key the library has an answer of its own.
+    """
+    written_out = workload.dtype == "float32" or workload.attributes["scale"] is None
+    rows_see = workload.attributes["alignment"] == "top_left" or workload.sizes["Sq"] <= workload.sizes["Sk"]
+    return [eager] * written_out + [torch_sdpa] * rows_see
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "wrong"), [(name, wrong) for name, functions in BITES.items() for wrong in functions]
+)
+def test_it_bites(name: str, wrong: Function, dtype: Dtype, tmp_path: Path) -> None:
+    """A plausible mistake breaks it, with a mask or without, on a small workload already."""
+    cases = itertools.product((6, 33), (False, True))
+    chosen = [make_workload(size, size, 16, dtype=dtype, causal=causal) for size, causal in cases]
+    found = [find(name, wrong, workload, tmp_path) for workload in chosen]
+    assert any(one["applies"] and one["wrong"] for one in found), found
+
+
+@pytest.mark.parametrize("name", BITES)
+@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (0, 5), (0, 0)])
+def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_path: Path) -> None:
+    """Without queries or keys a property does not apply, or holds."""
+    found = find(name, eager, make_workload(queries, keys, 4, causal=True), tmp_path)
+    assert not found["applies"] or 0 == found["wrong"]
+    found = find(name, eager, make_workload(queries, keys, 4), tmp_path)
+    assert not found["applies"] or 0 == found["wrong"]
+
+
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        ("key_permutation", make_workload(8, 8, 4, causal=True)),
+        ("split_merge", make_workload(8, 8, 4, causal=True)),
+        ("split_merge", make_workload(8, 1, 4)),
+        ("key_permutation", make_workload(8, 1, 4)),
+        ("causal_prefix", make_workload(8, 8, 4)),
+        ("causal_prefix", make_workload(8, 9, 4, causal=True)),
+        ("causal_prefix", make_workload(1, 1, 4, causal=True)),
+    ],
+)
+def test_where_it_means_nothing_it_does_not_apply(name: str, workload: Workload, tmp_path: Path) -> None:
+    """Under a mask keys have an order, and a single one has no halves."""
+    assert {"applies": False} == find(name, eager, workload, tmp_path)

@@ -1,0 +1,96 @@
+"""Doubts: what was noticed beside the samples becomes a reason, and noise does not."""
+
+import pytest
+
+from loop.rules.integrity import beyond_roof, clock_lies, invalid, remembers, wrong_while_timed
+from tests.makers import make_check, make_measurement
+
+US, MS = 1e-6, 1e-3
+
+
+@pytest.mark.parametrize(
+    "probes",
+    [
+        [],
+        [(20 * US, 19 * US)],
+        [(20 * US, 10.1 * US)],
+        [(5 * US, 2.1 * US)],
+        [(2 * US, 0.1 * US)],
+        [(900 * US, 20 * US), (20 * US, 19 * US), (900 * US, 20 * US)],
+        [(19 * US, 20 * US)],
+    ],
+    ids=["nothing", "alike", "not twice", "less than the clock tells", "too short", "one was not quicker", "slower"],
+)
+def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
+    """Twice as quick and microseconds less, in every process: else nothing is said."""
+    assert "" == remembers(probes)
+
+
+def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
+    """The least difference of all processes is told."""
+    said = remembers([(900 * US, 20 * US), (50 * US, 10 * US)])
+    assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
+
+
+def test_a_call_that_takes_no_time_at_all_remembers() -> None:
+    """Where the clock of its process does not move there is nothing to divide by."""
+    assert remembers([(50 * US, 0.0)]).startswith("it remembers results: 50.0 us")
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        [],
+        [(10 * MS, 10 * MS)],
+        [(14 * MS, 10 * MS)],
+        [(6 * MS, 0.0)],
+        [(1000 * MS, 10 * MS), (10 * MS, 10 * MS), (11 * MS, 10 * MS)],
+        [(10 * MS, 30 * MS)],
+    ],
+    ids=["nothing", "alike", "on its way", "too short", "interrupted once", "ours is behind"],
+)
+def test_the_way_there_and_back_is_no_lie(lags: list[tuple[float, float]]) -> None:
+    """A quarter, and five milliseconds; and what happens to one request says nothing."""
+    assert "" == clock_lies(lags)
+
+
+def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
+    """Both figures are given, in the middle of all requests."""
+    said = clock_lies([(20 * MS, 2 * MS), (22 * MS, 2 * MS), (21 * MS, 2 * MS)])
+    assert "its clock was changed: requests took 21 ms, and 2 ms by the clock of its process" == said
+
+
+def test_more_than_the_device_can_do_is_impossible() -> None:
+    """Where both are known; exactly as much is possible."""
+    quick = make_measurement(flops_per_s=3e12)
+    assert "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible" == beyond_roof(quick, 2e12)
+    assert "" == beyond_roof(quick, 3e12)
+    assert "" == beyond_roof(quick, None)
+    assert "" == beyond_roof(make_measurement(), 2e12)
+
+
+def test_a_timing_that_cannot_be_trusted_has_no_speed() -> None:
+    """Neither ratio nor interval."""
+    one = invalid("cpu", "w", "self", "so")
+    assert ("cpu", "w", "self", "invalid", "so") == (
+        one.variant,
+        one.workload,
+        one.against,
+        one.verdict,
+        one.reason,
+    )
+    assert (None, None) == (one.ratio, one.interval)
+
+
+def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
+    """Under the variant's name, whatever the side was called; what was tampered with is invalid."""
+    found = [
+        ("cpu again", make_check("w", right=False)),
+        ("other", make_check("v", status="tampered", message="replaced time.time")),
+    ]
+    verdicts = list(wrong_while_timed(found, "known_good", {"cpu again": "cpu"}))
+    assert [("cpu", "w", "incorrect"), ("other", "v", "invalid")] == [
+        (one.variant, one.workload, one.verdict) for one in verdicts
+    ]
+    assert {"known_good"} == {one.against for one in verdicts}
+    assert "while it was timed: 3 of 4096 elements wrong on w" == verdicts[0].reason

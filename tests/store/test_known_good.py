@@ -1,0 +1,154 @@
+"""The known good: each variant as it was when all gates last passed, on the same ground."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.plan import ResolvedPlan
+from loop.model.record import Event, KnownGood, Opened, Revision
+from loop.store.journal import Journal
+from loop.store.known_good import comparable, known_good
+from loop.store.sessions import SessionFolder
+from tests.makers import make_check, make_finished, make_machine, make_plan, make_record, make_session_head
+
+NOW = "2026-11-21-120000-baseline"
+COMMIT = "0123456789abcdef"
+"""That of the maker's head."""
+
+
+def verified(right: bool = True, **builds: str) -> Event:
+    """The end of a verification of these variants with these builds."""
+    checks = (make_check(right=right),)
+    made = tuple(
+        VariantChecks(variant=name, build_id=build_id or None, checks=checks) for name, build_id in builds.items()
+    )
+    return make_finished(output=VerifyOutput(ok=right, message="verified", variants=made, right=tuple(builds)))
+
+
+def make_session(root: Path, id: str, *events: Event, status: str = "passed", **head: Any) -> None:
+    """A session on disk that ended so; still open where the status is empty."""
+    folder = SessionFolder(root / id)
+    folder.path.mkdir(parents=True)
+    made = make_session_head(id=id, **head)
+    folder.write_head(made)
+    journal = Journal(folder.path / "journal.jsonl")
+    for event in events:
+        journal.append(event)
+    journal.close()
+    if status:
+        folder.write_record(make_record(made, status=status))
+
+
+def found(root: Path, id: str = NOW, **head: Any) -> dict[str, KnownGood]:
+    """What is known good to a session that begins now."""
+    return known_good(root, make_session_head(id=id, **head))
+
+
+def build_of(root: Path, variant: str = "cpu", **head: Any) -> str | None:
+    """The build of a variant that is known good."""
+    good = found(root, **head).get(variant)
+    return good.build_id if good else None
+
+
+def with_workloads(*sets: str) -> ResolvedPlan:
+    """The usual plan on these sets."""
+    plan = make_plan()
+    return plan.model_copy(update={"plan": plan.plan.model_copy(update={"workloads": sets})})
+
+
+def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
+    """With its build, its revision and its name."""
+    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
+    expected = KnownGood(session="2026-11-20-090000-a", build_id="second", commit=COMMIT)
+    assert {"cpu": expected} == found(tmp_path)
+
+
+@pytest.mark.parametrize("status", ["failed", "aborted", "paused", ""])
+def test_a_session_that_did_not_pass_is_passed_over(status: str, tmp_path: Path) -> None:
+    """Also one that is still open."""
+    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"), status=status)
+    assert "first" == build_of(tmp_path)
+
+
+def test_each_variant_has_a_known_good_of_its_own(tmp_path: Path) -> None:
+    """A session that only ran one leaves the other where it was."""
+    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first", gpu="first"))
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
+    assert {"cpu": "second", "gpu": "first"} == {name: one.build_id for name, one in found(tmp_path).items()}
+
+
+def test_what_was_wrong_or_has_no_build_is_not_good(tmp_path: Path) -> None:
+    """A Python variant has no build that could be measured again."""
+    make_session(tmp_path, "2026-11-20-090000-a", verified(right=False, cpu="wrong"), verified(torch=""))
+    assert {} == found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"target": "other"},
+        {"device": "cuda"},
+        {"threads": 4},
+        {"machine": make_machine(processor="Another CPU")},
+        {"plan": with_workloads("quick")},
+    ],
+    ids=lambda head: next(iter(head)),
+)
+def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: Path) -> None:
+    """Target, device, threads and workloads have to be the same."""
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="there"), **head)
+    assert None is build_of(tmp_path)
+    assert "there" == build_of(tmp_path, **head)
+
+
+def test_on_a_gpu_the_gpu_is_the_ground() -> None:
+    """Whatever processor sits beside it; the plan's name and the seed do not matter."""
+    on_l4 = make_session_head(device="cuda", machine=make_machine(gpus=("NVIDIA L4",)))
+    elsewhere = make_machine(gpus=("NVIDIA L4", "NVIDIA L4"), processor="Another CPU", name="other")
+    assert comparable(on_l4, make_session_head(device="cuda", machine=elsewhere, seed=99))
+    assert not comparable(on_l4, make_session_head(device="cuda", machine=make_machine(gpus=("NVIDIA H200",))))
+
+
+def test_files_that_were_not_committed_have_no_revision(tmp_path: Path) -> None:
+    """The commit would build to something else."""
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="b"), revision=Revision(commit=COMMIT, dirty=True))
+    assert {None} == {good.commit for good in found(tmp_path).values()}
+
+
+def test_a_resumed_session_keeps_what_it_began_with(tmp_path: Path) -> None:
+    """Sessions after it do not count, nor does it count itself."""
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="before"))
+    make_session(tmp_path, NOW, verified(cpu="itself"))
+    make_session(tmp_path, "2026-11-22-090000-a", verified(cpu="after"))
+    assert "before" == build_of(tmp_path)
+
+
+def test_a_damaged_session_says_nothing(tmp_path: Path) -> None:
+    """The one before it counts."""
+    make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
+    (tmp_path / "2026-11-20-090000-a" / "record.json").write_text("{")
+    assert "first" == build_of(tmp_path)
+
+
+def test_after_a_fresh_start_what_was_verified_before_does_not_count(tmp_path: Path) -> None:
+    """The target's files had changed by then."""
+    events = (verified(cpu="before"), Opened(pid=1, resumed=True, fresh=True), verified(cpu="after"))
+    make_session(tmp_path, "2026-11-20-090000-a", *events)
+    assert "after" == build_of(tmp_path)
+
+
+def test_the_last_verification_of_a_session_counts(tmp_path: Path) -> None:
+    """A step that was done again found what all later steps stood on."""
+    make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="first"), verified(cpu="again"))
+    assert "again" == build_of(tmp_path)
+
+
+def test_without_sessions_nothing_is_known(tmp_path: Path) -> None:
+    """Nor is it an error when there is no folder."""
+    assert {} == found(tmp_path / "none")
