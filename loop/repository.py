@@ -36,7 +36,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
             inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
             tree = repository.commit(commit).tree
             _write(tree if inside == Path(".") else tree / str(inside), into)
-    except (git.GitError, ValueError, KeyError, OSError) as error:
+    except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError) as error:
         raise LoopError(f"{commit[:12]} cannot be read: {error}") from error
     return into
 

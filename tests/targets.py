@@ -2,18 +2,23 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loop.actions.context import Context
 from loop.bench.build import build
 from loop.bench.room import Bench, Side
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
+from loop.model.plan import Plan
+from loop.model.record import Finished
 from loop.model.target import CAbiVariant, Target
 from loop.places import include_folder
 from loop.processes import finish
+from tests.makers import make_machine
 
-FLAGS = ["-std=c++17", "-O0", "-pthread"]
+FLAGS = ["-std=c++17", "-O0"]
 SOURCE = r"""
 #include <math.h>
 #include <stdint.h>
@@ -301,6 +306,15 @@ def build_one(folder: Path, variant: CAbiVariant, cache: Path, name: str = "righ
     """Build one variant."""
     made: Build = finish(build(name, variant, folder, cache=cache, include=include_folder(), limit_s=60.0))
     return made
+
+
+def make_context(bench: Bench, *variants: str, finished: Sequence[Finished] = (), **fields: Any) -> Context:
+    """A session at the bench, as an action sees it."""
+    plan = {"format": 1, "name": "p", "title": "p", "patterns": ("p",), "workloads": ("some",)}
+    checks = fields.pop("checks", ())
+    made = Plan.model_validate({**plan, "checks": checks, "budget": {"minutes": 1}})
+    base: dict[str, Any] = {"machine": make_machine(), "seed": 0, "folder": bench.folder}
+    return Context(bench, made, variants, **{**base, "finished": finished, **fields})
 
 
 def make_sides(bench: Bench, *names: str) -> list[Side]:

@@ -3,7 +3,10 @@
 import subprocess
 from pathlib import Path
 
-from loop.repository import revision
+import pytest
+
+from loop.errors import LoopError
+from loop.repository import changes, export, revision
 
 
 def git(folder: Path, *words: str) -> str:
@@ -66,3 +69,112 @@ def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
     assert (None, True) == (revision(tmp_path / "empty").commit, revision(tmp_path / "empty").dirty)
+
+
+def commit(folder: Path, message: str = "next") -> str:
+    """Commit everything; the new commit."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Name and text of every file below a folder, git's own left out."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_text() for path in paths}
+
+
+def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
+    """What was committed, not what is there now; nothing of the user's is touched, the index included."""
+    folder = make_repository(tmp_path / "r")
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "tile.h").write_text("tile\n")
+    then = commit(folder)
+    (folder / "kernel.cpp").write_text("two\n")
+    (folder / "new.cpp").write_text("three\n")
+    git(folder, "add", "kernel.cpp")
+    before = (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
+    into = tmp_path / "into"
+    into.mkdir()
+    assert into == export(folder, then, into)
+    assert {"kernel.cpp": "one\n", "deep/er/tile.h": "tile\n"} == files(into)
+    assert before == (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
+
+
+def test_a_subfolder_is_written_out_alone(tmp_path: Path) -> None:
+    """As the root of what is written; its neighbours stay behind."""
+    folder = make_repository(tmp_path / "r")
+    (folder / "kernels" / "mine" / "cpu").mkdir(parents=True)
+    (folder / "kernels" / "mine" / "target.yaml").write_text("format: 1\n")
+    (folder / "kernels" / "mine" / "cpu" / "a.cpp").write_text("a\n")
+    then = commit(folder)
+    export(folder / "kernels" / "mine", then, tmp_path / "into")
+    assert {"target.yaml": "format: 1\n", "cpu/a.cpp": "a\n"} == files(tmp_path / "into")
+
+
+def test_a_program_can_still_be_run(tmp_path: Path) -> None:
+    """The executable bit is part of a commit; other files have none."""
+    folder = make_repository(tmp_path / "r")
+    (folder / "run.sh").write_text("#!/bin/sh\necho here\n")
+    (folder / "run.sh").chmod(0o755)
+    into = tmp_path / "into"
+    into.mkdir()
+    export(folder, commit(folder), into)
+    assert "here\n" == subprocess.run([into / "run.sh"], capture_output=True, text=True, check=True).stdout
+    assert not (into / "kernel.cpp").stat().st_mode & 0o111
+
+
+def test_a_link_is_left_out(tmp_path: Path) -> None:
+    """It may lead anywhere: neither it nor what it points to is written."""
+    folder = make_repository(tmp_path / "r")
+    (tmp_path / "secret").write_text("secret\n")
+    (folder / "link.h").symlink_to(tmp_path / "secret")
+    into = tmp_path / "into"
+    into.mkdir()
+    export(folder, commit(folder), into)
+    assert ["kernel.cpp"] == [path.name for path in into.iterdir()]
+
+
+@pytest.mark.parametrize("name", ["f" * 40, "no-such-branch", "fffffff"])
+def test_a_commit_that_is_not_there_is_said(name: str, tmp_path: Path) -> None:
+    """A clone without the whole history, or one that was rewritten."""
+    folder = make_repository(tmp_path / "r")
+    with pytest.raises(LoopError, match=f"{name[:12]} cannot be read"):
+        export(folder, name, tmp_path / "into")
+
+
+def test_a_folder_that_was_not_there_then_is_said(tmp_path: Path) -> None:
+    """Or that is in no repository at all."""
+    folder = make_repository(tmp_path / "r")
+    then = git(folder, "rev-parse", "HEAD")
+    (folder / "later").mkdir()
+    with pytest.raises(LoopError, match=f"{then[:12]} cannot be read"):
+        export(folder / "later", then, tmp_path / "into")
+    (tmp_path / "outside").mkdir()
+    with pytest.raises(LoopError, match="cannot be read"):
+        export(tmp_path / "outside", then, tmp_path / "into")
+
+
+def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
+    """Committed or not; new files are named; what lies outside the folder does not count."""
+    folder = make_repository(tmp_path / "r")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "a.cpp").write_text("one\ntwo\n")
+    (folder / "mine" / "gone.cpp").write_text("one\n")
+    then = commit(folder)
+    (folder / "mine" / "a.cpp").write_text("one\n2\nthree\n")
+    (folder / "mine" / "gone.cpp").unlink()
+    commit(folder)
+    (folder / "mine" / "b.cpp").write_text("not committed\n")
+    (folder / "kernel.cpp").write_text("elsewhere\n")
+    expected = {"mine/a.cpp": 3, "mine/gone.cpp": 1, "mine/b.cpp": 0}
+    assert expected == changes(folder / "mine", then)
+    assert {**expected, "kernel.cpp": 2} == changes(folder, then)
+
+
+def test_nothing_changed_and_nothing_known_are_no_changes(tmp_path: Path) -> None:
+    """Outside a repository nothing can be said, nor of a commit that is not there."""
+    folder = make_repository(tmp_path / "r")
+    assert {} == changes(folder, git(folder, "rev-parse", "HEAD"))
+    assert {} == changes(folder, "f" * 40)
+    assert {} == changes(tmp_path, "f" * 40)

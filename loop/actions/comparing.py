@@ -48,7 +48,8 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     ]
     outputs: list[CompareOutput] = []
     segments: list[Segment] = []
-    compiled = [name for name in found.right if name in builds]
+    types = {workload.dtype for workload in workloads(context, context.plan.workloads)}
+    compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
     for name in compiled:
         contest = yield from _contest(context, name, builds[name], arguments, missing)
         timings = yield from _hold(context, contest, arguments, context.budget_s / len(compiled))

@@ -206,13 +206,13 @@ def workloads(context: Context, sets: Iterable[str], seed: int | None = None) ->
 def _describe_checks(
     found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
 ) -> str:
+    if control.first_failure:
+        return f"the control failed, reference or tolerance is not to be trusted: {control.first_failure.message}"
     wrong = [checks for checks in found if checks.first_failure]
     for checks in wrong:
         others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(w.variant for w in wrong[1:])}"
         first = checks.first_failure.message if checks.first_failure else ""
         return f"{checks.variant} is incorrect: {first}{others if len(wrong) > 1 else ''}"
-    if control.first_failure:
-        return f"the control failed, reference or tolerance is not to be trusted: {control.first_failure.message}"
     if failures:
         return f"no build: {failures[0].message}"
     parts = [f"{checks.variant} right in {len(checks.checks)} checks" for checks in found]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from loop.actions.context import Context
 from loop.actions.kernel import builds
 from loop.bench import timing
-from loop.bench.machine import peak_flops_per_s
+from loop.bench.machine import machine, peak_flops_per_s
 from loop.bench.room import Bench, Side
 from loop.expressions import Expression
 from loop.locks import Held, locked
 from loop.model.measurement import Build, Measurement, Segment, VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.target import Workload
+from loop.model.target import Dtype, Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import formula_values
 from loop.processes import Tick
@@ -116,15 +116,22 @@ def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
 def doubts(
     bench: Bench, timings: timing.Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> tuple[NoSpeedVerdict, ...]:
-    """Verdicts on what cannot be trusted: wrong outputs, remembered results, clocks, cores, impossible speed."""
+    """Verdicts on what cannot be trusted, one a variant and workload."""
+    found = every_doubt(bench, timings, measured, pairs)
+    return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
+
+
+def every_doubt(
+    bench: Bench, timings: timing.Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
+) -> list[NoSpeedVerdict]:
+    """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
     names = {pair.candidate.name: pair.variant for pair in pairs}
     against = pairs[0].against
-    found = [
+    return [
         *integrity.wrong_while_timed(timings.wrong, against, names),
         *_noticed(timings, against, names),
         *_impossible(bench, measured),
     ]
-    return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
 
 
 def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]) -> Iterator[NoSpeedVerdict]:
@@ -141,7 +148,18 @@ def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]
 
 def _impossible(bench: Bench, measured: Sequence[Measurement]) -> Iterator[NoSpeedVerdict]:
     for one in measured:
-        peak = peak_flops_per_s(bench.threads, one.workload.dtype) if bench.device == "cpu" else None
-        reason = integrity.beyond_roof(one, peak)
+        reason = integrity.beyond_roof(one, peak(bench, one.workload.dtype))
         if reason:
             yield integrity.invalid(one.variant, one.workload.name, one.against, reason)
+
+
+def peak(bench: Bench, dtype: Dtype) -> float | None:
+    """Operations a second that the device cannot exceed; None where nobody says.
+
+    Of a GPU the manifest's figure, its clock and accumulation at their best.
+    """
+    if bench.device == "cpu":
+        return peak_flops_per_s(bench.threads, dtype)
+    capability = machine().capability
+    facts = bench.target.devices.get(f"sm_{capability.replace('.', '')}") if capability else None
+    return facts.flops_per_s.get(dtype) if facts else None

@@ -37,6 +37,7 @@ def machine() -> Machine:
         nvcc=_nvcc_release(),
         gpus=tuple(row[0] for row in rows),
         driver=rows[0][1] if rows else None,
+        capability=rows[0][2] if rows else None,
     )
 
 
@@ -61,10 +62,10 @@ def _nvcc_release() -> str | None:
 
 
 def _query_gpus() -> list[list[str]]:
-    """Name and driver version of each GPU; empty without a driver."""
-    text = _ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    """Name, driver version and compute capability of each GPU; empty without a driver."""
+    text = _ask(["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"])
     rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
-    return [row for row in rows if len(row) == 2]
+    return [row for row in rows if len(row) == 3]
 
 
 def _processor() -> str:

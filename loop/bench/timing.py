@@ -164,8 +164,10 @@ class Round:
             names = open_[workload.name]
             for name in names:
                 yield from self._prepare(name, drawn, timings)
+            second = {name for name in names if self.shuffle.random() < 0.5}
             for place, name in enumerate(turns(names, self.shuffle)):
-                yield from self._segment(name, drawn, place, timings)
+                judged = (place >= len(names)) == (name in second)
+                yield from self._segment(name, drawn, place, timings, judged=judged)
             for name in names:
                 self.workers[name].send("forget", key=self._key(drawn, name))
                 yield from self._receive(name, drawn)
@@ -192,18 +194,22 @@ class Round:
             probes = timings.probes.setdefault((name, workload.name), [])
             probes.append((reply["fresh_s"], reply["again_s"]))
 
-    def _segment(self, name: str, workload: Workload, place: int, timings: Timings) -> Generator[Tick, None, None]:
+    def _segment(
+        self, name: str, workload: Workload, place: int, timings: Timings, *, judged: bool
+    ) -> Generator[Tick, None, None]:
+        """Time one side. One of its two segments is judged, and nobody in the worker knows which."""
         call = self.bench.call(workload, name, wide=True)
         output = f"{call.output.path}.{self.number}.{place}"
-        fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "output": output}
+        fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "judged": judged}
         before, begun = self.bench.sense(), time.perf_counter()
-        self.workers[name].send("time", **fields)
+        self.workers[name].send("time", output=output, **fields)
         reply = yield from self._receive(name, workload)
         timings.lags.setdefault(name, []).append((time.perf_counter() - begun, reply["elapsed"]))
         after = self.bench.sense()
         if reply["own"]:
             timings.own_clock.add(name)
-        self.evidence.append((name, workload, {**reply, "call": call.to_json(), "outputs": [output]}))
+        outputs = [output] if judged else []
+        self.evidence.append((name, workload, {**reply, "call": call.to_json(), "outputs": outputs}))
         timings.segments.append(
             Segment(
                 side=name,
@@ -224,6 +230,10 @@ class Round:
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
         """Hold the timed outputs against the truth, once timing is over: the judge's work would disturb it."""
         for name, workload, reply in self.evidence:
+            noticed = [other for one, place, other in self.evidence if (one, place) == (name, workload)]
+            reply |= {word: sorted({x for n in noticed for x in n[word]}) for word in ("changed", "broken")}
+            if not reply["outputs"]:
+                continue
             fields = {"call": reply["call"], "outputs": reply["outputs"]}
             finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(workload), **fields)
             check = judged(self.sides[name], workload, "contiguous", reply, finding)

@@ -8,7 +8,7 @@ from loop.documents import Complaint, complain, hash_files, nearest
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, read_file
 from loop.model.target import CAbiVariant, CommandVariant, Target
-from loop.model.workloads import WorkloadError, expand
+from loop.model.workloads import VALUES, WorkloadError, expand
 from loop.places import Project
 
 PASSED_OVER = ("__pycache__", "node_modules", "build")
@@ -21,7 +21,7 @@ def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
-    complaints += [*_launch_complaints(read), *_build_complaints(read, project.target)]
+    complaints += [*_values_complaints(read), *_launch_complaints(read), *_build_complaints(read, project.target)]
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -74,9 +74,25 @@ def nearest_hint(error: WorkloadError) -> str | None:
     return f"did you mean {close[0]!r}?" if close else None
 
 
+def _values_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """Kinds of values that fill an input which is not there, or go along a dimension that it does not have."""
+    inputs = read.value.signature.inputs
+    for name, filled in read.value.values.items():
+        if name in VALUES:
+            others = f"a name of its own ({', '.join(VALUES)} are there always)"
+            yield complain(read.document, ("values", name), others, repr(name), key=True)
+        for tensor, fill in filled.items():
+            place = ("values", name, tensor)
+            if tensor not in inputs:
+                yield complain(read.document, place, f"one of {', '.join(inputs)}", repr(tensor), key=True)
+            elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
+                expected = f"a dimension of {tensor} ({inputs[tensor]})"
+                yield complain(read.document, (*place, "nan_along"), expected, repr(fill.nan_along))
+
+
 def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
     known = {*read.value.signature.dimensions, *read.value.signature.attributes, "itemsize"}
-    for field in ("flops", "bytes"):
+    for field in ("flops", "bytes", "memory"):
         text = getattr(read.value, field)
         if text is not None:
             yield from check_expression(read.document, (field,), text, known, arithmetic=True)

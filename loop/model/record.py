@@ -171,6 +171,8 @@ class Machine(Model):
     """Names of the GPUs the driver shows."""
     driver: str | None = None
     """Version of the NVIDIA driver."""
+    capability: str | None = None
+    """Compute capability of the first GPU, as in 8.9."""
 
 
 class SessionHead(Model):

@@ -43,7 +43,7 @@ def find(name: str, function: Function, workload: Workload, folder: Path) -> dic
         fill = {"kind": "normal", "scale": Fill().scale, "axis": None}
         flat = torch_side.make_tensor(fill, workload.seed, index, tensor, workload.dtype)
         torch_side.write_tensor(tensor["path"], flat)
-    tolerance = {dtype: one.model_dump() for dtype, one in TARGET.tolerance.items()}
+    tolerance: dict[str, dict[str, float]] = {dtype: one.model_dump() for dtype, one in TARGET.tolerance.items()}
     relations = Relations(TARGET.signature.model_dump(mode="json"), tolerance)
     reply = relations.begin({"call": call, "property": name, "seed": workload.seed})
     while "call" in reply:
@@ -118,7 +118,9 @@ def masked(q: Tensor, k: Tensor, v: Tensor, diagonal: int | None, scale: float |
 
 def last_key_left_out(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
     """A tail that is not computed."""
-    return eager(q, k[..., :-1, :], v[..., :-1, :], **attributes) if k.shape[-2] > 1 else eager(q, k, v, **attributes)
+    return (
+        eager(q, k[..., :-1, :], v[..., :-1, :], **attributes) if k.shape[-2] > 1 else eager(q, k, v, **attributes)
+    )
 
 
 def clamped_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
@@ -127,7 +129,15 @@ def clamped_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor
 
 
 BITES: dict[str, tuple[Function, ...]] = {
-    "by_hand": (mean_of_values, unscaled, unmasked, a_key_ahead, a_key_behind, twice_normalised, last_key_left_out),
+    "by_hand": (
+        mean_of_values,
+        unscaled,
+        unmasked,
+        a_key_ahead,
+        a_key_behind,
+        twice_normalised,
+        last_key_left_out,
+    ),
     "softmax_rows": (twice_normalised, one_more_in_the_sum, a_key_behind),
     "key_permutation": (last_key_left_out,),
     "logit_shift": (one_more_in_the_sum,),

@@ -100,6 +100,30 @@ def test_the_known_values_come_last_in_their_sample(tmp_path: Path) -> None:
     assert [] == prime.prepared.changed()
 
 
+def test_nothing_tells_the_known_call_from_the_others(tmp_path: Path) -> None:
+    """It comes at many addresses, and after any number of calls of its sample."""
+    variant = Doubling()
+    prime, right = make_prime(tmp_path, variant, count=LONG)
+    places, lengths = set(), set()
+    for _ in range(24):
+        before = len(variant.seen)
+        prime.sample(4, known=True)
+        assert right == prime.prepared.output()
+        places.add(variant.seen[-1][0])
+        lengths.add(len(variant.seen) - before)
+    assert len(places) > 8
+    assert {1, 2, 3, 4} == lengths
+
+
+def test_a_segment_that_is_not_judged_has_no_call_on_the_known_values(tmp_path: Path) -> None:
+    """A process meets them once: what came before says nothing of them."""
+    variant = Doubling()
+    prime, right = make_prime(tmp_path, variant, count=LONG)
+    found = time_segment(prime, 1e-3, judged=False)
+    assert (None, []) == (found["output"], found["changed"])
+    assert right not in {struct.pack(f"{LONG}f", *(2 * x for x in unpack(values))) for _, values in variant.seen}
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_segment_hands_over_the_output_that_is_known(cold: bool, tmp_path: Path) -> None:
     """At a random place among its samples, in every segment."""
@@ -169,7 +193,7 @@ def test_a_sample_holds_as_many_calls_as_the_clock_needs(once: float, replays: b
 def test_a_program_that_falls_silent_about_its_time_is_refused() -> None:
     """Once it has timed itself it has to go on: no other clock stands in, and no zero."""
     said = iter([0.5, 0.5, None])
-    prepared = SimpleNamespace(own_seconds=lambda: next(said))
+    prepared = SimpleNamespace(timed_apart=True, own_seconds=lambda: next(said))
     forgetful: Any = SimpleNamespace(known=lambda: None, prepared=prepared)
     with pytest.raises(Refused, match="said how long one run took, and not of the next"):
         time_segment(forgetful, 0.001)
@@ -178,7 +202,11 @@ def test_a_program_that_falls_silent_about_its_time_is_refused() -> None:
 def test_memory_of_the_first_call_is_its_peak() -> None:
     """What it took and gave back again counts, where the system tells."""
     size = 48 << 20
-    found = first_call_bytes(lambda: bytes([1]) * size and None)
+
+    def take() -> None:
+        assert size == len(bytes([1]) * size)
+
+    found = first_call_bytes(take)
     if found is None:
         pytest.skip("this system does not tell")
     assert size * 0.9 < found < size * 1.5

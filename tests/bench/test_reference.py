@@ -54,7 +54,9 @@ def test_a_reference_that_the_plain_implementation_contradicts_judges_nothing(do
     said = "reference and plain implementation differ by .* where values reach .*: one of them is wrong on 9 rows"
     with pytest.raises(LoopError, match=said) as caught:
         checks_of(doubtful, rows(5), rows(9))
-    assert "the manifest's `reference` and `plain` compute the same function in different types" == caught.value.hint
+    assert (
+        "the manifest's `reference` and `plain` compute the same function in different types" == caught.value.hint
+    )
 
 
 def test_after_a_refusal_the_judge_goes_on(doubtful: Bench) -> None:
@@ -70,7 +72,7 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
 ) -> None:
     """By the manifest's own formula, against what is free now."""
     monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4 - 1)
-    with pytest.raises(LoopError, match="8 rows needs about 0.0 GiB for its float64 reference") as caught:
+    with pytest.raises(LoopError, match=r"8 rows needs about 0\.0 GiB for its float64 reference") as caught:
         checks_of(doubtful, rows(8))
     assert "leave its workload set out" in (caught.value.hint or "")
     assert not list(doubtful.scratch.glob("8_rows*")), "no input was made"

@@ -45,7 +45,9 @@ def test_a_property_that_does_not_hold_says_by_how_much(bench: Bench) -> None:
     """How many elements, how far they are off, and what was allowed."""
     one = tried(bench, "right", "thrice")[0]
     assert "failed" == one.status
-    assert one.message.startswith(f"tiny_functions:thrice does not hold on {SMALL}: 6 of 6 elements, off by up to ")
+    assert one.message.startswith(
+        f"tiny_functions:thrice does not hold on {SMALL}: 6 of 6 elements, off by up to "
+    )
     assert one.message.endswith("(allowed 1.0e-04)")
 
 

@@ -197,6 +197,14 @@ def test_a_map_shows_where_the_wrong_elements_are(bench: Bench) -> None:
     assert 3 == len(one.first.around)
 
 
+def test_a_map_passes_over_a_nan_that_belongs_there(bench: Bench) -> None:
+    """Only what is wrong counts as an error."""
+    tall = workload_of("tall hole", {"N": 20, "M": 3}, values="hole")
+    (found,) = checks_of(bench, make_sides(bench, "far_rows"), [tall])
+    largest = [part.largest or 0.0 for part in found.checks[0].map["N"]]
+    assert [0.0] * 5 + [pytest.approx(1.0, abs=1e-5)] * 2 == largest
+
+
 def test_a_map_of_few_wrong_elements_shows_those_beside_them(bench: Bench) -> None:
     """Two elements on either side, as far as there are any: all of them right."""
     one = check(bench, "epsilon")[MIDDLE]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.places import shipped
 from tests.commands.projects import KERNEL, add_commands, loop, make_project, start
 
 
@@ -55,12 +56,16 @@ def test_a_right_kernel_gets_a_report_with_verdicts(folder: Path) -> None:
 
 
 def add_plan(folder: Path) -> None:
-    """A plan that verifies and measures."""
-    (folder / "plans").mkdir(exist_ok=True)
+    """A plan that verifies, measures and compares as the bundled pattern does, in fewer rounds."""
+    for kind in ("plans", "patterns"):
+        (folder / kind).mkdir(exist_ok=True)
     (folder / "plans" / "mine.yaml").write_text(
-        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-first]\n"
+        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
         "workloads: [small]\nbudget: {minutes: 1}\n"
     )
+    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
+    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
+    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
 
 
 @pytest.mark.slow

@@ -109,3 +109,21 @@ def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(LoopError) as caught:
         definitions.choose(plans, "quik", "plan")
     assert ("no plan 'quik'", "did you mean 'quick'?") == (caught.value.message, caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("values: {sharp: {y: {scale: 2.0}}}", "values.sharp.y: expected one of x, got 'y'"),
+        ("values: {hole: {x: {nan_along: K}}}", "nan_along: expected a dimension of x (N M), got 'K'"),
+        (
+            "values: {wide: {x: {scale: 2.0}}}",
+            "expected a name of its own (normal, wide, constant are there always)",
+        ),
+        ("values: {odd: {x: {kind: gaussian}}}", "expected one of normal, constant, one_hot, got 'gaussian'"),
+        ("memory: 8 * K", "memory: expected a known name, got 'K'"),
+    ],
+)
+def test_kinds_of_values_name_inputs_and_dimensions_that_there_are(line: str, said: str, tmp_path: Path) -> None:
+    """A misspelt input would silently get unit normals."""
+    assert said in complaint(f"{TARGET}\n{line}\n", tmp_path / "p")

@@ -139,7 +139,8 @@ def test_a_side_may_stand_for_a_variant_under_another_name() -> None:
     """The measurement has the variant's name, the samples are those of the side."""
     segments = [make_segment("ref", n, 2.0) for n in (0, 1)] + [make_segment("new again", n, 1.0) for n in (0, 1)]
     made = measured(segments, Clocked("new", "new again", WORKLOAD, "self", "ref", None, None, False, None))
-    assert ("new", "self", 2, pytest.approx(2.0)) == (made.variant, made.against, made.rounds, made.ratio)
+    assert ("new", "self", 2) == (made.variant, made.against, made.rounds)
+    assert pytest.approx(2.0) == made.ratio
 
 
 def test_rounds_in_which_the_gpu_held_one_side_back_do_not_count() -> None:

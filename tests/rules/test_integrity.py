@@ -19,7 +19,15 @@ US, MS = 1e-6, 1e-3
         [(900 * US, 20 * US), (20 * US, 19 * US), (900 * US, 20 * US)],
         [(19 * US, 20 * US)],
     ],
-    ids=["nothing", "alike", "not twice", "less than the clock tells", "too short", "one was not quicker", "slower"],
+    ids=[
+        "nothing",
+        "alike",
+        "not twice",
+        "less than the clock tells",
+        "too short",
+        "one was not quicker",
+        "slower",
+    ],
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
     """Twice as quick and microseconds less, in every process: else nothing is said."""
@@ -63,7 +71,9 @@ def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
 def test_more_than_the_device_can_do_is_impossible() -> None:
     """Where both are known; exactly as much is possible."""
     quick = make_measurement(flops_per_s=3e12)
-    assert "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible" == beyond_roof(quick, 2e12)
+    assert "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible" == beyond_roof(
+        quick, 2e12
+    )
     assert "" == beyond_roof(quick, 3e12)
     assert "" == beyond_roof(quick, None)
     assert "" == beyond_roof(make_measurement(), 2e12)

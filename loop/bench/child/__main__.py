@@ -88,6 +88,7 @@ class Candidate:
         """Bring a call's inputs into memory and run it once: the memory that took, and whether it remembers."""
         call = request["call"]
         prepared = self._loaded().prepare(call)
+        prepared.refresh(random.Random(request["seed"]))
         peak = clock.first_call_bytes(prepared.bind())
         prime = clock.Prime(prepared, call, request["seed"])
         self.primes[call["key"]] = prime
@@ -97,8 +98,11 @@ class Candidate:
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time a prepared call for some seconds; the output of the call whose answer is known goes to a file."""
         begin = perf_counter()
-        reply = clock.time_segment(self.primes[request["key"]], request["seconds"], cold=request["cold"])
-        Path(request["output"]).write_bytes(reply.pop("output"))
+        prime = self.primes[request["key"]]
+        reply = clock.time_segment(prime, request["seconds"], cold=request["cold"], judged=request["judged"])
+        output = reply.pop("output")
+        if output is not None:
+            Path(request["output"]).write_bytes(output)
         return {**reply, "broken": self._broken(), "elapsed": perf_counter() - begin}
 
     def count(self, request: dict[str, Any]) -> dict[str, Any]:

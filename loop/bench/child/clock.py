@@ -34,8 +34,9 @@ class Prime:
     def __init__(self, prepared: Prepared, call: dict[str, Any], seed: int) -> None:
         self.prepared, self.draw = prepared, random.Random(seed)
         self.known = prepared.bind()
-        self.windows = [prepared.bind(self._offsets(call)) for _ in range(WINDOWS)]
-        self._replayed: dict[int, list[Run]] = {}
+        self.offsets = [self._offsets(call) for _ in range(WINDOWS)]
+        self.windows = [prepared.bind(offsets) for offsets in self.offsets]
+        self._replayed: dict[int, list[int]] = {}
 
     def _offsets(self, call: dict[str, Any]) -> list[int]:
         item = {"float64": 8, "float32": 4}.get(call["dtype"], 2)
@@ -43,34 +44,42 @@ class Prime:
         return [self.draw.randrange(t["room"] // step + 1) * step for t in call["inputs"]]
 
     def sample(self, calls: int, *, known: bool = False, cold: bool = False) -> float:
-        """Seconds of one call, from `calls` of them on fresh values; the last on the known ones if asked."""
-        self.prepared.refresh(None if known else self.draw)
-        runs = self._runs(calls, known=known)
+        """Seconds of one call, from `calls` of them on fresh values; the last on the known ones if asked.
+
+        Nothing tells that one from the others: any window can hold the known values, and it may come after fewer
+        calls than usual, so that no call can be left out.
+        """
+        chosen = self._choose(calls, known=known)
+        if known:
+            self.prepared.aim(self.offsets[chosen[-1]])
+        else:
+            self.prepared.refresh(self.draw)
         self.prepared.poison()
         if cold:
             self.prepared.flush()
-        return self.prepared.measure(runs) / calls
+        return self.prepared.measure([self.windows[n] for n in chosen]) / len(chosen)
 
-    def _runs(self, calls: int, *, known: bool) -> list[Run]:
-        """Windows drawn anew, the last one the known; for a graph always the same ones."""
+    def _choose(self, calls: int, *, known: bool) -> list[int]:
+        """Windows drawn anew, none twice; for a graph always the same ones."""
         if self.prepared.replays:
-            return self._replayed.setdefault(calls, [*self.draw.choices(self.windows, k=calls - 1), self.known])
-        runs = self.draw.sample(self.windows, k=calls)
-        return [*runs[:-1], self.known] if known else runs
+            return self._replayed.setdefault(calls, self.draw.choices(range(WINDOWS), k=calls))
+        return self.draw.sample(range(WINDOWS), k=self.draw.randint(1, calls) if known else calls)
 
 
-def time_segment(prime: Prime, seconds: float, *, cold: bool = False) -> dict[str, Any]:
+def time_segment(prime: Prime, seconds: float, *, cold: bool = False, judged: bool = True) -> dict[str, Any]:
     """Samples of one call's seconds: at least three, then until `seconds` are full.
 
     Returns `samples`, `calls` (calls in a sample), `own` (whether the variant timed itself), the `output` of the
-    call whose answer is known, and the names of `changed` inputs.
+    call whose answer is known, and the names of `changed` inputs. Where it is not `judged`, no call is on the
+    known values and the output is None: a process that met them twice could know them.
     """
-    prime.known()
+    if prime.prepared.timed_apart:
+        prime.known()
     if prime.prepared.own_seconds() is not None:
         return _own_segment(prime)
     once = prime.sample(1) if cold else _warm_up(prime, min(WARM_UP_S, seconds))
     calls = 1 if cold else calls_at_once(once, replays=prime.prepared.replays)
-    return {**_segment(prime, calls, seconds, cold=cold), "calls": calls, "own": False}
+    return {**_segment(prime, calls, seconds, cold=cold, judged=judged), "calls": calls, "own": False}
 
 
 def calls_at_once(once: float, *, replays: bool) -> int:
@@ -102,21 +111,21 @@ def _warm_up(prime: Prime, seconds: float) -> float:
             return shortest
 
 
-def _segment(prime: Prime, calls: int, seconds: float, *, cold: bool) -> dict[str, Any]:
+def _segment(prime: Prime, calls: int, seconds: float, *, cold: bool, judged: bool) -> dict[str, Any]:
     samples: list[float] = []
     evidence: dict[str, Any] = {}
     place, spent = prime.draw.randrange(MIN_SAMPLES), 0.0
     while len(samples) < MIN_SAMPLES or (spent < seconds and len(samples) < MAX_SAMPLES):
-        known = len(samples) == place
-        samples.append(prime.sample(calls, known=known, cold=cold))
-        if known:
+        looked_at = len(samples) == place
+        samples.append(prime.sample(calls, known=looked_at and judged, cold=cold))
+        if looked_at:
             evidence = _evidence(prime)
         spent += samples[-1] * calls
-    return {"samples": samples, **evidence}
+    return {"samples": samples, **evidence, **({} if judged else {"output": None})}
 
 
 def _evidence(prime: Prime) -> dict[str, Any]:
-    """What the call on the known values left, read at once: nothing may still be on its way."""
+    """What a call left, read at once: nothing may still be on its way."""
     output = prime.prepared.output()
     return {"output": output, "changed": prime.prepared.changed()}
 

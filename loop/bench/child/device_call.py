@@ -32,12 +32,13 @@ class DeviceTensor:
         self.size, self.data, self.shift = size, b"", shift
         self._memory: DeviceBuffer = the_device().memory(size + shift)
         self._twice: DeviceBuffer | None = None
+        self.turned = 0
         self.address = self._memory.address + shift
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
         self._memory.fill(bytes([0xFF]) * self.shift + data)
-        self.data, self._twice = data, None
+        self.data, self._twice, self.turned = data, None, 0
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end."""
@@ -45,6 +46,7 @@ class DeviceTensor:
             self._twice = the_device().memory(2 * self.size)
             self._twice.fill(self.data + self.data)
         self._memory.copy_from(self._twice, self.size, count)
+        self.turned = count
 
     def poison(self) -> None:
         """Make every element NaN."""
@@ -56,8 +58,8 @@ class DeviceTensor:
 
     @property
     def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with."""
-        return self.read() != self.data
+        """Whether it holds anything else than it was filled with, rotated as it was last."""
+        return self.read() != self.data[self.turned :] + self.data[: self.turned]
 
     @property
     def intact(self) -> bool:

@@ -107,7 +107,10 @@ class Judge:
             excess = excess_of(output, truth)
             finding["first"] = self._mismatch(truth, output, int(wrong.reshape(-1).int().argmax()))
             finding["worst"] = self._mismatch(truth, output, int((excess * wrong).reshape(-1).argmax()))
-            finding["map"] = error_map(wrong, (output - truth.reference).abs(), self.dimensions)
+            error = (output - truth.reference).abs()
+            # NaN or infinity where it belongs is no error.
+            error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
+            finding["map"] = error_map(wrong, error, self.dimensions)
         return finding
 
     def _mismatch(self, truth: Truth, output: Tensor, flat: int) -> dict[str, Any]:

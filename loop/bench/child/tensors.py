@@ -36,6 +36,8 @@ class Buffer:
     def __init__(self, size: int, shift: int = 0) -> None:
         self.size, self.data = size, b""
         self._twice: Any = None
+        self.turned = 0
+        """Bytes by which what it was filled with is rotated."""
         room = -(-(size + shift) // PAGE) * PAGE
         self._memory = mmap.mmap(-1, room + 2 * PAGE)
         self._memory.write(bytes([POISON]) * (room + 2 * PAGE))
@@ -47,13 +49,14 @@ class Buffer:
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
         self._memory[self._start : self._start + self.size] = data
-        self.data, self._twice = data, None
+        self.data, self._twice, self.turned = data, None, 0
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end: other values at every address."""
         if self._twice is None:
             self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * self.size)
         ctypes.memmove(self.address, ctypes.addressof(self._twice) + count, self.size)
+        self.turned = count
 
     def poison(self) -> None:
         """Make every element NaN."""
@@ -65,8 +68,8 @@ class Buffer:
 
     @property
     def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with."""
-        return self.read() != self.data
+        """Whether it holds anything else than it was filled with, rotated as it was last."""
+        return self.read() != self.data[self.turned :] + self.data[: self.turned]
 
     @property
     def intact(self) -> bool:

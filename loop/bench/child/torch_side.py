@@ -129,6 +129,7 @@ class TensorCall:
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
         self.origins = self._read(call)
         self.pools = [origin.clone() for origin in self.origins]
+        self.turned = [0] * len(self.pools)
         self.result: Any = None
 
     def _read(self, call: dict[str, Any]) -> list[Tensor]:
@@ -165,19 +166,28 @@ class TensorCall:
         self.result = self.function(*views, **self.attributes)
 
     def refresh(self, draw: random.Random | None) -> None:
-        """Other values at every address of inputs that have room."""
-        for pool, origin, tensor in zip(self.pools, self.origins, self.call["inputs"], strict=True):
-            step = STEP_BYTES // self.dtype.itemsize
-            count = draw.randrange(len(pool) // step) * step if draw and tensor["room"] else 0
+        """Other values at every address of inputs that have room; None: all as they were."""
+        step = STEP_BYTES // self.dtype.itemsize
+        for n, (pool, tensor) in enumerate(zip(self.pools, self.call["inputs"], strict=True)):
             if tensor["room"] or draw is None:
-                pool[: len(pool) - count].copy_(origin[count:])
-                pool[len(pool) - count :].copy_(origin[:count])
+                self._rotate(n, draw.randrange(len(pool) // step) * step if draw else 0)
+
+    def aim(self, offsets: Sequence[int]) -> None:
+        """The values whose answer the judge knows, at these windows of the inputs."""
+        for n, (tensor, offset) in enumerate(zip(self.call["inputs"], offsets, strict=True)):
+            self._rotate(n, (tensor["offset"] - offset) % max(len(self.pools[n]), 1))
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
-        for pool, origin in zip(self.pools, self.origins, strict=True):
-            if len(pool):
-                pool.copy_(origin.roll(draw.randrange(len(pool))))
+        for n, pool in enumerate(self.pools):
+            self._rotate(n, draw.randrange(max(len(pool), 1)))
+
+    def _rotate(self, n: int, count: int) -> None:
+        """Move an input's values by `count` elements, round the end."""
+        pool, origin = self.pools[n], self.origins[n]
+        pool[: len(pool) - count].copy_(origin[count:])
+        pool[len(pool) - count :].copy_(origin[:count])
+        self.turned[n] = count
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the process's clock, as it was before any of the runs could replace it."""
@@ -211,8 +221,8 @@ class TensorCall:
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        pairs = zip(self.names, self.pools, self.origins, strict=True)
-        return [name for name, pool, origin in pairs if bytes_of(pool.cpu()) != bytes_of(origin.cpu())]
+        rows = zip(self.names, self.pools, self.origins, self.turned, strict=True)
+        return [name for name, pool, origin, n in rows if bytes_of(pool.cpu()) != bytes_of(origin.roll(-n).cpu())]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""

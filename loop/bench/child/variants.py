@@ -45,6 +45,9 @@ class Prepared(Protocol):
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: the values the judge knows."""
 
+    def aim(self, offsets: Sequence[int]) -> None:
+        """The values whose answer the judge knows, at these windows of the inputs."""
+
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address, for a call whose output is not looked at."""
 
@@ -211,6 +214,12 @@ class CompiledCall:
             if buffer.size and (tensor["room"] or draw is None):
                 buffer.rotate(draw.randrange(buffer.size // STEP_BYTES) * STEP_BYTES if draw else 0)
 
+    def aim(self, offsets: Sequence[int]) -> None:
+        """The values whose answer the judge knows, at these windows of the inputs."""
+        for buffer, tensor, offset in zip(self.inputs, self.call["inputs"], offsets, strict=True):
+            if buffer.size:
+                buffer.rotate((tensor["offset"] - offset) * self.item % buffer.size)
+
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
         for buffer in self.inputs:
@@ -327,6 +336,9 @@ class ExternalCall:
 
     def refresh(self, draw: random.Random | None) -> None:
         """Nothing to do: a program gets fresh files each round."""
+
+    def aim(self, offsets: Sequence[int]) -> None:
+        """Nothing to do: its files are what the judge knows."""
 
     def jumble(self, draw: random.Random) -> None:
         """Nothing to do: a program is a new process each time."""

@@ -39,6 +39,8 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Mistake]] = {
     "by_address": memory.by_address,
     "by_value": memory.by_value,
     "by_sample": memory.by_sample,
+    "at_first_address": memory.at_first_address,
+    "known_only": memory.known_only,
     "write_input": effects.write_input,
     "use_input": effects.use_input,
     "answer_in_input": effects.answer_in_input,

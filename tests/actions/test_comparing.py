@@ -1,0 +1,226 @@
+"""`kernel.compare` on timings that were made up: what each pair comes to, and what makes all of it worthless."""
+
+import random
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.comparing import CompareTerms, compare
+from loop.actions.context import Result
+from loop.bench import timing
+from loop.bench.room import Bench, Side
+from loop.bench.timing import Timings
+from loop.model.measurement import Build, Segment, VariantChecks
+from loop.model.output import CompareOutput, VerifyOutput
+from loop.model.record import KnownGood
+from loop.model.target import Workload
+from loop.model.verdict import SpeedVerdict
+from loop.processes import Tick, finish
+from tests.makers import make_check, make_finished
+from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
+
+SMALL, LARGE = "N2 M3 float32", "N5 M3 float32"
+ROUNDS = 40
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for the tiny target: nothing is ever started, only built."""
+    folder = tmp_path_factory.mktemp("comparing")
+    variants = {"right": compiled(), "double": importable("double"), "strides": compiled("strides")}
+    variants["other"] = compiled("typed", dtypes=["float64"])
+    with open_bench(folder, write_target(folder, variants), build_cache) as made:
+        yield made
+
+
+@pytest.fixture
+def earlier(bench: Bench) -> Build:
+    """A build of `right` from other sources, still in the cache."""
+    header = bench.folder / "scale.h"
+    text = header.read_text()
+    header.write_text(text + "/* earlier */\n")
+    build = make_builds(bench, "right")["right"]
+    header.write_text(text)
+    return build
+
+
+def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambda timings: None) -> Any:
+    """Stands in for measuring: each side takes so many times as long as the others; then something is changed."""
+
+    def measure(
+        bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: timing.Terms, pending: Any
+    ) -> Generator[Tick, None, Timings]:
+        draw, timings = random.Random(3), Timings(rounds=ROUNDS, outputs=99)
+        for number in range(ROUNDS):
+            for workload in workloads:
+                for side in sides:
+                    factor = factors.get(side.name, 1 + side.slow)
+                    seconds = tuple(1e-5 * factor * (1 + draw.gauss(0, 0.002)) for _ in range(3))
+                    segment = Segment(
+                        side=side.name, workload=workload.name, round=number, calls=1, seconds=seconds
+                    )
+                    timings.segments.append(segment)
+        yield Tick("measuring")
+        change(timings)
+        pending(timings)
+        return timings
+
+    return measure
+
+
+@pytest.fixture
+def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompareOutput]:
+    """Compare these variants, of which all were found right."""
+
+    def run(*variants: str, known: Build | None = None, timings: Any = None) -> CompareOutput:
+        monkeypatch.setattr(timing, "measure", timings or made_up({}))
+        builds = make_builds(bench, *variants)
+        ids = {name: builds[name].build_id if name in builds else None for name in variants}
+        checks = tuple(
+            VariantChecks(variant=name, build_id=ids[name], checks=(make_check(),)) for name in variants
+        )
+        output = VerifyOutput(ok=True, message="verified", variants=checks, right=variants)
+        good = {"right": KnownGood(session="before", build_id=known.build_id, commit=None)} if known else {}
+        context = make_context(bench, *variants, finished=[make_finished(output=output)], known_good=good)
+        found: Result = finish(compare(context, CompareTerms()))
+        assert isinstance(found.output, CompareOutput)
+        return found.output
+
+    return run
+
+
+Compared = Callable[..., CompareOutput]
+
+
+def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
+    """Against itself it is the same, slowed down it is slower; why there is nothing else is said."""
+    found = compared("right")
+    assert found.ok
+    assert "right against itself: same on 3 of 3; 5% slowdown seen" == found.message
+    assert ((), ROUNDS, 99) == (found.verdicts, found.rounds, found.outputs)
+    assert ("right against its known good: no earlier session on this device passed with these workloads",) == (
+        found.not_exercised
+    )
+    assert {"self"} == {one.against for one in found.measurements}
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.2, "faster"), (0.8, "slower"), (1.0, "same")])
+def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
+    """One a workload, with ratio, interval and evidence."""
+    found = compared("right", known=earlier, timings=made_up({"right known good": factor}))
+    assert found.ok
+    assert [(expected, "known_good")] * 3 == [(one.verdict, one.against) for one in found.verdicts]
+    (first, *_) = found.verdicts
+    assert isinstance(first, SpeedVerdict)
+    assert pytest.approx(factor, rel=0.01) == first.ratio
+    assert first.interval[0] < first.ratio < first.interval[1]
+    assert first.e_value is not None
+    assert first.e_value > 100
+    assert f"against the known good {expected} on 3, {factor:.3f}x" in found.message
+
+
+def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared, earlier: Build) -> None:
+    """A machine on which a binary beats itself has no verdicts: the step fails, the variant's speed is invalid."""
+    found = compared("right", known=earlier, timings=made_up({"right again": 1.1, "right known good": 1.5}))
+    assert not found.ok
+    assert [("right", name, "self", "invalid") for name in (SMALL, LARGE, "N3 M4 float32")] == [
+        (one.variant, one.workload, one.against, one.verdict) for one in found.verdicts
+    ]
+    expected = f"against itself it came out faster on {SMALL}: timing cannot be trusted on this machine now"
+    assert expected == found.verdicts[0].reason
+    assert f"right is invalid: {expected}" == found.message
+    assert 3 == len(found.null_controls[0].false)
+
+
+def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared, earlier: Build) -> None:
+    """Who cannot see five per cent cannot say that there is no difference; a difference that is seen stands."""
+    found = compared("right", known=earlier, timings=made_up({"right slowed by 5%": 1.0}))
+    assert found.ok
+    assert {"inconclusive"} == {one.verdict for one in found.verdicts}
+    assert found.verdicts[0].reason.startswith("a slowdown of 5% put in on purpose was not seen: ")
+    assert "5% slowdown not seen" in found.message
+    blind = made_up({"right slowed by 5%": 1.0, "right known good": 1.3})
+    assert {"faster"} == {one.verdict for one in compared("right", known=earlier, timings=blind).verdicts}
+
+
+def wrong_output(timings: Timings) -> None:
+    """An output that was wrong while it was timed."""
+    timings.wrong.append(("right", make_check(LARGE, right=False)))
+
+
+def left_its_cores(timings: Timings) -> None:
+    """A thread that ran elsewhere."""
+    timings.strays["right"] = "a thread runs on cores 0, 1, it was given 1"
+
+
+def slow_clock(timings: Timings) -> None:
+    """Requests that took longer by our clock than by the worker's."""
+    timings.lags["right"] = [(0.1, 0.01)]
+
+
+def good_memory(timings: Timings) -> None:
+    """A call that was much quicker on values it had just seen."""
+    timings.probes["right", SMALL] = [(1e-3, 1e-5)]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "said"),
+    [
+        (wrong_output, "incorrect", "while it was timed: 3 of 4096 elements wrong"),
+        (left_its_cores, "invalid", "a thread runs on cores 0, 1, it was given 1"),
+        (slow_clock, "invalid", "its clock was changed"),
+        (good_memory, "invalid", "it remembers results"),
+    ],
+)
+def test_what_was_noticed_while_timing_takes_every_speed(
+    change: Callable[[Timings], None], verdict: str, said: str, compared: Compared, earlier: Build
+) -> None:
+    """Also where the samples look fine."""
+    found = compared("right", known=earlier, timings=made_up({"right known good": 1.5}, change))
+    assert not found.ok
+    assert [("right", verdict)] == [(one.variant, one.verdict) for one in found.verdicts]
+    assert said in found.verdicts[0].reason
+    assert f"right is {verdict}: " in found.message
+
+
+def test_a_variant_that_needs_torch_is_not_compared(compared: Compared) -> None:
+    """Too many processes would have to import it: that is said."""
+    found = compared("double")
+    assert found.ok
+    assert "no compiled variant to compare" == found.message
+    assert found.not_exercised[0].startswith(
+        "double against itself and its known good: a process that imports torch"
+    )
+
+
+def test_nothing_that_was_not_verified_is_compared(bench: Bench) -> None:
+    """Speed of what may be wrong is worth nothing."""
+    found = finish(compare(make_context(bench, "right"), CompareTerms()))
+    assert (False, "nothing to compare: nothing was verified") == (found.output.ok, found.output.message)
+
+
+def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
+    """The build that would be timed is not the one that was checked."""
+    checks = VariantChecks(variant="right", build_id="0" * 32, checks=(make_check(),))
+    output = VerifyOutput(ok=True, message="verified", variants=(checks,), right=("right",))
+    found = finish(compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms()))
+    assert "nothing to compare: right was edited after it was verified" == found.output.message
+    assert "run the session again" == found.output.hint
+
+
+def test_variants_are_compared_one_after_the_other(compared: Compared) -> None:
+    """Each with controls of its own; the message names them, and what was not compared is said."""
+    found = compared("right", "strides", "double")
+    assert ["right", "strides"] == [one.variant for one in found.null_controls]
+    assert ["right", "strides"] == [one.variant for one in found.positive_controls]
+    assert "right against itself: same on 3 of 3" in found.message
+    assert "strides against itself: same on 3 of 3" in found.message
+    assert ["double", "right", "strides"] == [reason.split()[0] for reason in found.not_exercised]
+
+
+def test_a_variant_of_another_type_than_is_timed_is_not_compared(compared: Compared) -> None:
+    """It was right where it was checked, and none of the timed workloads is for it."""
+    found = compared("other")
+    assert found.ok

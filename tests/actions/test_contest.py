@@ -1,0 +1,143 @@
+"""A contest: which pairs are decided and which are still open, from blocks that were made up."""
+
+import random
+from collections.abc import Mapping
+
+from loop.actions.contest import Contest, Rival, itself, slowed
+from loop.bench.room import Side
+from loop.bench.timing import Timings
+from loop.model.measurement import Segment
+from loop.model.target import Workload
+from loop.rules.sequential import MAX_BLOCKS, MIN_BLOCKS
+from tests.makers import make_workload
+
+ONE, TWO = make_workload("one"), make_workload("two")
+CANDIDATE = Side("new", {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="abc")
+OLD = CANDIDATE.renamed("new known good", build_id="def")
+
+
+def make_contest() -> Contest:
+    """Against itself and its known good on two workloads, and slowed by a twentieth on one of them."""
+    both = [ONE, TWO]
+    return Contest(CANDIDATE, [itself(CANDIDATE, both), slowed(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)])
+
+
+def make_timings(
+    blocks: int, slower: Mapping[str, float], noise: float = 0.002, *, only: Workload | None = None
+) -> Timings:
+    """Blocks in which each side takes so many times as long as the candidate; a little noise on everything."""
+    draw = random.Random(7)
+    sides = {"new": 1.0, "new again": 1.0, "new slowed by 5%": 1.05, "new known good": 1.0, **slower}
+    timings = Timings(rounds=blocks)
+    for number in range(blocks):
+        for workload in [only] if only else [ONE, TWO]:
+            for side, factor in sides.items():
+                seconds = tuple(1e-5 * factor * (1 + draw.gauss(0, noise)) for _ in range(3))
+                segment = Segment(side=side, workload=workload.name, round=number, calls=1, seconds=seconds)
+                timings.segments.append(segment)
+    return timings
+
+
+def test_who_takes_part() -> None:
+    """The candidate, the same binary twice more, one of them slower, and the known good."""
+    contest = make_contest()
+    assert ["new", "new again", "new slowed by 5%", "new known good"] == [side.name for side in contest.sides]
+    assert [0, 0, 0.05, 0] == [side.slow for side in contest.sides]
+    assert {"abc"} == {side.build_id for side in contest.sides[:3]}
+    assert [ONE, TWO] == contest.workloads
+
+
+def test_a_few_blocks_decide_nothing() -> None:
+    """Everything is still to be timed: the slowed side where it is tried, the others on both workloads."""
+    everything = {
+        "one": ["new", "new again", "new known good"],
+        "two": ["new", "new again", "new slowed by 5%", "new known good"],
+    }
+    assert everything == make_contest().pending(make_timings(MIN_BLOCKS - 1, {}))
+
+
+def test_what_is_decided_is_not_timed_any_more() -> None:
+    """Beside whom it was decided: the rest goes on, and without a rival the candidate rests too."""
+    contest = make_contest()
+    assert {} == contest.pending(make_timings(30, {}))
+    contest = make_contest()
+    found = contest.pending(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
+    assert found
+    assert all({"new", "new known good"} == set(names) for names in found.values())
+
+
+def test_what_is_decided_stays_so() -> None:
+    """Later blocks, which are only taken for other pairs, change nothing."""
+    contest = make_contest()
+    contest.pending(make_timings(30, {"new known good": 1.2}))
+    later = make_timings(40, {"new known good": 0.8})
+    assert {"faster"} == {contest.decision(later, workload, contest.rivals[2]).verdict for workload in (ONE, TWO)}
+
+
+def test_a_pair_that_is_never_clear_ends_at_the_limit() -> None:
+    """Noise that hides one per cent is not timed for ever."""
+    contest = make_contest()
+    noisy = make_timings(MAX_BLOCKS, {}, noise=0.2)
+    assert {} == contest.pending(noisy)
+    assert "inconclusive" == contest.decision(noisy, ONE, contest.rivals[0]).verdict
+
+
+def test_when_time_is_over_the_rest_is_inconclusive() -> None:
+    """Few blocks say so themselves, however clear they look."""
+    contest = make_contest()
+    timings = make_timings(3, {"new known good": 2.0})
+    assert contest.pending(timings)
+    found = contest.decision(timings, ONE, contest.rivals[2])
+    assert ("inconclusive", "3 of the 8 blocks that a verdict needs: measure longer") == (
+        found.verdict,
+        found.reason,
+    )
+
+
+def test_faster_and_slower_are_the_candidates() -> None:
+    """A known good that takes longer makes it faster."""
+    for factor, expected in ((1.1, "faster"), (0.9, "slower"), (1.0, "same")):
+        contest, timings = make_contest(), make_timings(30, {"new known good": factor})
+        contest.pending(timings)
+        assert expected == contest.decision(timings, ONE, contest.rivals[2]).verdict
+
+
+def test_the_null_control_counts_what_came_of_it() -> None:
+    """Same on both workloads; the noise of a block beside it."""
+    contest, timings = make_contest(), make_timings(30, {})
+    contest.pending(timings)
+    null = contest.null_control(timings, contest.rivals[0])
+    assert ("new", 2, 2, 0, ()) == (null.variant, null.comparisons, null.same, null.inconclusive, null.false)
+    assert 30 == null.blocks
+    assert null.block_sd is not None
+    assert 1e-4 < null.block_sd < 1e-2
+
+
+def test_a_null_control_that_fires_names_the_workload() -> None:
+    """A binary that is slower than itself says something of the machine."""
+    contest, timings = make_contest(), make_timings(30, {"new again": 0.9}, only=TWO)
+    contest.pending(timings)
+    null = contest.null_control(timings, contest.rivals[0])
+    assert (("slower on two",), 0, 1) == (null.false, null.same, null.inconclusive)
+
+
+def test_the_positive_control_sees_the_slowdown() -> None:
+    """The slowed side is the one that comes out slower, on the workload where it was tried."""
+    contest, timings = make_contest(), make_timings(30, {})
+    contest.pending(timings)
+    positive = contest.positive_control(timings, contest.rivals[1])
+    assert ("slower", True, "two", 0.05) == (
+        positive.verdict,
+        positive.seen,
+        positive.workload,
+        positive.slowdown,
+    )
+    assert positive.blocks == 30
+
+
+def test_a_slowdown_that_is_not_there_is_not_seen() -> None:
+    """Where something swallows it the control says so."""
+    contest, timings = make_contest(), make_timings(30, {"new slowed by 5%": 1.0})
+    contest.pending(timings)
+    positive = contest.positive_control(timings, contest.rivals[1])
+    assert ("same", False) == (positive.verdict, positive.seen)

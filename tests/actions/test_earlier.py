@@ -1,0 +1,169 @@
+"""The known good as a binary: from the cache, or from its commit; and when there is none, why."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.earlier import KnownGoodGone, known_good_build
+from loop.bench.room import Bench
+from loop.model.measurement import Build
+from loop.model.record import KnownGood
+from loop.processes import finish
+from tests.targets import HEADER, compiled, importable, make_builds, make_context, open_bench, write_target
+from tests.test_repository import commit, files, git
+
+SESSION = "2026-11-20-090000-baseline"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A bench for the tiny target, in a folder of a repository with one commit; its cache is its own."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    (root / ".gitignore").write_text("scratch\n")
+    folder = root / "kernels" / "tiny"
+    target = write_target(folder, {"right": compiled(), "double": importable("double")})
+    commit(root)
+    with open_bench(folder, target, tmp_path / "cache") as made:
+        yield made
+
+
+def known(build: Build, **fields: Any) -> KnownGood:
+    """A build that an earlier session found good."""
+    return KnownGood.model_validate({"session": SESSION, "build_id": build.build_id, "commit": None, **fields})
+
+
+def build_now(bench: Bench) -> Build:
+    """The build of what is on disk."""
+    return make_builds(bench, "right")["right"]
+
+
+def head_of(bench: Bench) -> str:
+    """The last commit."""
+    return git(bench.folder, "rev-parse", "HEAD")
+
+
+def edit(bench: Bench, text: str = "#define SCALE 2.5f\n") -> None:
+    """Change what the kernel computes."""
+    (bench.folder / "scale.h").write_text(text)
+
+
+def earlier(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") -> Build:
+    """The known good of a variant whose build is now another."""
+    context = make_context(bench, name, known_good={name: good} if good else {})
+    made: Build = finish(known_good_build(context, name, now))
+    return made
+
+
+def gone(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") -> str:
+    """Why there is no known good."""
+    with pytest.raises(KnownGoodGone) as caught:
+        earlier(bench, now, good, name)
+    return str(caught.value)
+
+
+def test_what_the_cache_still_has_is_taken(bench: Bench) -> None:
+    """It need not be built again, whatever its sources are now."""
+    good = build_now(bench)
+    edit(bench)
+    found = earlier(bench, build_now(bench), known(good))
+    assert (good.build_id, good.library, True) == (found.build_id, found.library, found.cached)
+
+
+def test_what_the_cache_has_lost_is_built_from_its_commit(bench: Bench) -> None:
+    """In a folder of ours that is gone afterwards; the checkout, and what is not committed in it, stay."""
+    good, then = build_now(bench), head_of(bench)
+    edit(bench)
+    commit(bench.folder)
+    (bench.folder / "notes.txt").write_text("mine")
+    now = build_now(bench)
+    shutil.rmtree(Path(good.library).parent)
+    before = files(bench.folder), git(bench.folder, "status", "--porcelain")
+    found = earlier(bench, now, known(good, commit=then))
+    assert (good.build_id, False) == (found.build_id, found.cached)
+    assert Path(found.library).is_file()
+    assert before == (files(bench.folder), git(bench.folder, "status", "--porcelain"))
+    assert {now.build_id, good.build_id} == {path.name for path in bench.cache.iterdir()}
+
+
+def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
+    """By the manifest as it was then, not as it is now."""
+    good, then = build_now(bench), head_of(bench)
+    manifest = bench.folder / "target.yaml"
+    manifest.write_text(manifest.read_text().replace("-O0", "-O1"))
+    commit(bench.folder)
+    edit(bench)
+    shutil.rmtree(Path(good.library).parent)
+    now = good.model_copy(update={"build_id": "0" * 32})
+    assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
+
+
+def test_nothing_passed_before(bench: Bench) -> None:
+    """The first session of a machine, or with other workloads."""
+    assert "no earlier session on this device passed with these workloads" == gone(bench, build_now(bench), None)
+
+
+def test_it_is_the_known_good_itself(bench: Bench) -> None:
+    """Nothing was changed since: there is nothing to compare."""
+    now = build_now(bench)
+    assert f"it is the known good itself, built from the sources of {SESSION}" == gone(bench, now, known(now))
+
+
+def test_sources_that_were_never_committed_are_lost_with_the_cache(bench: Bench) -> None:
+    """Nobody can build them again."""
+    now = build_now(bench)
+    good = KnownGood(session=SESSION, build_id="1" * 32, commit=None)
+    expected = f"the build of {SESSION} has left the cache, and its sources were not committed"
+    assert expected == gone(bench, now, good)
+
+
+def test_a_damaged_build_in_the_cache_is_not_taken(bench: Bench) -> None:
+    """A binary that is not the one which was recorded counts as lost."""
+    good = build_now(bench)
+    edit(bench)
+    now = build_now(bench)
+    Path(good.library).write_bytes(b"not that one")
+    assert "has left the cache" in gone(bench, now, known(good))
+
+
+def test_what_does_not_compile_any_more_is_said(bench: Bench) -> None:
+    """With the compiler's first error; a header of the system may have gone since."""
+    now = build_now(bench)
+    edit(bench, "#error broken\n")
+    then = commit(bench.folder)
+    edit(bench, HEADER)
+    said = gone(bench, now, KnownGood(session=SESSION, build_id="1" * 32, commit=then))
+    assert said.startswith(f"{then[:12]} of {SESSION} no longer builds: scale.h:1:2: ")
+    assert [now.build_id] == [path.name for path in bench.cache.iterdir()], "nothing half-built is left"
+
+
+def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
+    """Another compiler, or files that were on disk and not in the commit."""
+    then, now = head_of(bench), build_now(bench)
+    said = gone(bench, now, KnownGood(session=SESSION, build_id="1" * 32, commit=then))
+    assert said.startswith(f"{then[:12]} builds to something else than {SESSION} measured: the compiler changed")
+
+
+def test_a_commit_that_is_gone_is_said(bench: Bench) -> None:
+    """Rewritten, or beyond the end of a shallow clone."""
+    said = gone(bench, build_now(bench), KnownGood(session=SESSION, build_id="1" * 32, commit="f" * 40))
+    assert f"{'f' * 12} of {SESSION} no longer builds: {'f' * 12} cannot be read" in said
+
+
+@pytest.mark.parametrize("name", ["double", "unheard_of"])
+def test_a_variant_that_was_not_compiled_then_is_said(name: str, bench: Bench) -> None:
+    """It was a Python function, or did not exist."""
+    good = KnownGood(session=SESSION, build_id="1" * 32, commit=head_of(bench))
+    assert f"{head_of(bench)[:12]} has no compiled variant {name}" == gone(bench, build_now(bench), good, name)
+
+
+def test_a_commit_without_the_target_is_said(bench: Bench) -> None:
+    """The folder has come later, or was somewhere else."""
+    git(bench.folder, "rm", "-q", "--cached", "-r", ".")
+    git(bench.folder, "commit", "-q", "-m", "gone")
+    good = KnownGood(session=SESSION, build_id="1" * 32, commit=head_of(bench))
+    assert "cannot be read" in gone(bench, build_now(bench), good)

@@ -1,0 +1,103 @@
+"""`kernel.verify` as a step: every variant and the control, two sets of values, other layouts, and one message."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.kernel import VerifyTerms, verify
+from loop.bench.room import Bench
+from loop.model.output import VerifyOutput
+from loop.processes import finish
+from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
+
+SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
+PYTHON = """
+def tenth(x):
+    return x * 0.1
+"""
+SETS: dict[str, Any] = {**WORKLOADS, "more": [{"N": 7, "M": 2}, {"N": 2, "M": 3}]}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench with a warm judge for this file."""
+    folder = tmp_path_factory.mktemp("verifying")
+    names = ("right", "strides", "epsilon", "by_address", "crashes")
+    variants = {name: compiled(name) for name in names}
+    variants["no_build"] = compiled(sources=["nowhere.cpp"])
+    with open_bench(folder, write_target(folder, variants, workloads=SETS), build_cache) as made:
+        yield made
+
+
+def verified(bench: Bench, *variants: str, seeds: int = 2, **fields: Any) -> VerifyOutput:
+    """What verifying these variants finds."""
+    found = finish(verify(make_context(bench, *variants, **fields), VerifyTerms(seeds=seeds)))
+    assert isinstance(found.output, VerifyOutput)
+    return found.output
+
+
+@pytest.fixture(scope="module")
+def both(bench: Bench) -> VerifyOutput:
+    """A right variant and one that knows its inputs by their address, with a set that is only checked."""
+    return verified(bench, "strides", "by_address", checks=("more",))
+
+
+def test_timed_workloads_get_two_sets_of_values(both: VerifyOutput) -> None:
+    """Those of one shape together, so that their memory is used again; the first also in other layouts."""
+    (checks, _) = both.variants
+    assert [SMALL] * 4 + [LARGE] * 2 + [MIDDLE] * 2 + ["N7 M2 float32"] == [c.workload.name for c in checks.checks]
+    assert ["contiguous", "strided", "misaligned", "contiguous"] == [c.inputs for c in checks.checks[:4]]
+    seeds = [c.workload.seed for c in checks.checks if c.workload.name == LARGE]
+    assert 2 == len(set(seeds)), "a workload of both sets is checked once with each seed"
+    assert checks.right
+
+
+def test_the_control_runs_on_the_timed_workloads(both: VerifyOutput) -> None:
+    """The baseline library through the same judge, as it is called: once each, contiguous."""
+    assert both.control is not None
+    assert ("baseline", True) == (both.control.variant, both.control.right)
+    assert [SMALL, LARGE, MIDDLE] == [one.workload.name for one in both.control.checks]
+
+
+def test_the_second_set_finds_what_the_first_does_not(both: VerifyOutput) -> None:
+    """One set of values at a new address is no proof."""
+    (_, checks) = both.variants
+    assert (False, ("strides",)) == (both.ok, both.right)
+    assert {SMALL, LARGE, MIDDLE} <= {one.workload.name for one in checks.checks if not one.passed}
+
+
+def test_right_variants_are_counted_in_checks(bench: Bench) -> None:
+    """Each workload and seed is one, and so is each other layout."""
+    found = verified(bench, "right", "strides")
+    assert (True, ("right", "strides"), 0) == (found.ok, found.right, found.seed)
+    assert "right right in 8 checks, strides right in 8 checks" == found.message
+    assert () == found.verdicts
+
+
+def test_a_wrong_variant_is_named_first(bench: Bench) -> None:
+    """With a verdict for every check that failed; what is right stays so; what has no build is said."""
+    found = verified(bench, "right", "no_build", "epsilon", "crashes", seeds=1)
+    assert ("no_build: it has no build",) == found.not_exercised
+    assert (False, ("right",)) == (found.ok, found.right)
+    assert found.message.startswith(f"epsilon is incorrect: 1 of 6 elements wrong on {SMALL}; worst N=1 M=1: ")
+    assert found.message.endswith("; so is crashes")
+    assert "mend epsilon, then `loop kernels verify epsilon`" == found.hint
+    assert {("epsilon", "incorrect"), ("crashes", "incorrect")} == {(v.variant, v.verdict) for v in found.verdicts}
+
+
+def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, build_cache: Path) -> None:
+    """When the library itself fails, reference or tolerance is wrong: that is said before anything else."""
+    exact = {"float32": {"atol": 0.0, "rtol": 0.0}}
+    function = {"python": "tenths:tenth"}
+    fields: dict[str, Any] = {"reference": function, "baseline": function, "plain": None, "tolerance": exact}
+    target = write_target(tmp_path, {"right": compiled()}, **fields)
+    (tmp_path / "tenths.py").write_text(PYTHON)
+    (tmp_path / "scale.h").write_text("#define SCALE 0.1\n")
+    with open_bench(tmp_path, target, build_cache) as strict:
+        found = verified(strict, "right", seeds=1)
+    assert (False, False) == (found.ok, found.control is not None and found.control.right)
+    expected = "the control failed, reference or tolerance is not to be trusted: "
+    assert found.message.startswith(expected)
+    assert f"elements wrong on {SMALL}" in found.message
