@@ -76,7 +76,10 @@ ACTIONS: dict[str, Action] = {
         comparing.compare,
     ),
     "kernel.prove_gate": Action(
-        "the gate against variants made to err on purpose", NoArguments, output.GateOutput, proving.prove_gate
+        "the gate against variants made to err on purpose",
+        proving.ProofTerms,
+        output.GateOutput,
+        proving.prove_gate,
     ),
     "kernel.profile": Action(
         "what holds each variant back where it does worst",

@@ -13,9 +13,12 @@ from loop.actions.earlier import KnownGoodGone, known_good_build
 from loop.actions.kernel import workloads
 from loop.actions.timed import Pair, Ready, doubts, hold_device, measurements, ready
 from loop.bench import timing
+from loop.bench.room import Side
+from loop.bench.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
 from loop.model.output import CompareOutput
+from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.processes import Tick
 from loop.rules import integrity, sequential
@@ -68,10 +71,19 @@ def _contest(
     rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])]
     try:
         earlier = yield from known_good_build(context, name, build)
-        rivals.append(Rival(context.bench.side(name, earlier).renamed(f"{name} known good"), timed))
+        good = context.bench.side(name, earlier).renamed(f"{name} known good")
+        yield from _still_right(context, good, timed)
+        rivals.append(Rival(good, timed))
     except KnownGoodGone as gone:
         missing.append(f"{name} against its known good: {gone}")
     return Contest(candidate, rivals)
+
+
+def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Generator[Tick, None, None]:
+    """Raise KnownGoodGone when the known good does not load or is not right by today's manifest."""
+    (checks,) = yield from verify(context.bench, [Job(good, timed, layouts=False, enough=True)])
+    if checks.first_failure:
+        raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")
 
 
 def _hold(

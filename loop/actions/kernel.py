@@ -156,14 +156,14 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     by_name = {one.variant: one for one in made}
     jobs = [Job(bench.side(name, by_name.get(name)), distinct(checked)) for name in names]
     *found, control = yield from verify_sides(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
-    right = tuple(checks.variant for checks in found if checks.right)
+    right = tuple(checks.variant for checks in found if checks.right and control.right)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
     return Result(
         VerifyOutput(
             ok=len(right) == len(context.variants) and control.right,
             message=_describe_checks(found, control, failures),
-            hint=_verify_hint(found),
-            verdicts=tuple(verdict for checks in found for verdict in compare.incorrect(checks)),
+            hint=_verify_hint(found, control),
+            verdicts=tuple(v for checks in found if control.right for v in compare.incorrect(checks)),
             not_exercised=tuple(missing),
             variants=tuple(found),
             control=control,
@@ -219,7 +219,9 @@ def _describe_checks(
     return ", ".join(parts) or "no variant to verify"
 
 
-def _verify_hint(found: Iterable[VariantChecks]) -> str | None:
+def _verify_hint(found: Iterable[VariantChecks], control: VariantChecks) -> str | None:
+    if not control.right:
+        return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
     wrong = next((checks for checks in found if not checks.right), None)
     if wrong is None:
         return None

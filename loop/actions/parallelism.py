@@ -127,6 +127,7 @@ def _lessons(found: Sequence[Filling]) -> Iterator[str]:
         least = min((one for one in found if one.variant == name), key=lambda one: one.share)
         places = least.units * least.resident
         yield (
-            f"{name} has {least.items} pieces of work for {places} places of {least.on} on {least.workload}: "
+            f"{name} has {least.items} piece{'s' if least.items != 1 else ''} of work for {places} places "
+            f"of {least.on} on {least.workload}: "
             "split the work further before anything smaller is optimised."
         )

@@ -82,14 +82,20 @@ def profile(context: Context, arguments: ProfileTerms) -> Working:
 
 
 def _worst(context: Context) -> Sequence[Measurement]:
-    """Of each variant whose speed can be trusted the measurement with its lowest ratio."""
+    """Of each variant whose speed can be trusted the measurement with its lowest ratio.
+
+    Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
+    """
     latest = context.latest("kernel.measure")
     if not latest:
         return ()
     output = MeasureOutput.model_validate(latest, strict=False)
-    judged = {one.variant for one in output.verdicts if isinstance(one, SpeedVerdict)}
-    every = bottleneck.worst(output.measurements)
-    return [one for name, one in every.items() if name in judged and name in context.bench.target.variants]
+    speeds = [one for one in output.verdicts if isinstance(one, SpeedVerdict)]
+    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
+    certain = bottleneck.worst([m for m in output.measurements if (m.variant, m.workload.name) in clear])
+    every = bottleneck.worst(output.measurements) | certain
+    trusted = {one.variant for one in speeds} & context.bench.target.variants.keys()
+    return [one for name, one in every.items() if name in trusted]
 
 
 def _look(context: Context, measured: Measurement, build: Build | None) -> Generator[Tick, None, Seen]:

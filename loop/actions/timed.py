@@ -131,6 +131,7 @@ def every_doubt(
         *integrity.wrong_while_timed(timings.wrong, against, names),
         *_noticed(timings, against, names),
         *_impossible(bench, measured),
+        *_held_back(timings, pairs),
     ]
 
 
@@ -144,6 +145,17 @@ def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]
         for reason in (integrity.clock_lies(timings.lags.get(side, [])), timings.strays.get(side, "")):
             if reason and places:
                 yield integrity.invalid(variant, places[0], against, reason)
+
+
+def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
+    """Pairs of which the GPU left too few rounds, because it held one side back."""
+    for name in dict.fromkeys(segment.workload for segment in timings.segments):
+        segments = [segment for segment in timings.segments if segment.workload == name]
+        for pair in pairs:
+            sides = (pair.reference, pair.candidate.name)
+            _, why = compare.held_back(segments, *sides)
+            if why and len(compare.log_ratios(segments, *sides)) < timing.MIN_ROUNDS:
+                yield integrity.invalid(pair.variant, name, pair.against, why)
 
 
 def _impossible(bench: Bench, measured: Sequence[Measurement]) -> Iterator[NoSpeedVerdict]:

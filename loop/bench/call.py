@@ -12,6 +12,9 @@ Value = bool | int | float | str | None
 STEP_BYTES = 256
 """Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out."""
 
+LEAST_STEPS = 64
+"""Room is at least this many windows, so that small tensors too have more than a few."""
+
 
 @dataclass(frozen=True)
 class TensorFile:
@@ -84,7 +87,7 @@ def _widened(tensor: TensorFile, fill: Fill, dtype: str, draw: random.Random) ->
     step = STEP_BYTES // ITEM_SIZES[dtype]  # type: ignore[index]
     if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
         return tensor
-    steps = -(-tensor.elements // step)
+    steps = max(-(-tensor.elements // step), LEAST_STEPS)
     return replace(tensor, room=steps * step, offset=draw.randrange(steps + 1) * step)
 
 

@@ -15,26 +15,54 @@ def relate(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
     """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""
-    found = []
-    worker: Worker | None = None
+    found: list[PropertyCheck] = []
+    teller = Teller(bench, side)
     try:
         for workload in (one for one in workloads if one.dtype in side.dtypes):
             yield from bench.expect(workload)
             for name in properties:
-                try:
-                    if worker is None:
-                        worker = bench.open(side)
-                        yield from worker.receive(START_LIMIT_S, f"loading {side.name}")
-                    found.append((yield from _walk(bench, side, worker, name, workload)))
-                except (Refusal, WorkerLost) as error:
-                    found.append(_check(side, name, workload, "failed", f"{error} on {workload.name}"))
-                    if isinstance(error, WorkerLost) and worker is not None:
-                        worker.close()
-                        worker = None
+                found.append((yield from teller.check(name, workload)))
     finally:
-        if worker is not None:
-            worker.close()
+        teller.close()
     return tuple(found)
+
+
+class Teller:
+    """One side's worker. One that is lost is replaced; one that does not load is not tried again."""
+
+    def __init__(self, bench: Bench, side: Side) -> None:
+        self.bench, self.side = bench, side
+        self.worker: Worker | None = None
+        self.no_use = ""
+
+    def check(self, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
+        """Try one property on one workload."""
+        try:
+            worker = yield from self._open()
+            return (yield from _walk(self.bench, self.side, worker, name, workload))
+        except WorkerLost as lost:
+            self.close()
+            return _check(self.side, name, workload, "failed", f"{lost} on {workload.name}")
+        except Refusal as refusal:
+            return _check(self.side, name, workload, "failed", f"{refusal} on {workload.name}")
+
+    def _open(self) -> Generator[Tick, None, Worker]:
+        if self.no_use:
+            raise Refusal(self.no_use)
+        if self.worker is None:
+            self.worker = self.bench.open(self.side)
+            try:
+                yield from self.worker.receive(START_LIMIT_S, f"loading {self.side.name}")
+            except Refusal as refusal:
+                self.no_use = str(refusal)
+                raise
+        return self.worker
+
+    def close(self) -> None:
+        """End the worker."""
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
 
 
 def _walk(

@@ -271,6 +271,6 @@ class blaming:  # noqa: N801 - reads as a word in a with statement
         if isinstance(error, WorkerLost | Refusal):
             raise LoopError(
                 f"{self.side} could not be timed on {self.what}: {error}",
-                hint=f"`loop kernels verify {self.side}` runs it alone",
+                hint=f"`loop kernels verify {self.side.split()[0]}` runs it alone",
                 exit_code=1,
             ) from error

@@ -99,7 +99,7 @@ class Checker:
             self.close()
             return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
         except Refusal as refusal:
-            status = "declined" if layout != "contiguous" and str(refusal).startswith("error ") else "refused"
+            status = "declined" if layout != "contiguous" and refusal.declined else "refused"
             return _unusable(workload, layout, status, f"{refusal} on {place}")
 
     def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:

@@ -25,6 +25,11 @@ class WorkerLost(Exception):
 class Refusal(Exception):
     """The worker answered that it cannot do what was asked; the message says why."""
 
+    def __init__(self, message: str, *, declined: bool = False) -> None:
+        super().__init__(message)
+        self.declined = declined
+        """Whether the variant itself said no, with an error of its own."""
+
 
 class Worker:
     """One child process. Not usable after WorkerLost."""
@@ -122,7 +127,7 @@ class Worker:
 
 def _reply(reply: dict[str, Any]) -> dict[str, Any]:
     if reply["status"] == "refused":
-        raise Refusal(reply["message"])
+        raise Refusal(reply["message"], declined=reply["declined"])
     if reply["status"] != "ok":
         raise LoopError(f"worker: {reply['message']}", exit_code=3)
     return reply

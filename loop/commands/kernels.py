@@ -62,7 +62,14 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "prove-gate": (
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
-        {"id": "prove", "title": "Wrong on purpose", "action": "kernel.prove_gate", "budget_s": 60},
+        {
+            "id": "prove",
+            "title": "Wrong on purpose",
+            "action": "kernel.prove_gate",
+            "with": {"python": True},
+            "budget_s": 60,
+            "gate": "prove.total > 0",
+        },
     ),
 }
 """What each command does, in order; a failure ends it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.measurement import NullControl, PositiveControl
-from loop.model.output import CompareOutput, MeasureOutput, PropertiesOutput
+from loop.model.output import CompareOutput, GateOutput, MeasureOutput, PropertiesOutput
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -26,12 +26,23 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
     """The controls that ran in a session."""
     compared = found(finished, CompareOutput)
     lines = [
+        *(_score(output) for output in found(finished, GateOutput) if output.total),
         *_properties(found(finished, PropertiesOutput)),
         *_outputs([*found(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
     ]
     return Trust(tuple(lines), _good(verdicts))
+
+
+def _score(output: GateOutput) -> str:
+    """The gate's own score, and what survived it."""
+    bases = ", ".join(dict.fromkeys(one.base for one in output.controls))
+    score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
+    if output.survivors:
+        score += f"; survived: {', '.join(output.survivors)}"
+    wrong = f"; {len(output.wrong_reasons)} of them for another reason than theirs" if output.wrong_reasons else ""
+    return f"{score}{wrong}"
 
 
 def _properties(outputs: Iterable[PropertiesOutput]) -> Iterator[str]:

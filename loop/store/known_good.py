@@ -15,9 +15,10 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     Sessions after `head` do not count, so that a resumed session keeps what it began with.
     """
     found: dict[str, KnownGood] = {}
-    for folder in reversed(every(root)[-RECENT:]):
-        if folder.id >= head.id:
-            continue
+    folders = every(root)
+    ids = [folder.id for folder in folders]
+    before = folders[: ids.index(head.id)] if head.id in ids else folders
+    for folder in reversed(before[-RECENT:]):
         try:
             for name, good in _passed(folder, head):
                 found.setdefault(name, good)

@@ -19,9 +19,7 @@ WORKLOADS = {
 def make_target(folder: Path) -> Target:
     """Write the project; read its manifest."""
     recipe = {"compiler": "nvcc", "flags": FLAGS}
-    variants = {
-        name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in ENTRIES
-    }
+    variants = {name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in ENTRIES}
     variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
     made = write_target(
         folder,

@@ -1,7 +1,8 @@
 """`make bench-gate`: how often the gate is wrong, and how long it takes, by real measurements.
 
-A variant against itself (it must never come out faster or slower), and against itself made slower by a known share.
-Each study takes fresh processes, fresh values and the sequential rule, as a session does.
+A variant against itself, which must never come out faster or slower, and against itself made slower by a known
+share.
+Each contest takes fresh processes, fresh values and the sequential rule, as a session does.
 """
 
 import argparse
@@ -57,7 +58,9 @@ HEAD = "| Comparison | Number | Faster | Slower | Same | Inconclusive | Blocks |
 RULE = "|:--|--:|--:|--:|--:|--:|--:|--:|--:|"
 
 
-def study(bench: Bench, side: Side, sets: Sequence[str], times: int, limit_s: float, seed: int) -> dict[str, Tally]:
+def study(
+    bench: Bench, side: Side, sets: Sequence[str], times: int, limit_s: float, seed: int
+) -> dict[str, Tally]:
     """So many contests of a variant with itself and its slowed selves."""
     tallies = {name: Tally() for name in ("itself", *(f"slower by {share:.0%}" for share in SLOWDOWNS))}
     workloads = expand(bench.target, sets, bench.target.dtypes[bench.device], seed)
@@ -91,17 +94,16 @@ def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]
 
 
 def count(tallies: dict[str, Tally], contest: Contest, timings: timing.Timings) -> None:
-    """Add what a contest decided. `Alone`: what the blocks of this comparison took, start of processes included."""
+    """Add what a contest decided. `Alone`: what its blocks would take without the others, processes included."""
     spent = sum(sum(pair[0] for pair in pairs) for pairs in timings.lags.values())
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
-    for (name, tally), rival in zip(tallies.items(), contest.rivals, strict=True):
+    for tally, rival in zip(tallies.values(), contest.rivals, strict=True):
         for workload in rival.workloads:
             logs = contest.logs(timings, workload, rival)
             tally.words[contest.decision(timings, workload, rival).verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
             tally.noise.append(compare.noise([logs]) or 0.0)
-        assert name
 
 
 START_S = 0.08
@@ -111,9 +113,14 @@ START_S = 0.08
 def open_bench(target: Path | None, device: Device, threads: int, folder: Path) -> Bench:
     """A bench on a target, its cache in a folder of this run."""
     chosen = project(target, Path.cwd())
-    return Bench(
-        targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads
-    )
+    return Bench(targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads)
+
+
+def built(bench: Bench, name: str) -> Side:
+    """A compiled variant, ready to be timed."""
+    variant = bench.compiled((name,))[name]
+    made = finish(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
+    return bench.side(name, made)
 
 
 def main() -> None:
@@ -129,14 +136,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="loop-gate-") as folder:
-        with open_bench(options.target, options.device, options.threads, Path(folder)) as bench:
-            variant = bench.compiled((options.variant,))[options.variant]
-            made = finish(
-                build(options.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600)
-            )
-            side = bench.side(options.variant, made)
-            tallies = study(bench, side, options.sets, options.times, options.limit, options.seed)
+    with (
+        tempfile.TemporaryDirectory(prefix="loop-gate-") as folder,
+        open_bench(options.target, options.device, options.threads, Path(folder)) as bench,
+    ):
+        side = built(bench, options.variant)
+        tallies = study(bench, side, options.sets, options.times, options.limit, options.seed)
     facts = machine()
     lines = [
         f"`{options.variant}` on {options.device}, {options.threads} thread(s), "

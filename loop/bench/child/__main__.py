@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from loop.bench.child import clock, variants
 from loop.bench.child.counters import Counters
-from loop.bench.child.refusal import Refused
+from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.seal import Seal
 from loop.bench.child.slowed import Slowed
 
@@ -165,20 +165,23 @@ JUDGING = ("expect", "compare", "discard", "relate", "related")
 
 
 def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
-    """The reply to one request: `ok` with what was found, `refused` with a reason, or `bug` with a traceback."""
+    """The reply to one request: `ok` with what was found, `refused` with a reason, or `bug`.
+
+    `declined` says that the variant itself raised or returned an error.
+    """
     do = request["do"]
     if do not in (*OWN, *JUDGING):
         return {"status": "bug", "message": f"unknown request {do}"}
     try:
         return {"status": "ok", **getattr(candidate, "judging" if do in JUDGING else do)(request)}
     except Refused as error:
-        return {"status": "refused", "message": str(error)}
+        return {"status": "refused", "message": str(error), "declined": isinstance(error, Declined)}
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         text = str(error).strip().splitlines()
         message = f"{type(error).__name__}: {text[0] if text else ''} ({where})"
-        return {"status": "refused", "message": message, "traceback": traceback.format_exc()}
+        return {"status": "refused", "message": message, "declined": True, "traceback": traceback.format_exc()}
 
 
 def serve(requests: IO[str], replies: IO[str]) -> None:

@@ -18,6 +18,8 @@ from loop.bench.child.variants import Prepared, Run
 SAMPLE_S = 20e-6
 """A sample holds as many calls as fill this, so that reading the clock (60 ns) stays below one per cent."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
+COLD_SAMPLES = 5
+"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 REPLAYED, REPLAY_S = (200, 100, 50, 20, 10, 5, 2), 4e-3
 """Calls in a CUDA graph, the most that take no longer than this: events count in half microseconds."""
 WARM_UP_S = 1e-3
@@ -115,7 +117,8 @@ def _segment(prime: Prime, calls: int, seconds: float, *, cold: bool, judged: bo
     samples: list[float] = []
     evidence: dict[str, Any] = {}
     place, spent = prime.draw.randrange(MIN_SAMPLES), 0.0
-    while len(samples) < MIN_SAMPLES or (spent < seconds and len(samples) < MAX_SAMPLES):
+    most = COLD_SAMPLES if cold else MAX_SAMPLES
+    while len(samples) < MIN_SAMPLES or (spent < seconds and len(samples) < most):
         looked_at = len(samples) == place
         samples.append(prime.sample(calls, known=looked_at and judged, cold=cold))
         if looked_at:

@@ -44,7 +44,7 @@ class Judge:
         self.tolerance = request["tolerance"]
         self.dimensions: list[str] = request["dimensions"]
         self.truths: dict[str, Truth] = {}
-        self.relations = Relations(request["signature"], request["tolerance"])
+        self.relations = Relations(request["signature"], request["tolerance"], self.plain)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to a request by its name."""

@@ -3,3 +3,7 @@
 
 class Refused(Exception):
     """The variant cannot do this call, or did not do it as it must: a finding, not a bug of loop."""
+
+
+class Declined(Refused):
+    """The variant itself said no: a compiled one by its error number."""

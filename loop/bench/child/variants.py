@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
-from loop.bench.child.refusal import Refused
+from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.tensors import (
     DTYPES,
     STEP_BYTES,
@@ -140,7 +140,7 @@ class Compiled:
         error = self.entry(inputs, output, numbers, stream)
         if error:
             said = (self.explain(error) or b"").decode(errors="replace")
-            raise Refused(f"error {error}: {said}")
+            raise Declined(f"error {error}: {said}")
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
@@ -182,7 +182,7 @@ class CompiledCall:
         if self.layout == "strided":
             return self.memory(extent(self.shapes[n], self.strides[n]) * self.item)
         size = byte_size(self.shapes[n], self.dtype) + tensor["room"] * self.item
-        return self.memory(size, shift=1 if self.layout == "misaligned" else 0)
+        return self.memory(size, shift=self.item if self.layout == "misaligned" else 0)
 
     def memory(self, size: int, shift: int = 0) -> Buffer:
         """Memory for one tensor."""
