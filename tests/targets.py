@@ -148,9 +148,9 @@ static int by_strides(const LoopTensor *x, LoopTensor *y, uintptr_t mask, int64_
 }
 KERNEL(strides) { return by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]); }
 KERNEL(ignores_strides) { return by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].sizes[1]); }
-KERNEL(rounds_down) { return by_strides(inputs, outputs, ~(uintptr_t)3, inputs[0].strides[0]); }
+KERNEL(rounds_down) { return by_strides(inputs, outputs, ~(uintptr_t)63, inputs[0].strides[0]); }
 KERNEL(wants_aligned) {
-  return (uintptr_t)inputs[0].data % 4 ? 5 : by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]);
+  return (uintptr_t)inputs[0].data % 64 ? 5 : by_strides(inputs, outputs, ~(uintptr_t)0, inputs[0].strides[0]);
 }
 KERNEL(aborts_on_strides) {
   if (inputs[0].strides[0] != inputs[0].sizes[1]) *(volatile int *)0 = 1;

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from loop.actions.proving import prove_gate
+from loop.actions.proving import ProofTerms, prove_gate
 from loop.bench import controls as table
 from loop.bench.child.controls.arrays import store, values
 from loop.bench.room import Bench
@@ -73,7 +73,7 @@ NEEDS_CORES = "leaves its cores"
 
 def score(bench: Bench, *variants: str) -> GateOutput:
     """What proving the gate on these variants finds."""
-    output = finish(prove_gate(make_context(bench, *variants), arguments=None)).output  # type: ignore[arg-type]
+    output = finish(prove_gate(make_context(bench, *variants), ProofTerms(python=True))).output
     assert isinstance(output, GateOutput)
     return output
 
