@@ -25,7 +25,7 @@ from loop.model.output import GateOutput, MeasureOutput, VerifyOutput, read_outp
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
-from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+from loop.model.target import ITEM_SIZES, CAbiVariant, PythonVariant, Target, Variant
 from loop.model.workloads import expand
 from loop.places import include_folder
 from loop.runner.session import Walk
@@ -49,6 +49,8 @@ class BenchRequest:
     json: bool = False
 
 
+COLUMNS = 110
+"""Width of a line on a control; its whole reason is in the JSON."""
 STEPS: dict[str, tuple[dict[str, Any], ...]] = {
     "build": ({"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},),
     "verify": (
@@ -200,24 +202,33 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
 
 
 def _show_gate(output: GateOutput, screen: Screen) -> None:
-    rows = [
-        (one.base, one.name, one.stage, "yes" if one.killed else "no", _short_reason(one))
-        for one in output.controls
-    ]
-    if rows:
-        screen.table(("variant", "control", "stage", "killed", "reason"), rows)
-    for title, lines in (
-        ("rejected for another reason than its own", output.wrong_reasons),
-        ("not applicable", output.not_applicable),
-    ):
-        for line in lines:
-            screen.data(f"{title}: {line}")
+    for base in dict.fromkeys(one.base for one in output.controls):
+        screen.data(f"{base}:")
+        groups: dict[tuple[str, bool], list[ControlResult]] = {}
+        for one in output.controls:
+            if one.base == base:
+                groups.setdefault((_without_type(one.name), one.survived), []).append(one)
+        for (name, survived), same in groups.items():
+            word = "SURVIVED" if survived else "passed" if not same[0].killed else "killed"
+            times = f" ({len(same)} types)" if len(same) > 1 else ""
+            screen.data(f"  {word:<8} {name + times:<42} {_short_reason(same[0])}".rstrip()[:COLUMNS])
+    left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
+    if left_out:
+        screen.data(f"not applicable: {', '.join(left_out)}")
+    for line in output.wrong_reasons:
+        screen.data(f"rejected for another reason than its own: {line}")
     screen.data(f"killed {output.killed} of {output.total}")
+
+
+def _without_type(name: str) -> str:
+    """`zeros` for `zeros, float16`."""
+    head, _, last = name.rpartition(", ")
+    return head if last in ITEM_SIZES else name
 
 
 def _short_reason(one: ControlResult) -> str:
     """Why a control was rejected, without the workload and the worst element."""
-    return one.reason.partition(f" on {one.workload}")[0] or "passed"
+    return one.reason.partition(f" on {one.workload}")[0]
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
