@@ -7,6 +7,7 @@ from contextlib import suppress
 from loop.bench.child.cuda import Device, DeviceBuffer, Stream
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
 from loop.bench.child.refusal import Refused
+from loop.bench.child.tensors import POISON
 from loop.bench.child.variants import CompiledCall, Run
 
 LATE_S = 2e-3
@@ -37,16 +38,19 @@ class DeviceTensor:
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
-        self._memory.fill(bytes([0xFF]) * self.shift + data)
+        self._memory.fill(bytes([POISON]) * self.shift + data)
         self.data, self._twice, self.turned = data, None, 0
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end."""
+        self.turned = count
+        if self.shift:
+            self._memory.fill(bytes([POISON]) * self.shift + self.data[count:] + self.data[:count])
+            return
         if self._twice is None:
             self._twice = the_device().memory(2 * self.size)
             self._twice.fill(self.data + self.data)
         self._memory.copy_from(self._twice, self.size, count)
-        self.turned = count
 
     def poison(self) -> None:
         """Make every element NaN."""
