@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,9 @@ from loop.errors import LoopError
 from loop.processes import Child, Tick, describe_exit
 
 START_LIMIT_S = 60.0
+PADDING_BYTES = 4096
+"""The environment lies above the stack: one of a random size moves the stack, so that no layout is measured for
+ever."""
 
 
 class WorkerLost(Exception):
@@ -141,7 +145,8 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     """
     names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores.split(","))}
-    return {**dict.fromkeys(names, str(threads)), **(bound if cores else {})}
+    padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
+    return {**dict.fromkeys(names, str(threads)), **(bound if cores else {}), **padding}
 
 
 def _cores(threads: int, pinned: bool) -> str:
