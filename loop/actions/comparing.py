@@ -107,7 +107,7 @@ def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Com
         _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
     ]
     return CompareOutput(
-        ok=not distrusted,
+        ok=not any(one.verdict in ("invalid", "incorrect", "slower") for one in verdicts),
         message=_describe(name, null, positive, verdicts),
         verdicts=tuple(verdicts),
         measurements=measured,

@@ -75,9 +75,14 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.seed)
+    if not any(prod(one.sizes.values()) for one in workloads):
+        proof.left_out.append(f"every control of {side.name}: all workloads are empty")
+        return
     found = yield from prove.prove(context.bench, side, workloads)
     proof.results += found.results
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
+    if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
+        return  # A gate is proved on an honest variant.
     timed = _largest([one for one in workloads if one.dtype == dtype])
     with ExitStack() as stack:
         yield from hold_device(context, stack)
@@ -115,6 +120,8 @@ def _time_some(
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
+    if not chosen:
+        return
     rounds = ROUNDS if side.compiled else TORCH_ROUNDS
     results, again = yield from _outcomes(context, bench, side, chosen, workload, rounds, proof)
     if again:

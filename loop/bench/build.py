@@ -177,7 +177,7 @@ def _compile(
     try:
         define = f'-DLOOP_BUILD_ID="{sources.build_id}"'
         command = [*_base(variant, include), *_shared(variant.build), define]
-        command += [*variant.sources, "-o", str(made / LIBRARY)]
+        command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
         begun = time.monotonic()
         note = f"compiling {variant.sources[0]}"
         done = yield from run(command, cwd=folder, limit_s=limit_s, env=ENGLISH, note=note)
@@ -189,6 +189,11 @@ def _compile(
         return record
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def linked(recipe: BuildRecipe) -> list[str]:
+    """Libraries among the flags: the linker wants them after what uses them."""
+    return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".o", ".so"))]
 
 
 def _new_folder(cache: Path) -> Path:

@@ -147,6 +147,7 @@ def _remembering() -> Iterator[Control]:
     yield Control("skips every other call", "skip_every_other", NAN, **only)
     yield Control("repeats every other call", "repeat_every_other", **only)
     yield Control("cached by address", "by_address", **only)
+    yield Control("slackens after a while", "slackens", **only)
     only["stage"] = "measure"
     yield Control("cached by value", "by_value", "it remembers results", **only)
     yield Control("cached by a sample of the values", "by_sample", "it remembers results", **only)

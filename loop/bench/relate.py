@@ -3,12 +3,15 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
+from loop.bench.room import Bench, Side
 from loop.bench.verify import CALL_LIMIT_S
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.processes import Tick
+
+MOST_CALLS = 64
+"""Outputs that a property may ask for."""
 
 
 def relate(
@@ -72,12 +75,15 @@ def _walk(
     note = f"{name} of {side.name} on {workload.name}"
     call = bench.call(workload, side.name).to_json()
     reply = yield from bench.judge(
-        "relate", JUDGE_LIMIT_S, note, call=call, property=name, seed=workload.seed % 2**31
+        "relate", CALL_LIMIT_S, note, call=call, property=name, seed=workload.seed % 2**31
     )
-    while "call" in reply:
+    for _ in range(MOST_CALLS):
+        if "call" not in reply:
+            return _judged(side, name, workload, reply)
         computed = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=reply["call"])
-        reply = yield from bench.judge("related", JUDGE_LIMIT_S, note, path=computed["outputs"][0])
-    return _judged(side, name, workload, reply)
+        reply = yield from bench.judge("related", CALL_LIMIT_S, note, path=computed["outputs"][0])
+    message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
+    return _check(side, name, workload, "failed", message)
 
 
 def _judged(side: Side, name: str, workload: Workload, finding: dict[str, Any]) -> PropertyCheck:

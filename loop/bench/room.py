@@ -128,7 +128,8 @@ class Bench:
                 f"the judging process was lost: {lost.how}", hint=_last_line(lost.errors), exit_code=1
             ) from lost
         except Refusal as refusal:
-            raise LoopError(str(refusal), hint="see `loop doctor`", exit_code=1) from refusal
+            hint = "see `loop doctor`" if do == "examine" else "look at what target.yaml names for it"
+            raise LoopError(str(refusal), hint=hint, exit_code=1) from refusal
 
     def warm_up(self) -> Worker:
         """The warm worker, started now if there is none; its imports go on while something else is done."""

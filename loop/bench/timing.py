@@ -152,6 +152,7 @@ class Round:
         for name, worker in self.workers.items():
             with blaming(name, "loading"):
                 yield from worker.receive(START_LIMIT_S, f"starting {name}")
+            worker.pause()
 
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
@@ -166,11 +167,10 @@ class Round:
                 yield from self._prepare(name, drawn, timings)
             second = {name for name in names if self.shuffle.random() < 0.5}
             for place, name in enumerate(turns(names, self.shuffle)):
-                judged = (place >= len(names)) == (name in second)
-                yield from self._segment(name, drawn, place, timings, judged=judged)
+                looked_at = (place >= len(names)) == (name in second)
+                yield from self._segment(name, drawn, place, timings, judged=looked_at)
             for name in names:
-                self.workers[name].send("forget", key=self._key(drawn, name))
-                yield from self._receive(name, drawn)
+                yield from self._ask(name, drawn, "forget", key=self._key(drawn, name))
         self._look_round(timings)
         yield from self._judge(timings)
         for _, drawn in fresh:
@@ -179,15 +179,19 @@ class Round:
     def _key(self, workload: Workload, name: str) -> str:
         return self.bench.call(workload, name).key
 
-    def _receive(self, name: str, workload: Workload) -> Generator[Tick, None, dict[str, Any]]:
+    def _ask(self, name: str, workload: Workload, do: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
+        """One request to a side; between its requests it stands still, and disturbs nobody."""
+        worker = self.workers[name]
+        worker.resume()
         with blaming(name, workload.name):
-            return (yield from self.workers[name].receive(ANSWER_LIMIT_S, self._note(workload)))
+            reply = yield from worker.ask(do, limit_s=ANSWER_LIMIT_S, note=self._note(workload), **fields)
+        worker.pause()
+        return reply
 
     def _prepare(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         call = self.bench.call(workload, name, wide=True).to_json()
         fields = {"call": call, "seed": workload.seed, "probe": self.number < PROBED_ROUNDS}
-        self.workers[name].send("prepare", **fields)
-        reply = yield from self._receive(name, workload)
+        reply = yield from self._ask(name, workload, "prepare", **fields)
         if reply["peak_bytes"] is not None:
             timings.peaks.setdefault((name, workload.name), []).append(reply["peak_bytes"])
         if reply["again_s"]:
@@ -202,8 +206,7 @@ class Round:
         output = f"{call.output.path}.{self.number}.{place}"
         fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "judged": judged}
         before, begun = self.bench.sense(), time.perf_counter()
-        self.workers[name].send("time", output=output, **fields)
-        reply = yield from self._receive(name, workload)
+        reply = yield from self._ask(name, workload, "time", output=output, **fields)
         timings.lags.setdefault(name, []).append((time.perf_counter() - begun, reply["elapsed"]))
         after = self.bench.sense()
         if reply["own"]:

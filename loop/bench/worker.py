@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -42,7 +43,7 @@ class Worker:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         os.set_blocking(self._reply, False)
-        self._pending = bytearray()
+        self._pending, self._paused = bytearray(), False
         self._cores = _cores(threads, pinned)
         try:
             self.child = Child(
@@ -86,6 +87,22 @@ class Worker:
         self.send(do, **fields)
         return (yield from self.receive(limit_s, note))
 
+    def pause(self) -> None:
+        """Stop the child and whatever it started, so that nothing of it runs while another side is timed."""
+        if not self._paused and self.child.code is None:
+            self._paused = True
+            self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._paused:
+            self._paused = False
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
+            os.killpg(self.child.process.pid, number)
+
     def stray(self) -> str:
         """How the child escaped the cores it was pinned to; empty when it did not, or where nobody can tell.
 
@@ -116,6 +133,7 @@ class Worker:
 
     def close(self) -> None:
         """End the child and free its pipes."""
+        self.resume()
         try:
             self.child.close()
         finally:

@@ -192,7 +192,8 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
             f"{one.candidate_us:.1f}",
             f"{one.ratio:.2f}x",
             f"{one.interval[0]:.2f}-{one.interval[1]:.2f}",
-            words.get((one.variant, one.workload.name), ""),
+            words.get((one.variant, one.workload.name), "")
+            + ("" if one.timed_by == "loop" else " (its own clock)"),
         )
         for one in output.measurements
     ]

@@ -110,7 +110,7 @@ def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
 def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
     """One a workload, with ratio, interval and evidence."""
     found = compared("right", known=earlier, timings=made_up({"right known good": factor}))
-    assert found.ok
+    assert found.ok == (expected != "slower")
     assert [(expected, "known_good")] * 3 == [(one.verdict, one.against) for one in found.verdicts]
     (first, *_) = found.verdicts
     assert isinstance(first, SpeedVerdict)

@@ -50,6 +50,7 @@ EXPECTED = {
     "cached by a sample of the values": ("measure", REMEMBERS),
     "computes at its first address only": ("measure", TIMED),
     "computes only what it has met before": ("measure", TIMED),
+    "slackens after a while": ("verify", WRONG),
     **{f"writes to {name}": ("verify", f"{CHANGED} {name}") for name in "ab"},
     **{f"uses {name} as workspace": ("verify", f"{CHANGED} {name}") for name in "ab"},
     **{f"answers in {name}": ("verify", f"{CHANGED} {name}") for name in "ab"},

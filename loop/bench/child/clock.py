@@ -81,7 +81,9 @@ def time_segment(prime: Prime, seconds: float, *, cold: bool = False, judged: bo
         return _own_segment(prime)
     once = prime.sample(1) if cold else _warm_up(prime, min(WARM_UP_S, seconds))
     calls = 1 if cold else calls_at_once(once, replays=prime.prepared.replays)
-    return {**_segment(prime, calls, seconds, cold=cold, judged=judged), "calls": calls, "own": False}
+    expected = int(seconds / (calls * once))
+    found = _segment(prime, calls, seconds, expected, cold=cold, judged=judged)
+    return {**found, "calls": calls, "own": False}
 
 
 def calls_at_once(once: float, *, replays: bool) -> int:
@@ -113,12 +115,15 @@ def _warm_up(prime: Prime, seconds: float) -> float:
             return shortest
 
 
-def _segment(prime: Prime, calls: int, seconds: float, *, cold: bool, judged: bool) -> dict[str, Any]:
+def _segment(
+    prime: Prime, calls: int, seconds: float, expected: int, *, cold: bool, judged: bool
+) -> dict[str, Any]:
+    """The sample that is looked at may be any of those to be expected: no early or late call is safe."""
     samples: list[float] = []
     evidence: dict[str, Any] = {}
-    place, spent = prime.draw.randrange(MIN_SAMPLES), 0.0
-    most = COLD_SAMPLES if cold else MAX_SAMPLES
-    while len(samples) < MIN_SAMPLES or (spent < seconds and len(samples) < most):
+    most, spent = COLD_SAMPLES if cold else MAX_SAMPLES, 0.0
+    place = prime.draw.randrange(max(MIN_SAMPLES, min(expected, most)))
+    while len(samples) <= max(place, MIN_SAMPLES - 1) or (spent < seconds and len(samples) < most):
         looked_at = len(samples) == place
         samples.append(prime.sample(calls, known=looked_at and judged, cold=cold))
         if looked_at:

@@ -1,7 +1,9 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
 import math
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +34,8 @@ class Truth:
     plain_mean: float
     allowed: Tensor
     """Allowed absolute error of each element."""
+    plain_lost: bool = False
+    """Whether the plain implementation has a NaN where the reference has a number."""
 
 
 class Judge:
@@ -77,14 +81,28 @@ class Judge:
 
     def _truth(self, call: dict[str, Any], inputs: list[Tensor]) -> Truth:
         shape = tuple(call["output"]["shape"])
-        reference = self.reference(*(tensor.double() for tensor in inputs), **call["attributes"])
-        torch_side.check_result(reference, shape, torch.float64)
-        plain_max = plain_mean = 0.0
+        reference = self._ask("reference", self.reference, [tensor.double() for tensor in inputs], call)
+        try:
+            torch_side.check_result(reference, shape, torch.float64)
+        except Refused as wrong:
+            raise Refused(f"the reference on {call['key']}: {wrong}") from wrong
+        plain_max, plain_mean, lost = 0.0, 0.0, False
         if self.plain is not None:
-            plain_max, plain_mean = errors(self.plain(*inputs, **call["attributes"]), reference)
+            plain = self._ask("plain", self.plain, inputs, call)
+            plain_max, plain_mean = errors(plain, reference)
+            lost = bool((plain.isnan() & reference.isfinite()).any())
         tolerance = self.tolerance[call["dtype"]]
         allowed = tolerance["atol"] + tolerance["rtol"] * reference.abs().nan_to_num(0.0, 0.0, 0.0)
-        return Truth(reference, plain_max, plain_mean, allowed.clamp(min=2 * plain_max))
+        return Truth(reference, plain_max, plain_mean, allowed.clamp(min=2 * plain_max), lost)
+
+    def _ask(self, what: str, function: Any, inputs: list[Tensor], call: dict[str, Any]) -> Tensor:
+        """A function of the target on a call's inputs; Refused with its name when it raises."""
+        try:
+            return function(*inputs, **call["attributes"])  # type: ignore[no-any-return]
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            raise Refused(f"the {what} on {call['key']}: {type(error).__name__}: {error} ({place})") from error
 
     def compare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
@@ -170,6 +188,8 @@ def doubt(truth: Truth) -> str:
     difference."""
     finite = truth.reference[truth.reference.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
+    if truth.plain_lost:
+        return "the plain implementation gives NaN where the reference gives a number: one of them is wrong"
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
         return ""
     return (

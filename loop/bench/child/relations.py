@@ -5,13 +5,16 @@ type already) and its attributes by keyword. It yields calls, `(inputs, attribut
 output to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
 """
 
+import traceback
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from loop.bench.child import torch_side
+from loop.bench.child.refusal import Refused
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
@@ -38,6 +41,7 @@ class Relations:
         self.going: Property | None = None
         self.call: dict[str, Any] = {}
         self.derived: dict[str, Any] = {}
+        self.name = ""
         self.asked = 0
 
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +51,22 @@ class Relations:
         inputs = [
             torch_side.read_tensor(t["path"], tuple(t["shape"]), dtype).double() for t in self.call["inputs"]
         ]
-        function = torch_side.find(request["property"])
-        self.lost = self._lost_by_plain(function, inputs, request["seed"])
-        torch.manual_seed(request["seed"])
+        self.name = request["property"]
+        try:
+            return self._begin(torch_side.find(self.name), inputs, request["seed"])
+        except Refused:
+            raise
+        except Exception as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> Refused:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        return Refused(f"property {self.name} on {self.call['key']}: {type(error).__name__}: {error} ({place})")
+
+    def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> dict[str, Any]:
+        self.lost = self._lost_by_plain(function, inputs, seed)
+        torch.manual_seed(seed)
         self.going = function(*inputs, **self.call["attributes"])
         return self._next(None)
 
@@ -69,7 +86,12 @@ class Relations:
     def go_on(self, request: dict[str, Any]) -> dict[str, Any]:
         """Give the property the output it asked for; its next call, or its finding."""
         shape = tuple(self.derived["output"]["shape"])
-        return self._next(torch_side.read_tensor(request["path"], shape, self.call["dtype"]).double())
+        try:
+            return self._next(torch_side.read_tensor(request["path"], shape, self.call["dtype"]).double())
+        except Refused:
+            raise
+        except Exception as error:
+            raise self._broken(error) from error
 
     def _next(self, output: Tensor | None) -> dict[str, Any]:
         assert self.going is not None

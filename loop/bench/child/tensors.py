@@ -11,6 +11,8 @@ DTYPES = {"float32": (1, 4), "float16": (2, 2), "bfloat16": (3, 2), "float64": (
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
 """Every floating-point type reads NaN from bytes of this value."""
+GUARD = b"\xff\x7f"
+"""What stands outside a tensor: NaN in every type too, but not the NaN that a kernel or the poison writes."""
 PAGE = mmap.PAGESIZE
 STEP_BYTES = 256
 """Windows and rotations go by multiples of this, as in loop.bench.call."""
@@ -40,11 +42,12 @@ class Buffer:
         """Bytes by which what it was filled with is rotated."""
         room = -(-(size + shift) // PAGE) * PAGE
         self._memory = mmap.mmap(-1, room + 2 * PAGE)
-        self._memory.write(bytes([POISON]) * (room + 2 * PAGE))
+        self._memory.write(GUARD * (room // 2 + PAGE))
         # The tensor ends as close to the far zone as a 64-byte boundary allows; `shift` bytes make it misaligned.
         self._start = PAGE + (room - size - shift) // 64 * 64 + shift
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.address = base + self._start
+        self.poison()
 
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
@@ -76,7 +79,8 @@ class Buffer:
         """Whether nothing was written outside the tensor."""
         before = self._memory[: self._start]
         after = self._memory[self._start + self.size :]
-        return before.strip(b"\xff") == b"" and after.strip(b"\xff") == b""
+        untouched = GUARD * (len(self._memory) // 2)
+        return before == untouched[: self._start] and after == untouched[self._start + self.size :]
 
 
 def byte_size(shape: tuple[int, ...], dtype: str) -> int:

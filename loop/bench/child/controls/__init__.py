@@ -41,6 +41,7 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Mistake]] = {
     "by_sample": memory.by_sample,
     "at_first_address": memory.at_first_address,
     "known_only": memory.known_only,
+    "slackens": memory.slackens,
     "write_input": effects.write_input,
     "use_input": effects.use_input,
     "answer_in_input": effects.answer_in_input,

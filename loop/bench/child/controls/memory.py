@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Hashable
+from time import perf_counter
 from typing import Any
 
 from loop.bench.child.controls.arrays import Array, Attributes, Honest, Mistake
@@ -11,6 +12,10 @@ KEPT = 64
 """Outputs that are remembered at a time."""
 SAMPLE = 64
 """Elements of each input that a careless cache looks at."""
+PAUSE_S = 2e-3
+"""A gap between calls that tells a cheat of a new segment, it hopes."""
+SLACKENING = 2
+"""Calls after a pause that are made in full."""
 WHILE = 6
 """Different inputs that a cheat computes before it becomes choosy."""
 
@@ -105,6 +110,21 @@ def at_first_address(terms: Terms) -> Mistake:
         place = tuple(map(_address, inputs))
         if first.setdefault(_kind(output, attributes), place) == place:
             honest(inputs, output, attributes)
+
+    return mistake
+
+
+def slackens(terms: Terms) -> Mistake:
+    """It computes its first calls after a pause, and then leaves every second one out."""
+    calls, last = 0, 0.0
+
+    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+        nonlocal calls, last
+        begin = perf_counter()
+        calls = 0 if begin - last > PAUSE_S else calls + 1
+        if calls < SLACKENING or calls % 2:
+            honest(inputs, output, attributes)
+        last = perf_counter()
 
     return mistake
 
