@@ -15,7 +15,7 @@ GUARD = b"\xff\x7f"
 """What stands outside a tensor: NaN in every type too, but not the NaN that a kernel or the poison writes."""
 PAGE = mmap.PAGESIZE
 STEP_BYTES = 256
-"""Windows and rotations go by multiples of this, as in loop.bench.call."""
+"""Windows begin at multiples of this, as in loop.bench.call; rotations go by elements."""
 ROW_PADDING = 8
 """Elements of poison after each row of a tensor that is laid out `strided`."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from loop.bench.child.caches import flush_caches
 from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import STEP_BYTES, scatter, strides_of
+from loop.bench.child.tensors import scatter, strides_of
 from loop.bench.child.variants import Run
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -167,10 +167,9 @@ class TensorCall:
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: all as they were."""
-        step = STEP_BYTES // self.dtype.itemsize
         for n, (pool, tensor) in enumerate(zip(self.pools, self.call["inputs"], strict=True)):
             if tensor["room"] or draw is None:
-                self._rotate(n, draw.randrange(len(pool) // step) * step if draw else 0)
+                self._rotate(n, draw.randrange(len(pool)) if draw else 0)
 
     def aim(self, offsets: Sequence[int]) -> None:
         """The values whose answer the judge knows, at these windows of the inputs."""

@@ -17,7 +17,6 @@ from loop.bench.child.caches import flush_caches
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.tensors import (
     DTYPES,
-    STEP_BYTES,
     Buffer,
     LoopTensor,
     byte_size,
@@ -212,7 +211,7 @@ class CompiledCall:
         """Other values at every address of inputs that have room; None: all as they were."""
         for buffer, tensor in zip(self.inputs, self.call["inputs"], strict=True):
             if buffer.size and (tensor["room"] or draw is None):
-                buffer.rotate(draw.randrange(buffer.size // STEP_BYTES) * STEP_BYTES if draw else 0)
+                buffer.rotate(draw.randrange(buffer.size // self.item) * self.item if draw else 0)
 
     def aim(self, offsets: Sequence[int]) -> None:
         """The values whose answer the judge knows, at these windows of the inputs."""
