@@ -13,8 +13,9 @@ from loop.bench.child.torch_side import TensorCall
 from loop.bench.child.variants import Run
 
 FLUSH_BYTES = 256 << 20
-LATE_S = 2e-3
-"""Work that goes on for longer after the stream is done was not all on the stream."""
+LATE_S = 20e-3
+"""Work that goes on for longer after the stream is done was not all on the stream. What is shorter shows in the
+output, which is read before: the host's clock cannot tell it from an interruption."""
 
 
 class DeviceCall(TensorCall):
@@ -80,9 +81,10 @@ class DeviceCall(TensorCall):
     def output(self) -> bytes:
         """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
         torch.cuda.current_stream().synchronize()
+        data = super().output()
         begin = perf_counter()
         synchronize()
         late = perf_counter() - begin
         if late > LATE_S:
             raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
-        return super().output()
+        return data
