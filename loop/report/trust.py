@@ -60,7 +60,8 @@ def _properties(outputs: Iterable[PropertiesOutput]) -> Iterator[str]:
 def _outputs(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
     judged = sum(output.outputs for output in outputs)
     if judged:
-        yield f"timed calls: {judged} outputs, one a side, workload and round at random, held against the reference"
+        drawn = "one a side, workload and round, drawn at random"
+        yield f"timed calls: {judged} outputs, {drawn}, held against the reference"
 
 
 def _null(control: NullControl) -> str:
