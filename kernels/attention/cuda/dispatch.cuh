@@ -1,0 +1,125 @@
+// From the C interface to a kernel: checks, the description of the call, and the choice of an instance.
+#pragma once
+
+#include "../interface.h"
+#include "problem.cuh"
+
+namespace attention {
+
+inline Strides strides_of(const LoopTensor &tensor) {
+  return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
+}
+
+inline Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, const double *attributes) {
+  const LoopTensor &q = inputs[0], &k = inputs[1], &v = inputs[2], &o = outputs[0];
+  const double scale = scale_of(attributes, q.sizes[3]);
+  Problem problem;
+  problem.q = q.data, problem.k = k.data, problem.v = v.data, problem.o = o.data;
+  problem.q_strides = strides_of(q), problem.k_strides = strides_of(k);
+  problem.v_strides = strides_of(v), problem.o_strides = strides_of(o);
+  problem.batches = static_cast<int>(q.sizes[0]);
+  problem.heads = static_cast<int>(q.sizes[1]);
+  problem.queries = static_cast<int>(q.sizes[2]);
+  problem.keys = static_cast<int>(k.sizes[2]);
+  problem.depth = static_cast<int>(q.sizes[3]);
+  problem.causal = attributes[0] == 1;
+  problem.negative = scale < 0;
+  problem.diagonal = static_cast<int>(diagonal_of(attributes, q.sizes[2], k.sizes[2]));
+  // Never 0: a hidden logit is -inf, and has to stay so. A scale this small weighs all keys alike.
+  problem.scale_log2 = std::max(static_cast<float>(std::fabs(scale)) * kLog2E, 1e-30f);
+  return problem;
+}
+
+// What the launch can count in.
+inline Error check_sizes(const LoopTensor *inputs) {
+  constexpr int64_t kMost = 65535, kLongest = int64_t(1) << 30;
+  const LoopTensor &q = inputs[0], &k = inputs[1];
+  const bool large = q.sizes[0] > kMost || q.sizes[1] > kMost || q.sizes[2] > kLongest || k.sizes[2] > kLongest;
+  return large ? kTooLarge : kSuccess;
+}
+
+// Whether every row of a tensor begins at a multiple of 16 bytes.
+inline bool has_aligned_rows(const LoopTensor &tensor) {
+  constexpr int64_t kElements = 8;
+  bool aligned = reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0;
+  for (int i = 0; i < 3; i++) aligned &= tensor.sizes[i] <= 1 || tensor.strides[i] % kElements == 0;
+  return aligned;
+}
+inline bool has_aligned_rows(const LoopTensor *inputs, const LoopTensor *outputs) {
+  return has_aligned_rows(inputs[0]) && has_aligned_rows(inputs[1]) && has_aligned_rows(inputs[2]) &&
+         has_aligned_rows(outputs[0]) && inputs[0].sizes[3] % 8 == 0;
+}
+
+// Up to 16 features are gathered element by element; wider rows go in pieces of 16 bytes.
+constexpr int kGathered = 16, kWidest = 128;
+
+inline Error check_rows(const LoopTensor *inputs, const LoopTensor *outputs) {
+  if (inputs[0].sizes[3] > kWidest) return kTooManyFeatures;
+  return inputs[0].sizes[3] <= kGathered || has_aligned_rows(inputs, outputs) ? kSuccess : kMisalignedRows;
+}
+
+// Everything an argument may be for; a call of nothing is done at once.
+struct Entry {
+  Error error = kSuccess;
+  bool empty = false;
+  Problem problem;
+};
+
+inline Entry admit(const LoopTensor *inputs, const LoopTensor *outputs, const double *attributes) {
+  Entry entry;
+  entry.error = check(inputs, outputs, attributes);
+  if (!entry.error && element_size(inputs[0].dtype) != 2) entry.error = kUnsupportedDtype;
+  if (!entry.error) entry.error = check_sizes(inputs);
+  if (entry.error) return entry;
+  entry.empty = is_empty(outputs[0]);
+  entry.problem = describe(inputs, outputs, attributes);
+  return entry;
+}
+
+// For the emulator: the bytes from a tensor's first element to its last.
+inline void expose_tensor(const LoopTensor &tensor, const char *name, bool writable) {
+  if (is_empty(tensor)) return;
+  int64_t first = 0, last = tensor.sizes[3] - 1;
+  for (int i = 0; i < 3; i++) (tensor.strides[i] < 0 ? first : last) += (tensor.sizes[i] - 1) * tensor.strides[i];
+  const int64_t size = element_size(tensor.dtype);
+  simt::expose(static_cast<const char *>(tensor.data) + first * size, static_cast<size_t>((last - first + 1) * size), name,
+               writable);
+}
+inline void expose_tensors(const LoopTensor *inputs, const LoopTensor *outputs) {
+  const char *const names[] = {"q", "k", "v"};
+  simt::withdraw_all();
+  for (int i = 0; i < 3; i++) expose_tensor(inputs[i], names[i], false);
+  expose_tensor(outputs[0], "the output", true);
+}
+
+// A kernel family: `run<T, kDepth>(problem, stream)` for the narrowest depth that holds the features.
+template <class Family, typename T>
+Error run_with_depth(const Problem &problem, cudaStream_t stream) {
+  if (problem.depth <= 16) return Family::template run<T, 16>(problem, stream);
+  if (problem.depth <= 32) return Family::template run<T, 32>(problem, stream);
+  if (problem.depth <= 64) return Family::template run<T, 64>(problem, stream);
+  return Family::template run<T, 128>(problem, stream);
+}
+
+template <class Family>
+Error run_family(const Problem &problem, int32_t dtype, cudaStream_t stream) {
+  return dtype == LOOP_FLOAT16 ? run_with_depth<Family, __half>(problem, stream)
+                               : run_with_depth<Family, __nv_bfloat16>(problem, stream);
+}
+
+// The whole way of a call, for families whose tiles want aligned rows.
+template <class Family>
+int enter(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
+  const Entry entry = admit(inputs, outputs, attributes);
+  if (entry.error || entry.empty) return entry.error;
+  if (const Error error = check_rows(inputs, outputs)) return error;
+  expose_tensors(inputs, outputs);
+  return run_family<Family>(entry.problem, inputs[0].dtype, static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace attention
+
+// In the words of the interface, or the launch's own.
+LOOP_EXPORT __attribute__((weak)) const char *loop_error(int error) {
+  return error == attention::kLaunchFailed ? simt::launch_error() : attention::sentence(error);
+}

@@ -1,0 +1,15 @@
+// Attention for few heads and short sequences: the C interface of the variant `small`. The only translation unit.
+#include "small.cuh"
+
+namespace {
+struct Small {
+  template <typename T, int kDepth>
+  static attention::Error run(const attention::Problem &problem, cudaStream_t stream) {
+    return attention::small<T, kDepth>(problem, stream);
+  }
+};
+}  // namespace
+
+LOOP_EXPORT int attention_small(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
+  return attention::enter<Small>(inputs, outputs, attributes, stream);
+}

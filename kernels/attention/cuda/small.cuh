@@ -1,0 +1,188 @@
+// Attention for few heads and short sequences: one block takes 16 query rows, and its warps divide the keys.
+//
+// Tiles of 64 rows would leave most of a GPU idle there (S = 128, one head: 2 blocks). With 16 rows there are four
+// times as many blocks, and inside each the keys are walked by kWarps warps side by side: each has a tile of keys and
+// one of values of its own, so that no warp waits for another inside the loop. At the end the warps' outputs are
+// merged in shared memory: with M = max m_w, O = sum e^(m_w - M) O_w / sum e^(m_w - M) l_w. One launch, no workspace.
+//
+// Shared memory: kWarps pairs of tiles of kKeys keys, 4 kKeys D bytes each, and the queries, 32 D bytes. The merge
+// lies over them: 16 rows of D + 4 floats and two more floats a row, for each warp.
+//   D = 64, 32 keys: 4 warps 34 KB, 8 warps 66 KB.   D = 128: 4 warps 68 KB.
+#pragma once
+
+#include "dispatch.cuh"
+#include "warp.cuh"
+
+namespace attention {
+
+template <int kDepth_, int kKeys_, int kWarps_>
+struct SmallShape {
+  static constexpr int kDepth = kDepth_, kKeys = kKeys_, kWarps = kWarps_, kRows = 16;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kTileBytes = kKeys * kDepth * 2;
+  static constexpr int kQueryBytes = kRows * kDepth * 2;
+  static constexpr int kQueriesAt = kWarps * 2 * kTileBytes;
+  static constexpr int kSharedBytes = kQueriesAt + kQueryBytes;
+  static constexpr int kMergePitch = kDepth + 4;  // Floats: rows begin in different banks.
+  static constexpr int kMergeBytes = kWarps * kRows * (kMergePitch + 2) * 4;
+
+  static_assert(kKeys % 16 == 0, "keys: a multiple of 16, the depth of an mma");
+  static_assert(kDepth == 16 || kDepth == 32 || kDepth == 64 || kDepth == 128, "features: 16, 32, 64 or 128");
+  static_assert(kWarps >= 1 && kWarps <= 32, "warps: 1 to 32, a block has at most 1024 threads");
+  static_assert(kMergeBytes <= kSharedBytes, "merge area: it has to lie within the tiles");
+  static_assert(kSharedBytes <= 101376, "shared memory: a block of an L4 may have 99 KB");
+};
+
+// The outputs of the warps, side by side in shared memory as floats.
+template <class Shape>
+struct Merge {
+  SharedAddress begin;
+
+  SIMT_DEVICE SharedAddress value(int warp, int row, int feature) const {
+    return begin + ((warp * Shape::kRows + row) * Shape::kMergePitch + feature) * 4;
+  }
+  SIMT_DEVICE SharedAddress top(int warp, int row) const {
+    return begin + (Shape::kWarps * Shape::kRows * Shape::kMergePitch + warp * Shape::kRows + row) * 4;
+  }
+  SIMT_DEVICE SharedAddress sum(int warp, int row) const { return top(warp + Shape::kWarps, row); }
+
+  template <class State>
+  SIMT_DEVICE void put(const State &state, int warp, int lane) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = lane / 4 + half * 8;
+      if (lane % 4 == 0) {
+        shared_store(top(warp, row), state.top[0][half]);
+        shared_store(sum(warp, row), state.sum[0][half]);
+      }
+#pragma unroll
+      for (int n = 0; n < Shape::kDepth / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          shared_store(value(warp, row, n * 8 + lane % 4 * 2 + i), state.output[0][n][2 * half + i]);
+    }
+  }
+
+  // Eight features of a row, finished.
+  template <typename T>
+  SIMT_DEVICE Words4 get(int row, int feature, float scale_log2) const {
+    float highest = kMasked, total = 0.0f, values[8] = {};
+#pragma unroll
+    for (int warp = 0; warp < Shape::kWarps; warp++) highest = fmaxf(highest, shared_load<float>(top(warp, row)));
+    const float subtracted = highest == kMasked ? 0.0f : highest * scale_log2;
+#pragma unroll
+    for (int warp = 0; warp < Shape::kWarps; warp++) {
+      const float factor = exp2_approx(shared_load<float>(top(warp, row)) * scale_log2 - subtracted);
+      total += factor * shared_load<float>(sum(warp, row));
+#pragma unroll
+      for (int i = 0; i < 8; i++) values[i] += factor * shared_load<float>(value(warp, row, feature + i));
+    }
+    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    return {pack<T>(values[0] * inverse, values[1] * inverse), pack<T>(values[2] * inverse, values[3] * inverse),
+            pack<T>(values[4] * inverse, values[5] * inverse), pack<T>(values[6] * inverse, values[7] * inverse)};
+  }
+};
+
+// Eight finished elements of a row to global memory.
+template <int kDepth, typename T>
+SIMT_DEVICE void store_chunk(const Matrix<T> &matrix, int row, int feature, const Words4 &words) {
+  T *target = matrix.data + row * matrix.stride + feature;
+  if constexpr (kDepth == 16) {
+    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 8; i++)
+      if (feature + i < matrix.depth) {
+        const uint16_t bits = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
+        global_store(target + i, reinterpret_cast<const T &>(bits));
+      }
+  } else if (feature < matrix.depth) {
+    global_store(reinterpret_cast<Words4 *>(target), words);
+  }
+}
+
+template <typename T, class Shape, bool kCausal>
+__global__ void __launch_bounds__(Shape::kThreads) small_kernel(const Problem problem) {
+  using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
+  const SharedAddress shared = shared_base();
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int block = kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const int first_row = block * Shape::kRows;
+  const SharedAddress query_tile = shared + Shape::kQueriesAt;
+  const SharedAddress key_tile = shared + warp * 2 * Shape::kTileBytes, value_tile = key_tile + Shape::kTileBytes;
+  const auto keys = head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth);
+  const auto values = head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth);
+
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
+  const int edge = visible_keys(problem, first_row, kCausal) / Shape::kKeys;
+  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
+  int tile = warp;
+
+  // Everything that the first products need is asked for at once: the queries by all, its own tiles by each warp.
+  load_tile<Shape::kDepth, Shape::kRows, Shape::kThreads>(
+      query_tile, head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth), first_row, thread);
+  if (tile < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(key_tile, keys, tile * Shape::kKeys, lane);
+  cp_async_commit();
+  if (tile < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(value_tile, values, tile * Shape::kKeys, lane);
+  cp_async_commit();
+
+  State state;
+  state.begin();
+  cp_async_wait<1>();
+  if (problem.negative) negate_tile<Shape::kDepth, Shape::kRows, Shape::kThreads>(query_tile, thread);
+  __syncthreads();
+  typename State::Queries queries;
+  State::load_queries(queries, query_tile, lane);
+
+  for (; tile < tiles; tile += Shape::kWarps) {
+    typename State::Logits logits;
+    const int next = tile + Shape::kWarps;
+    cp_async_wait<1>();
+    __syncwarp();  // The keys are there for all lanes.
+    State::multiply_keys(logits, queries, key_tile, lane);
+    __syncwarp();  // Nobody reads these keys any more.
+    if (next < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(key_tile, keys, next * Shape::kKeys, lane);
+    cp_async_commit();
+    if (tile >= edge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
+    state.weigh(logits, problem.scale_log2);
+    cp_async_wait<1>();
+    __syncwarp();  // The values are there.
+    state.multiply_values(logits, value_tile, lane);
+    __syncwarp();
+    if (next < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(value_tile, values, next * Shape::kKeys, lane);
+    cp_async_commit();
+  }
+  state.finish_sums();
+
+  const Merge<Shape> merge{shared};
+  __syncthreads();  // No tile is in use any more.
+  merge.put(state, warp, lane);
+  __syncthreads();
+  const auto output = output_head_of<T>(problem);
+  for (int piece = thread; piece < Shape::kRows * Shape::kDepth / 8; piece += Shape::kThreads) {
+    const int row = piece / (Shape::kDepth / 8), feature = piece % (Shape::kDepth / 8) * 8;
+    if (first_row + row < output.rows)
+      store_chunk<Shape::kDepth>(output, first_row + row, feature,
+                                 merge.template get<T>(row, feature, problem.scale_log2));
+  }
+}
+
+template <typename T, class Shape>
+Error launch_small(const Problem &problem, cudaStream_t stream) {
+  const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
+  const dim3 block(Shape::kThreads);
+  const bool launched =
+      problem.causal ? launch<small_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem)
+                     : launch<small_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem);
+  return launched ? kSuccess : kLaunchFailed;
+}
+
+// Eight warps where there are keys for them and shared memory allows it.
+template <typename T, int kDepth>
+Error small(const Problem &problem, cudaStream_t stream) {
+  constexpr int kKeys = 32, kManyKeys = 4 * kKeys;
+  if constexpr (kDepth == 64) {
+    if (problem.keys > kManyKeys) return launch_small<T, SmallShape<kDepth, kKeys, 8>>(problem, stream);
+  }
+  return launch_small<T, SmallShape<kDepth, kKeys, 4>>(problem, stream);
+}
+
+}  // namespace attention

@@ -1,0 +1,175 @@
+// Attention in two passes: the keys are cut into ranges, a block for each range and tile of queries; then the
+// ranges' results are reduced. For few queries and many keys, where there would be few blocks otherwise.
+//
+// A partial result of a row over range i: its highest logit m_i, its sum l_i = sum_j 2^(x_j - m_i) and its weighted
+// values P_i = sum_j 2^(x_j - m_i) v_j, with logits x in powers of two. The reduction, each range once:
+//
+//     M = max m_i      l = sum_i 2^(m_i - M) l_i      O = sum_i 2^(m_i - M) P_i / l
+//
+// l_i is already the range's whole sum. (To add it up over lanes again here, each of which holds the same l_i, is the
+// mistake that cost the recorded history twelve sessions.) A range in which a row sees no key has m_i = -inf, l_i = 0
+// and P_i = 0, and must weigh 0: not 2^(-inf + inf).
+//
+// The workspace is [ranges, batches, heads, queries, D + 4] floats: P_i, m_i, l_i and two zeros, so that rows begin
+// at multiples of 16 bytes where D allows it.
+#pragma once
+
+#include "tensor_core.cuh"
+
+namespace attention {
+
+constexpr int kPartialExtra = 4;
+
+// Where a row's partial result over a range lies.
+struct Partials {
+  float *data;
+  int ranges, depth;
+
+  SIMT_DEVICE float *row(const Problem &problem, int range, int query) const {
+    const int64_t head = (int64_t(range) * problem.batches + blockIdx.z) * problem.heads + blockIdx.y;
+    return data + (head * problem.queries + query) * (depth + kPartialExtra);
+  }
+};
+
+// Tiles of keys [begin, end) of one range: all ranges have the same number of tiles, the last ones may have fewer.
+struct Range {
+  int begin, end;
+  SIMT_DEVICE Range(int index, int ranges, int tiles) {
+    const int each = (tiles + ranges - 1) / ranges;
+    begin = index * each < tiles ? index * each : tiles;
+    end = begin + each < tiles ? begin + each : tiles;
+  }
+};
+
+template <class State>
+SIMT_DEVICE void put_partial(const State &state, const Partials &partials, const Problem &problem, int range,
+                             int first_row, int lane) {
+  constexpr int kStrips = sizeof(state.top) / sizeof(state.top[0]);
+  constexpr int kGroups = sizeof(state.output[0]) / sizeof(state.output[0][0]);
+#pragma unroll
+  for (int strip = 0; strip < kStrips; strip++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int query = first_row + strip * 16 + lane / 4 + half * 8;
+      if (query >= problem.queries) continue;
+      float *row = partials.row(problem, range, query);
+      const float top = state.top[strip][half];
+      if (lane % 4 == 0) {
+        global_store(row + partials.depth, top == kMasked ? kMasked : top * problem.scale_log2);
+        global_store(row + partials.depth + 1, state.sum[strip][half]);
+        global_store(row + partials.depth + 2, 0.0f);
+        global_store(row + partials.depth + 3, 0.0f);
+      }
+#pragma unroll
+      for (int n = 0; n < kGroups; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          const int feature = n * 8 + lane % 4 * 2 + i;
+          if (feature < partials.depth) global_store(row + feature, state.output[strip][n][2 * half + i]);
+        }
+    }
+}
+
+// First pass: blockIdx.x counts ranges of each tile of queries.
+template <typename T, class Shape, bool kCausal>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    split_partial_kernel(const Problem problem, const Partials partials) {
+  using Walker = Walk<T, Shape, kCausal>;
+  const SharedAddress shared = shared_base();
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int index = blockIdx.x % partials.ranges, first_row = blockIdx.x / partials.ranges * Shape::kRows;
+  const int warp_row = first_row + warp * Shape::kStrips * 16;
+
+  typename Walker::State::Queries queries;
+  fetch_queries<T, Shape>(queries, problem, shared, first_row);
+
+  const Range range(index, partials.ranges, (problem.keys + Shape::kKeys - 1) / Shape::kKeys);
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
+  const int seen = (visible + Shape::kKeys - 1) / Shape::kKeys;
+  const Walker walk{problem,
+                    head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth),
+                    head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth),
+                    shared,
+                    shared + Shape::kKeyBytes,
+                    thread,
+                    lane,
+                    warp_row};
+  typename Walker::State state;
+  state.begin();
+  walk.run(state, queries, range.begin, range.end < seen ? range.end : seen,
+           first_edge<Shape, kCausal>(problem, first_row));
+  state.finish_sums();
+  put_partial(state, partials, problem, index, warp_row, lane);
+}
+
+constexpr int kReduceWarps = 4;
+
+// Second pass: a warp takes a row, its lanes the features.
+template <typename T>
+__global__ void __launch_bounds__(kReduceWarps * 32) split_reduce_kernel(const Problem problem, const Partials partials) {
+  const int query = blockIdx.x * kReduceWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (query >= problem.queries) return;
+  float highest = kMasked, total = 0.0f;
+  for (int range = 0; range < partials.ranges; range++)
+    highest = fmaxf(highest, global_load(partials.row(problem, range, query) + partials.depth));
+  const float subtracted = highest == kMasked ? 0.0f : highest;
+  for (int range = 0; range < partials.ranges; range++) {
+    const float *row = partials.row(problem, range, query);
+    total += exp2_approx(global_load(row + partials.depth) - subtracted) * global_load(row + partials.depth + 1);
+  }
+  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+  const Matrix<T> output = output_head_of<T>(problem);
+  for (int feature = lane; feature < partials.depth; feature += 32) {
+    float value = 0.0f;
+    for (int range = 0; range < partials.ranges; range++) {
+      const float *row = partials.row(problem, range, query);
+      value += exp2_approx(global_load(row + partials.depth) - subtracted) * global_load(row + feature);
+    }
+    global_store(output.data + query * output.stride + feature, from_float<T>(value * inverse));
+  }
+}
+
+template <int kDepth>
+using SplitShape = TensorCoreTile<kDepth>;
+
+template <typename T, int kDepth>
+Error split_partial(const Problem &problem, const Partials &partials, cudaStream_t stream) {
+  using Shape = SplitShape<kDepth>;
+  const unsigned tiles = static_cast<unsigned>((problem.queries + Shape::kRows - 1) / Shape::kRows);
+  const dim3 grid(tiles * static_cast<unsigned>(partials.ranges), problem.heads, problem.batches), block(Shape::kThreads);
+  const bool launched =
+      problem.causal
+          ? launch<split_partial_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem, partials)
+          : launch<split_partial_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
+  return launched ? kSuccess : kLaunchFailed;
+}
+
+template <typename T>
+Error split_reduce(const Problem &problem, const Partials &partials, cudaStream_t stream) {
+  const dim3 grid((problem.queries + kReduceWarps - 1) / kReduceWarps, problem.heads, problem.batches);
+  const bool launched = launch<split_reduce_kernel<T>>(grid, dim3(kReduceWarps * 32), 0, stream, problem, partials);
+  return launched ? kSuccess : kLaunchFailed;
+}
+
+// As many ranges as give every multiprocessor of an L4 two blocks, each of a tile of keys or more.
+template <int kDepth>
+int split_ranges(const Problem &problem) {
+  using Shape = SplitShape<kDepth>;
+  constexpr int64_t kWanted = 2 * 58, kMost = 64;
+  const int64_t tiles = (problem.keys + Shape::kKeys - 1) / Shape::kKeys;
+  const int64_t blocks = int64_t((problem.queries + Shape::kRows - 1) / Shape::kRows) * problem.heads * problem.batches;
+  return static_cast<int>(std::max<int64_t>(1, std::min({(kWanted + blocks - 1) / blocks, tiles, kMost})));
+}
+
+template <typename T, int kDepth>
+Error split_k(const Problem &problem, cudaStream_t stream) {
+  const int ranges = split_ranges<kDepth>(problem);
+  const size_t rows = size_t(ranges) * problem.batches * problem.heads * problem.queries;
+  const Workspace workspace(rows * (problem.depth + kPartialExtra) * sizeof(float), stream);
+  if (!workspace.data()) return kOutOfMemory;
+  const Partials partials{static_cast<float *>(workspace.data()), ranges, problem.depth};
+  if (const Error error = split_partial<T, kDepth>(problem, partials, stream)) return error;
+  return split_reduce<T>(problem, partials, stream);
+}
+
+}  // namespace attention

@@ -1,0 +1,16 @@
+// Attention on tensor cores: the C interface of the variant `tensor_core`. The only translation unit.
+#include "tensor_core.cuh"
+
+namespace {
+struct TensorCore {
+  template <typename T, int kDepth>
+  static attention::Error run(const attention::Problem &problem, cudaStream_t stream) {
+    return attention::tensor_core<T, kDepth>(problem, stream);
+  }
+};
+}  // namespace
+
+LOOP_EXPORT int attention_tensor_core(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes,
+                                      void *stream) {
+  return attention::enter<TensorCore>(inputs, outputs, attributes, stream);
+}
