@@ -7,6 +7,7 @@ orphans (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
 
 import contextlib
 import ctypes
+import itertools
 import os
 import selectors
 import signal
@@ -14,10 +15,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -69,6 +70,7 @@ class Tick:
 
 
 Waiting = Generator[Tick, None, Any]
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -292,6 +294,29 @@ def finish(waiting: Generator[Tick, None, Any]) -> Any:
             next(waiting)
         except StopIteration as stop:
             return stop.value
+
+
+def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Generator[Tick, None, list[Result]]:
+    """The results of several generators of ticks, in order; `width` of them run at a time.
+
+    An error of one ends the others.
+    """
+    rest = enumerate(waiting)
+    running = dict(itertools.islice(rest, width))
+    results: dict[int, Result] = {}
+    try:
+        while running:
+            for number, one in tuple(running.items()):
+                try:
+                    yield next(one)
+                except StopIteration as stop:
+                    del running[number]
+                    results[number] = stop.value
+                    running.update(itertools.islice(rest, 1))
+    finally:
+        for one in running.values():
+            one.close()
+    return [results[number] for number in sorted(results)]
 
 
 def kill_tree(pid: int, tag: str) -> None:

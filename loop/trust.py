@@ -73,17 +73,32 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     """Every command and code that the definitions would run, a line each."""
     for name, variant in target.variants.items():
         yield f"variant {name}: {_variant(variant)}"
+        yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
     functions = {"reference": target.reference, "plain": target.plain, "baseline": target.baseline}
     for word, function in functions.items():
         if function is not None:
             yield f"{word}: Python {function.python}"
     yield from (f"property: Python {name}" for name in target.properties)
+    for name, part in target.components.items():
+        made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
+        yield f"component {name}: calls {part.entry} of {part.of}; Python {', '.join(made)}"
     for pattern in own_patterns:
         for step in pattern.steps:
             command = step.arguments.get("run")
             if command is not None:
                 settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+
+
+def _also_compiled(variant: Variant) -> Iterator[str]:
+    """What is compiled besides the variant itself."""
+    if not isinstance(variant, CAbiVariant):
+        return
+    if variant.emulation is not None:
+        recipe = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
+        yield f"{' '.join(recipe)}, then loads the result: its emulation"
+    for one in variant.must_not_compile:
+        yield f"{' '.join([variant.build.compiler, *one.flags, one.source])}, which has to fail"
 
 
 def _variant(variant: Variant) -> str:

@@ -11,6 +11,7 @@ from loop.model.output import BuildOutput, MeasureOutput, VerifyOutput
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord
+from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 
@@ -204,3 +205,27 @@ def make_record(head: SessionHead | None = None, verdicts: Sequence[Verdict] = (
         "proposal": "Go on.\nloop run session baseline",
     }
     return SessionRecord.model_validate({**base, **fields})
+
+
+def make_kernel(name: str = "void tiny::rows<float, 128>(float const*)", **fields: Any) -> KernelResources:
+    """A kernel that takes little and spills nothing."""
+    base = {"symbol": f"_Z{name}", "name": name, "architecture": "sm_89", "registers": 32}
+    return KernelResources.model_validate({**base, **fields})
+
+
+def make_library(*kernels: KernelResources, variants: Sequence[str] = ("v",)) -> CompiledLibrary:
+    """A library of these kernels."""
+    return CompiledLibrary(variants=tuple(variants), build_id="b1", architecture="sm_89", kernels=kernels)
+
+
+def make_launch(kernel: str = "_Zk", blocks: int = 58, **fields: Any) -> KernelLaunch:
+    """A launch of blocks of 128 threads."""
+    base = {"kernel": kernel, "grid": (blocks, 1, 1), "block": (128, 1, 1), "shared": 0}
+    return KernelLaunch.model_validate({**base, **fields})
+
+
+def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
+    """A shape of launch that fits four times."""
+    base = {"variant": "v", "kernel": kernel.short, "symbol": kernel.symbol, "threads": 128, "shared_bytes": 1024}
+    held = {"resident": 4, "limited_by": "registers", "workload": "w", "workloads": 2, "timed": True}
+    return Placement.model_validate({**base, "registers": kernel.registers, **held, **fields})

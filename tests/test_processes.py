@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ from loop.processes import (
     environment,
     finish,
     run,
+    together,
 )
 from tests.conftest import ROOT
 
@@ -211,3 +213,35 @@ def test_exit_statuses_are_said_in_words() -> None:
 def test_input_is_empty() -> None:
     """A command that reads its input gets none, rather than the user's terminal."""
     assert "" == shell("cat", limit_s=5).output
+
+
+def counted(name: str, ticks: int, log: list[str]) -> Generator[Tick, None, str]:
+    """A wait of so many ticks that writes down when it begins and how it ends."""
+    log.append(f"{name} begins")
+    try:
+        for _ in range(ticks):
+            yield Tick(name)
+    finally:
+        log.append(f"{name} ends")
+    return name
+
+
+def test_waits_run_side_by_side_and_answer_in_order() -> None:
+    """As many at a time as are allowed, the next as soon as one has ended."""
+    log: list[str] = []
+    waits = (counted(name, ticks, log) for name, ticks in (("a", 5), ("b", 1), ("c", 1)))
+    assert ["a", "b", "c"] == finish(together(waits, 2))
+    assert ["a begins", "b begins", "b ends", "c begins", "c ends", "a ends"] == log
+
+
+def test_an_error_of_one_wait_ends_the_others() -> None:
+    """Nothing is left running behind."""
+
+    def fails() -> Generator[Tick, None, str]:
+        yield Tick("fails")
+        raise LoopError("it failed")
+
+    log: list[str] = []
+    with pytest.raises(LoopError, match="it failed"):
+        finish(together([counted("a", 5, log), fails()], 2))
+    assert ["a begins", "a ends"] == log

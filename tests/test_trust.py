@@ -156,3 +156,13 @@ def test_everything_that_would_run_is_shown(tmp_path: Path) -> None:
         "baseline: Python tiny_functions:double",
         "pattern mine, step own: make all",
     ] == list(what_runs(target, [make_pattern("mine").model_validate(own)]))
+
+
+def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
+    """Its emulation, which is loaded, and sources that have to fail."""
+    bad = {"title": "t", "source": "bad.cu", "flags": ["-DN=3"], "says": "s"}
+    emulation = {"compiler": "g++", "flags": ["-O2"]}
+    target = write_target(tmp_path, {"right": compiled(emulation=emulation, must_not_compile=[bad])})
+    lines = list(what_runs(target, []))
+    assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
+    assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines

@@ -1,78 +1,24 @@
-// One block of threads on one CPU thread: a fiber a CUDA thread, and the scheduler that runs them.
-//
-// A warp runs until all its lanes wait for the same thing: each other (shuffle, ldmatrix, mma, __syncwarp) or the
-// block (__syncthreads). Which warp goes on next is drawn by a seed, and greedily: the one that runs mostly keeps
-// running, far ahead of the others, for that is the order in which a missing barrier shows in the values.
+// One block of threads on one CPU thread: what its threads may do, and what was wrong with it.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "fault.h"
-#include "fiber.h"
 #include "global_memory.h"
+#include "lane.h"
 #include "shared_memory.h"
 
 namespace simt::emulator {
 
-struct Index3 {
-  unsigned x = 0, y = 0, z = 0;
-};
+constexpr uint64_t kPatience = 100'000'000;  // Memory accesses of one thread between meetings: more is a spin.
 
-constexpr int kLanes = 32;
-constexpr int kMaxThreads = 1024;
-constexpr uint64_t kPatience = 200'000'000;  // Memory accesses of one thread between meetings: more is a spin.
-
-class Block;
-struct Lane;
-
-// Something that all lanes of a warp do together. Static tables: lanes meet when they name the same one.
-struct Collective {
-  const char *name;
-  void (*execute)(Block &, Lane *const *lanes);
-};
-
-// A copy by cp.async that has been issued.
-struct Copy {
-  uint32_t destination;
-  const void *source;
-  unsigned bytes;
-  unsigned valid;  // Bytes that are read; the rest becomes zero.
-};
-
-struct Lane {
-  enum State { kReady, kInWarp, kAtBarrier, kDone };
-
-  Fiber fiber;
-  Block *block = nullptr;
-  unsigned thread = 0;
-  Index3 index;
-  State state = kReady;
-  const Collective *collective = nullptr;
-  Where where{"", 0};
-  uint64_t accesses = 0;
-  std::vector<std::vector<Copy>> groups;  // Committed, oldest first.
-  std::vector<Copy> copies;               // Not yet committed.
-
-  // Operands of the collective.
-  uint32_t address = 0;
-  uint32_t *registers = nullptr;
-  const uint32_t *a = nullptr;
-  uint32_t b[2] = {0, 0};
-  float *accumulators = nullptr;
-  uint32_t value = 0;
-  int argument = 0;
-};
-
-// What a launch is told of its shape.
-struct Shape {
-  Index3 grid, block;
-  size_t shared_bytes = 0;
-  unsigned threads() const { return block.x * block.y * block.z; }
-  uint64_t blocks() const { return uint64_t(grid.x) * grid.y * grid.z; }
+// A kernel with its arguments.
+struct Kernel {
+  void (*call)(const void *arguments);
+  const void *arguments;
 };
 
 class Random {  // xorshift64*: small, and good enough to shuffle warps.
@@ -92,14 +38,16 @@ class Random {  // xorshift64*: small, and good enough to shuffle warps.
 
 class Block {
  public:
-  // Fibers for the largest block so far are kept.
+  // Fibers for the largest block so far are kept. Throws std::bad_alloc when there is no room for their stacks.
   void prepare(const Shape &shape) {
     shape_ = shape;
-    while (lanes_.size() < (shape.threads() + kLanes - 1) / kLanes * kLanes) lanes_.push_back(std::make_unique<Lane>());
+    warps_ = static_cast<int>((shape.threads() + kLanes - 1) / kLanes);
+    while (lanes_.size() < static_cast<size_t>(warps_ * kLanes)) lanes_.push_back(std::make_unique<Lane>());
+    conflicts = fetches = 0;
   }
 
   // Run one block to its end; false when it faulted, then `fault` says how.
-  bool run(uint32_t number, uint64_t seed, const std::function<void()> &kernel, GlobalMemory &global) {
+  bool run(uint32_t number, uint64_t seed, const Kernel &kernel, GlobalMemory &global) {
     number_ = number, kernel_ = &kernel, global_ = &global, fault_.clear();
     index_ = {number % shape_.grid.x, number / shape_.grid.x % shape_.grid.y,
               number / shape_.grid.x / shape_.grid.y};
@@ -110,6 +58,8 @@ class Block {
     begin_lanes();
     return schedule(random);
   }
+
+  const std::string &fault() const { return fault_; }
 
   // Called inside a fiber -------------------------------------------------------------------------------------
 
@@ -123,27 +73,23 @@ class Block {
   }
   void meet_block(Lane &lane, Where where) { wait(lane, Lane::kAtBarrier, where); }
 
-  [[noreturn]] void fail(Lane &lane, Where where, const std::string &what) {
-    fault_ = describe(lane, where, what);
-    lane.fiber.leave();
-    std::abort();  // After a fault no fiber is resumed.
-  }
-
   void read_shared(Lane &lane, uint32_t address, unsigned bytes, Where where) {
     count(lane, where);
     if (!shared.read(address, bytes, stamp(lane, where))) fail(lane, where, shared.fault());
   }
-  void write_shared(Lane &lane, uint32_t address, unsigned bytes, Where where) {
+  void write_shared(Lane &lane, uint32_t address, const void *value, unsigned bytes, Where where) {
     count(lane, where);
-    if (!shared.write(address, bytes, stamp(lane, where))) fail(lane, where, shared.fault());
+    if (!shared.write(address, value, bytes, stamp(lane, where))) fail(lane, where, shared.fault());
   }
   void read_global(Lane &lane, const void *data, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
-    if (std::string fault = global_->read(data, bytes, alignment, number_); !fault.empty()) fail(lane, where, fault);
+    const std::string fault = global_->read({data, bytes, alignment, number_, stamp(lane, where), sites_});
+    if (!fault.empty()) fail(lane, where, fault);
   }
-  void write_global(Lane &lane, const void *data, unsigned bytes, Where where) {
+  void write_global(Lane &lane, void *data, const void *value, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
-    if (std::string fault = global_->write(data, bytes, number_); !fault.empty()) fail(lane, where, fault);
+    const std::string fault = global_->write({data, bytes, alignment, number_, stamp(lane, where), sites_}, value);
+    if (!fault.empty()) fail(lane, where, fault);
   }
 
   void issue(Lane &lane, const Copy &copy, Where where) {
@@ -160,27 +106,25 @@ class Block {
       }
   }
 
-  // ------------------------------------------------------------------------------------------------------------
+  // Called while a collective is executed ---------------------------------------------------------------------
 
-  const std::string &fault() const { return fault_; }
-  bool faulted() const { return !fault_.empty(); }
-  std::string describe(const Lane &lane, Where where, const std::string &what) const {
-    return format("thread %u of block (%u, %u, %u) at %s: ", lane.thread, index_.x, index_.y, index_.z,
-                  where.text().c_str()) + what;
-  }
   // Every lane of the warp is here: what they wrote so far, they all see.
-  void order_warp(const Lane &lane) { warp_intervals_[lane.thread / kLanes]++; }
-
-  // The same fault as `fail`, found while a collective is executed.
+  void order_warp(const Lane &lane) {
+    if (++warp_intervals_[lane.thread / kLanes] == Stamp::kWarpIntervals)
+      fault_in(lane, "more __syncwarp between two barriers than the emulator can tell apart");
+  }
   void fault_in(const Lane &lane, const std::string &what) {
-    if (!faulted()) fault_ = describe(lane, lane.where, what);
+    if (fault_.empty()) fault_ = describe(lane, lane.where, what);
   }
-
   Stamp stamp(const Lane &lane, Where where) {
-    return Stamp(lane.thread, block_interval_, warp_intervals_[lane.thread / kLanes], shared.site(where));
+    return Stamp(lane.thread, block_interval_, warp_intervals_[lane.thread / kLanes], sites_.number(where));
   }
 
-  SharedMemory shared;
+ private:
+  Sites sites_;
+
+ public:
+  SharedMemory shared{sites_};
   uint64_t conflicts = 0;  // Shared-memory wavefronts of ldmatrix beyond the four that it needs.
   uint64_t fetches = 0;    // ldmatrix executed.
 
@@ -190,23 +134,10 @@ class Block {
     return lane;
   }
 
-  static void enter() { (*lane().block->kernel_)(); }
-
-  void begin_lanes() {
-    const unsigned threads = shape_.threads();
-    warps_ = static_cast<int>((threads + kLanes - 1) / kLanes);
-    warp_intervals_.assign(static_cast<size_t>(warps_), 0);
-    for (unsigned i = 0; i < static_cast<unsigned>(warps_) * kLanes; i++) {
-      Lane &lane = *lanes_[i];
-      lane.block = this, lane.thread = i, lane.accesses = 0;
-      lane.index = {i % shape_.block.x, i / shape_.block.x % shape_.block.y, i / shape_.block.x / shape_.block.y};
-      lane.state = i < threads ? Lane::kReady : Lane::kDone;
-      lane.groups.clear(), lane.copies.clear();
-      if (i < threads) lane.fiber.reset(&Block::enter);
-    }
+  static void enter() {
+    const Kernel &kernel = *lane().block->kernel_;
+    kernel.call(kernel.arguments);
   }
-
-  Lane &at(int warp, int lane) { return *lanes_[static_cast<size_t>(warp * kLanes + lane)]; }
 
   void wait(Lane &lane, Lane::State state, Where where) {
     lane.state = state, lane.where = where, lane.accesses = 0;
@@ -217,112 +148,34 @@ class Block {
     if (++lane.accesses > kPatience) fail(lane, where, "spins: it touches memory for ever without meeting other threads");
   }
 
+  [[noreturn]] void fail(Lane &lane, Where where, const std::string &what) {
+    fault_ = describe(lane, where, what);
+    lane.fiber.leave();
+    std::abort();  // After a fault no fiber is resumed.
+  }
+
+  std::string describe(const Lane &lane, Where where, const std::string &what) const {
+    return format("thread %u of block (%u, %u, %u) at %s: ", lane.thread, index_.x, index_.y, index_.z,
+                  where.text().c_str()) + what;
+  }
+
   void move(const Copy &copy) {
-    std::memcpy(shared.data() + copy.destination, copy.source, copy.valid);
-    std::memset(shared.data() + copy.destination + copy.valid, 0, copy.bytes - copy.valid);
+    std::memcpy(shared.at(copy.destination), copy.source, copy.valid);
+    std::memset(shared.at(copy.destination) + copy.valid, 0, copy.bytes - copy.valid);
   }
 
-  bool schedule(Random &random) {
-    std::vector<int> runnable;
-    for (;;) {
-      runnable.clear();
-      for (int warp = 0; warp < warps_; warp++)
-        if (can_run(warp)) runnable.push_back(warp);
-      if (runnable.empty()) {
-        if (all(Lane::kDone, Lane::kDone)) return true;
-        if (!release()) return false;
-        continue;
-      }
-      const int warp = runnable[random.below(static_cast<unsigned>(runnable.size()))];
-      do {
-        if (!advance(warp, random.below(2))) return false;
-      } while (can_run(warp) && random.below(64));
-    }
-  }
+  Lane &at(int warp, int lane) { return *lanes_[static_cast<size_t>(warp * kLanes + lane)]; }
 
-  bool can_run(int warp) {
-    for (int i = 0; i < kLanes; i++)
-      if (at(warp, i).state == Lane::kReady) return true;
-    return false;
-  }
-
-  // Run every lane of a warp to where it waits, then do what they met for.
-  bool advance(int warp, bool backwards) {
-    for (int i = 0; i < kLanes; i++) {
-      Lane &lane = at(warp, backwards ? kLanes - 1 - i : i);
-      if (lane.state != Lane::kReady) continue;
-      current() = &lane;
-      lane.state = Lane::kDone;  // Unless it waits for something.
-      lane.fiber.resume();
-      if (faulted()) return false;
-    }
-    return execute(warp);
-  }
-
-  bool execute(int warp) {
-    Lane *meeting = nullptr;
-    for (int i = 0; i < kLanes && !meeting; i++)
-      if (at(warp, i).state == Lane::kInWarp) meeting = &at(warp, i);
-    if (!meeting) return true;
-    for (int i = 0; i < kLanes; i++) {
-      const Lane &lane = at(warp, i);
-      if (lane.state != Lane::kInWarp || lane.collective != meeting->collective || lane.where != meeting->where)
-        return diverged(*meeting, lane);
-    }
-    Lane *lanes[kLanes];
-    for (int i = 0; i < kLanes; i++) {
-      lanes[i] = &at(warp, i);
-      lanes[i]->state = Lane::kReady;
-    }
-    meeting->collective->execute(*this, lanes);
-    return !faulted();
-  }
-
-  bool diverged(const Lane &one, const Lane &other) {
-    std::string does = other.state == Lane::kDone      ? "has returned"
-                       : other.state == Lane::kAtBarrier ? "waits in __syncthreads at " + other.where.text()
-                                                         : format("is in %s at %s", other.collective->name,
-                                                                  other.where.text().c_str());
-    fault_ = describe(one, one.where, format("divergence: all lanes of the warp have to execute %s together, thread %u ",
-                                             one.collective->name, other.thread) + does);
-    return false;
-  }
-
-  bool all(Lane::State one, Lane::State other) {
-    for (int warp = 0; warp < warps_; warp++)
-      for (int i = 0; i < kLanes; i++)
-        if (at(warp, i).state != one && at(warp, i).state != other) return false;
-    return true;
-  }
-
-  // Nobody can run: open the barrier when everybody is there.
-  bool release() {
-    const Lane *first = nullptr, *returned = nullptr;
-    for (unsigned i = 0; i < shape_.threads(); i++) {
-      const Lane &lane = *lanes_[i];
-      if (lane.state == Lane::kDone) returned = &lane;
-      if (lane.state == Lane::kAtBarrier && first && lane.where != first->where) return barriers_differ(*first, lane);
-      if (lane.state == Lane::kAtBarrier && !first) first = &lane;
-    }
-    if (returned) {
-      fault_ = describe(*first, first->where,
-                        format("deadlock: waits in __syncthreads for thread %u, which has returned", returned->thread));
-      return false;
-    }
-    if (++block_interval_ >= SharedMemory::kIntervals) {
-      fault_ = describe(*first, first->where, "more barriers than the emulator can tell apart");
-      return false;
-    }
-    warp_intervals_.assign(static_cast<size_t>(warps_), 0);
-    for (unsigned i = 0; i < shape_.threads(); i++) lanes_[i]->state = Lane::kReady;
-    return true;
-  }
-
-  bool barriers_differ(const Lane &one, const Lane &other) {
-    fault_ = describe(one, one.where, format("deadlock: waits in __syncthreads while thread %u waits in another, at %s",
-                                             other.thread, other.where.text().c_str()));
-    return false;
-  }
+  // Who runs when: schedule.h.
+  void begin_lanes();
+  bool schedule(Random &random);
+  bool can_run(int warp);
+  bool advance(int warp, bool backwards);
+  bool execute(int warp);
+  bool diverged(const Lane &one, const Lane &other);
+  bool all_done();
+  bool release();
+  bool deadlock(const Lane &waiting, const std::string &what);
 
   Shape shape_;
   std::vector<std::unique_ptr<Lane>> lanes_;
@@ -331,8 +184,8 @@ class Block {
   uint32_t number_ = 0;
   Index3 index_;
   unsigned block_interval_ = 1;
-  bool early_copies_ = false;
-  const std::function<void()> *kernel_ = nullptr;
+  bool early_copies_ = false;  // Whether cp.async has its data in place at once, or only when it is waited for.
+  const Kernel *kernel_ = nullptr;
   GlobalMemory *global_ = nullptr;
   std::string fault_;
 };

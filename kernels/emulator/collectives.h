@@ -9,35 +9,52 @@
 
 namespace simt::emulator {
 
-inline void execute_sync_warp(Block &block, Lane *const *lanes) { block.order_warp(*lanes[0]); }
+inline void execute_sync_warp(Block &block, Lane *const *lanes) {
+  for (int i = 0; i < kLanes; i++)
+    if (lanes[i]) return block.order_warp(*lanes[i]);
+}
 
-inline void execute_shuffle(Block &, Lane *const *lanes) {
-  uint32_t values[kLanes];
-  for (int i = 0; i < kLanes; i++) values[i] = lanes[i]->value;
-  for (int i = 0; i < kLanes; i++) lanes[i]->value = values[lanes[i]->argument & (kLanes - 1)];
+inline void execute_shuffle(Block &block, Lane *const *lanes) {
+  uint32_t values[kLanes] = {};
+  for (int i = 0; i < kLanes; i++)
+    if (lanes[i]) values[i] = lanes[i]->value;
+  for (int i = 0; i < kLanes; i++) {
+    if (!lanes[i]) continue;
+    const int source = lanes[i]->source & (kLanes - 1);
+    if (!lanes[source]) return block.fault_in(*lanes[i], format("shuffles a value from lane %d, which is not there", source));
+    lanes[i]->value = values[source];
+  }
 }
 
 inline void execute_any(Block &, Lane *const *lanes) {
   uint32_t any = 0;
-  for (int i = 0; i < kLanes; i++) any |= lanes[i]->value != 0;
-  for (int i = 0; i < kLanes; i++) lanes[i]->value = any;
+  for (int i = 0; i < kLanes; i++) any |= lanes[i] && lanes[i]->value;
+  for (int i = 0; i < kLanes; i++)
+    if (lanes[i]) lanes[i]->value = any;
 }
 
-// ldmatrix .x4: lane 8q + r gives the address of row r of matrix q, 16 bytes; eight rows whose addresses share a
-// bank cost a wavefront more. `kTransposed`: .trans.
+// Wavefronts beyond the first that eight rows of 16 bytes take: rows that differ and share banks come one by one.
+inline unsigned conflicts_of(Lane *const *lanes) {
+  unsigned used[8] = {}, most = 1;
+  for (int r = 0; r < 8; r++) {
+    const uint32_t address = lanes[r]->address;
+    bool again = false;
+    for (int other = 0; other < r; other++) again |= lanes[other]->address == address;
+    if (!again) most = std::max(most, ++used[address / 16 % 8]);
+  }
+  return most - 1;
+}
+
+// ldmatrix .x4: lane 8q + r gives the address of row r of matrix q, 16 bytes. `kTransposed`: .trans.
 template <bool kTransposed>
 void execute_ldmatrix(Block &block, Lane *const *lanes) {
   uint16_t rows[32][8];
   for (int i = 0; i < kLanes; i++) {
     Lane &lane = *lanes[i];
     if (!block.shared.read(lane.address, 16, block.stamp(lane, lane.where))) return block.fault_in(lane, block.shared.fault());
-    std::memcpy(rows[i], block.shared.data() + lane.address, 16);
+    std::memcpy(rows[i], block.shared.at(lane.address), 16);
   }
-  for (int q = 0; q < 4; q++) {
-    int used[8] = {}, most = 0;
-    for (int r = 0; r < 8; r++) most = std::max(most, ++used[lanes[8 * q + r]->address / 16 % 8]);
-    block.conflicts += static_cast<uint64_t>(most - 1);
-  }
+  for (int q = 0; q < 4; q++) block.conflicts += conflicts_of(lanes + 8 * q);
   block.fetches++;
   for (int i = 0; i < kLanes; i++)
     for (int q = 0; q < 4; q++) {
@@ -52,38 +69,35 @@ void execute_ldmatrix(Block &block, Lane *const *lanes) {
 // not those of a GPU.
 template <float (*to_float)(uint16_t)>
 void execute_mma(Block &, Lane *const *lanes) {
-  float a[16][16], b[16][8], d[16][8];
+  typedef float Row __attribute__((vector_size(32)));
+  constexpr int kA = 16 * 16, kB = 16 * 8;
+  uint16_t elements[kA + kB];  // a[16][16], then b[16][8].
+  Row d[16];
   for (int i = 0; i < kLanes; i++) {
     const Lane &lane = *lanes[i];
     const int row = i / 4, column = i % 4 * 2;
-    for (int h = 0; h < 2; h++) {
-      const auto pick = [h](uint32_t pair) { return to_float(static_cast<uint16_t>(pair >> (16 * h))); };
-      a[row][column + h] = pick(lane.a[0]);
-      a[row + 8][column + h] = pick(lane.a[1]);
-      a[row][column + 8 + h] = pick(lane.a[2]);
-      a[row + 8][column + 8 + h] = pick(lane.a[3]);
-      b[column + h][row] = pick(lane.b[0]);
-      b[column + 8 + h][row] = pick(lane.b[1]);
-      d[row][column + h] = lane.accumulators[h];
-      d[row + 8][column + h] = lane.accumulators[2 + h];
-    }
+    const auto put = [&elements](int first, int step, uint32_t pair) {
+      elements[first] = static_cast<uint16_t>(pair), elements[first + step] = static_cast<uint16_t>(pair >> 16);
+    };
+    for (int part = 0; part < 4; part++) put((row + part % 2 * 8) * 16 + column + part / 2 * 8, 1, lane.a[part]);
+    for (int part = 0; part < 2; part++) put(kA + (column + part * 8) * 8 + row, 8, lane.b[part]);
+    for (int part = 0; part < 4; part++) d[row + part / 2 * 8][column + part % 2] = lane.accumulators[part];
   }
+  alignas(32) float values[kA + kB];
+  for (int i = 0; i < kA + kB; i++) values[i] = to_float(elements[i]);
+  const Row *b = reinterpret_cast<const Row *>(values + kA);
   for (int row = 0; row < 16; row++)
-    for (int k = 0; k < 16; k++)
-      for (int n = 0; n < 8; n++) d[row][n] += a[row][k] * b[k][n];
+    for (int k = 0; k < 16; k++) d[row] += values[row * 16 + k] * b[k];
   for (int i = 0; i < kLanes; i++)
-    for (int h = 0; h < 2; h++) {
-      lanes[i]->accumulators[h] = d[i / 4][i % 4 * 2 + h];
-      lanes[i]->accumulators[2 + h] = d[i / 4 + 8][i % 4 * 2 + h];
-    }
+    for (int part = 0; part < 4; part++) lanes[i]->accumulators[part] = d[i / 4 + part / 2 * 8][i % 4 * 2 + part % 2];
 }
 
-inline constexpr Collective kSyncWarp{"__syncwarp", execute_sync_warp};
-inline constexpr Collective kShuffle{"a shuffle", execute_shuffle};
-inline constexpr Collective kAny{"a vote", execute_any};
-inline constexpr Collective kLdmatrix{"ldmatrix", execute_ldmatrix<false>};
-inline constexpr Collective kLdmatrixTransposed{"ldmatrix.trans", execute_ldmatrix<true>};
-inline constexpr Collective kMmaHalf{"mma (f16)", execute_mma<half_to_float>};
-inline constexpr Collective kMmaBfloat{"mma (bf16)", execute_mma<bfloat_to_float>};
+inline constexpr Collective kSyncWarp{"__syncwarp", execute_sync_warp, false};
+inline constexpr Collective kShuffle{"a shuffle", execute_shuffle, false};
+inline constexpr Collective kAny{"a vote", execute_any, false};
+inline constexpr Collective kLdmatrix{"ldmatrix", execute_ldmatrix<false>, true};
+inline constexpr Collective kLdmatrixTransposed{"ldmatrix.trans", execute_ldmatrix<true>, true};
+inline constexpr Collective kMmaHalf{"mma (f16)", execute_mma<half_to_float>, true};
+inline constexpr Collective kMmaBfloat{"mma (bf16)", execute_mma<bfloat_to_float>, true};
 
 }  // namespace simt::emulator

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "launch.h"
 
@@ -40,8 +42,14 @@ namespace simt {
 using emulator::Where;
 using SharedAddress = uint32_t;
 
+struct alignas(8) Words2 {
+  uint32_t x, y;
+};
 struct alignas(16) Words4 {
   uint32_t x, y, z, w;
+};
+struct alignas(16) Floats4 {
+  float x, y, z, w;
 };
 
 // Shared memory ----------------------------------------------------------------------------------------------------
@@ -50,17 +58,19 @@ inline SharedAddress shared_base() { return 0; }
 
 template <typename T>
 T shared_load(SharedAddress address, Where where = Where::here()) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
   auto &lane = emulator::Block::lane();
   lane.block->read_shared(lane, address, sizeof(T), where);
   T value;
-  std::memcpy(&value, lane.block->shared.data() + address, sizeof value);
+  std::memcpy(&value, lane.block->shared.at(address), sizeof value);
   return value;
 }
 template <typename T>
 void shared_store(SharedAddress address, T value, Where where = Where::here()) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
   auto &lane = emulator::Block::lane();
-  lane.block->write_shared(lane, address, sizeof(T), where);
-  std::memcpy(lane.block->shared.data() + address, &value, sizeof value);
+  lane.block->write_shared(lane, address, &value, sizeof(T), where);
+  std::memcpy(lane.block->shared.at(address), &value, sizeof value);
 }
 
 // Global memory ----------------------------------------------------------------------------------------------------
@@ -74,7 +84,7 @@ T global_load(const T *data, Where where = Where::here()) {
 template <typename T>
 void global_store(T *data, T value, Where where = Where::here()) {
   auto &lane = emulator::Block::lane();
-  lane.block->write_global(lane, data, sizeof(T), where);
+  lane.block->write_global(lane, data, &value, sizeof(T), alignof(T), where);
   *data = value;
 }
 
@@ -98,7 +108,7 @@ void cp_async_wait(Where where = Where::here()) {
 inline float shuffle_xor(float value, int mask, Where where = Where::here()) {
   auto &lane = emulator::Block::lane();
   lane.value = emulator::as_bits(value);
-  lane.argument = static_cast<int>(lane.thread % emulator::kLanes) ^ mask;
+  lane.source = static_cast<int>(lane.thread % emulator::kLanes) ^ mask;
   lane.block->meet(lane, emulator::kShuffle, where);
   return emulator::as_float(lane.value);
 }
@@ -162,8 +172,9 @@ inline void withdraw_all() { emulator::global_memory().clear(); }
 template <auto kKernel, typename... Arguments>
 bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Arguments &...arguments) {
   const emulator::Shape shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes};
-  emulator::Launch launch(reinterpret_cast<const void *>(kKernel), shape);
-  return launch.run([&] { kKernel(arguments...); });
+  const auto call = [&arguments...] { kKernel(arguments...); };
+  const emulator::Kernel kernel{[](const void *bound) { (*static_cast<decltype(&call)>(bound))(); }, &call};
+  return emulator::Launch(reinterpret_cast<const void *>(kKernel), shape).run(kernel);
 }
 inline const char *launch_error() { return emulator::launch_fault().c_str(); }
 

@@ -19,7 +19,9 @@ struct Where {
     const char *slash = std::strrchr(file, '/');
     return std::string(slash ? slash + 1 : file) + ":" + std::to_string(line);
   }
-  bool operator==(const Where &other) const { return line == other.line && std::strcmp(file, other.file) == 0; }
+  bool operator==(const Where &other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
   bool operator!=(const Where &other) const { return !(*this == other); }
 };
 

@@ -1,48 +1,42 @@
 // A fiber: the stack and the registers of one CUDA thread, so that a CPU thread can leave it in the middle of a
-// function and come back. A switch saves what the calling convention wants saved and nothing else: about 2 ns.
+// function and come back. On x86-64 a switch saves what the calling convention wants saved and nothing else: some 2 ns.
+// Elsewhere, and with -DLOOP_PORTABLE_FIBERS, the C library switches: some 500 ns, for it saves signal masks too.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#if defined(__x86_64__) && !defined(LOOP_PORTABLE_FIBERS)
+#define SIMT_OWN_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define SIMT_ADDRESS_SANITIZER 1
 #endif
 
 namespace simt::emulator {
 
-#if defined(__x86_64__)
-// Saves the registers that a callee has to keep, stores the stack pointer, takes over the other's.
+#if defined(SIMT_OWN_SWITCH)
+// Saves the registers that a callee has to keep, stores the stack pointer, takes over the other's. Ends in a jump: the
+// processor would expect a return to where it was called from, and be wrong every time.
 __attribute__((naked, noinline)) inline void swap_stacks(void ** /*from*/, void * /*to*/) {
   __asm__(
       "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
       "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
-      "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+      "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n"
+      "popq %rcx\n jmp *%rcx\n");
 }
 constexpr int kSavedWords = 6;
-#elif defined(__aarch64__)
-__attribute__((naked, noinline)) inline void swap_stacks(void ** /*from*/, void * /*to*/) {
-  __asm__(
-      "sub sp, sp, #160\n"
-      "stp x19, x20, [sp, #0]\n stp x21, x22, [sp, #16]\n stp x23, x24, [sp, #32]\n stp x25, x26, [sp, #48]\n"
-      "stp x27, x28, [sp, #64]\n stp x29, x30, [sp, #80]\n"
-      "stp d8, d9, [sp, #96]\n stp d10, d11, [sp, #112]\n stp d12, d13, [sp, #128]\n stp d14, d15, [sp, #144]\n"
-      "mov x9, sp\n str x9, [x0]\n mov sp, x1\n"
-      "ldp x19, x20, [sp, #0]\n ldp x21, x22, [sp, #16]\n ldp x23, x24, [sp, #32]\n ldp x25, x26, [sp, #48]\n"
-      "ldp x27, x28, [sp, #64]\n ldp x29, x30, [sp, #80]\n"
-      "ldp d8, d9, [sp, #96]\n ldp d10, d11, [sp, #112]\n ldp d12, d13, [sp, #128]\n ldp d14, d15, [sp, #144]\n"
-      "add sp, sp, #160\n ret\n");
-}
-constexpr int kSavedWords = 20;
 #endif
 
 #if defined(SIMT_ADDRESS_SANITIZER)
@@ -50,41 +44,48 @@ constexpr size_t kStackBytes = 512 << 10;  // Its red zones make frames several 
 #else
 constexpr size_t kStackBytes = 128 << 10;
 #endif
+constexpr size_t kGuardBytes = 512 << 10;  // No frame is larger than a GPU's local memory of a thread.
+constexpr size_t kPoisonedBytes = 4 << 10;
+// Stacks begin at different places in their pages: else all lanes' variables would fight for the same cache lines.
+constexpr size_t kColours = 128, kColourBytes = 128;
 
 class Fiber {
  public:
   using Entry = void (*)();
 
-  // Memory for a stack, with a page below it that nobody may touch: an overflow stops at once.
+  // Memory for a stack, and below it some that nobody may touch: an overflow stops at once.
   Fiber() {
-    page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    void *memory = mmap(nullptr, kStackBytes + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static std::atomic<size_t> made{0};
+    top_bytes_ = kStackBytes - made++ % kColours * kColourBytes;
+    void *memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
-    mprotect(memory, page_, PROT_NONE);
     memory_ = static_cast<char *>(memory);
+    if (mprotect(stack(), kStackBytes, PROT_READ | PROT_WRITE) == 0) return;
+    munmap(memory_, kGuardBytes + kStackBytes);
+    throw std::bad_alloc();
   }
-  ~Fiber() { munmap(memory_, kStackBytes + page_); }
+  ~Fiber() { munmap(memory_, kGuardBytes + kStackBytes); }
   Fiber(const Fiber &) = delete;
   Fiber &operator=(const Fiber &) = delete;
 
-  // Begin at `entry` when next resumed. What was on the stack is forgotten; no destructor runs.
+  // Begin at `entry` when next resumed. What was on the stack is forgotten; no destructor runs. Where the kernel's
+  // own variables will lie there are NaN: one that is used before it is set shows.
   void reset(Entry entry) {
     entry_ = entry;
-#if defined(__x86_64__)
-    void **top = reinterpret_cast<void **>(stack() + kStackBytes);
+#if defined(SIMT_ADDRESS_SANITIZER)
+    __asan_unpoison_memory_region(stack(), kStackBytes);
+#endif
+    std::memset(stack() + top_bytes_ - kPoisonedBytes, 0xff, kPoisonedBytes);
+#if defined(SIMT_OWN_SWITCH)
+    void **top = reinterpret_cast<void **>(stack() + top_bytes_);
     *--top = nullptr;  // Keeps the stack aligned as after a call.
     *--top = reinterpret_cast<void *>(&Fiber::begin);
     for (int i = 0; i < kSavedWords; i++) *--top = nullptr;
     position_ = top;
-#elif defined(__aarch64__)
-    void **top = reinterpret_cast<void **>(stack() + kStackBytes) - kSavedWords;
-    for (int i = 0; i < kSavedWords; i++) top[i] = nullptr;
-    top[11] = reinterpret_cast<void *>(&Fiber::begin);
-    position_ = top;
 #else
     getcontext(&own_);
     own_.uc_stack.ss_sp = stack();
-    own_.uc_stack.ss_size = kStackBytes;
+    own_.uc_stack.ss_size = top_bytes_;
     own_.uc_link = nullptr;
     makecontext(&own_, &Fiber::begin, 0);
 #endif
@@ -97,7 +98,7 @@ class Fiber {
     void *fake;
     __sanitizer_start_switch_fiber(&fake, stack(), kStackBytes);
 #endif
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(SIMT_OWN_SWITCH)
     swap_stacks(&scheduler_, position_);
 #else
     swapcontext(&scheduler_, &own_);
@@ -113,7 +114,7 @@ class Fiber {
     void *fake;
     __sanitizer_start_switch_fiber(&fake, scheduler_stack_, scheduler_bytes_);
 #endif
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(SIMT_OWN_SWITCH)
     swap_stacks(&position_, scheduler_);
 #else
     swapcontext(&own_, &scheduler_);
@@ -125,7 +126,7 @@ class Fiber {
 
  private:
   static Fiber *&current() {
-    static thread_local Fiber *fiber = nullptr;
+    static thread_local Fiber *fiber __attribute__((tls_model("initial-exec"))) = nullptr;
     return fiber;
   }
 
@@ -139,12 +140,12 @@ class Fiber {
     std::abort();  // A fiber that has ended is never resumed.
   }
 
-  char *stack() const { return memory_ + page_; }
+  char *stack() const { return memory_ + kGuardBytes; }
 
   char *memory_;
-  size_t page_;
+  size_t top_bytes_;  // From the lowest byte of the stack to where it begins.
   Entry entry_ = nullptr;
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(SIMT_OWN_SWITCH)
   void *position_ = nullptr, *scheduler_ = nullptr;
 #else
   ucontext_t own_, scheduler_;

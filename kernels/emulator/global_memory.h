@@ -1,4 +1,8 @@
-// Which global memory a launch may touch, and which block wrote what.
+// Which global memory a launch may touch, and who wrote what in it.
+//
+// Of every byte that a kernel may write it is known which block wrote it in this launch, and when in that block. Two
+// blocks that write one element are at fault, and so is a block that reads what another wrote: nothing orders them.
+// Inside a block the rules are those of shared memory, but reads leave no mark.
 #pragma once
 
 #include <atomic>
@@ -7,17 +11,32 @@
 #include <string>
 #include <vector>
 
-#include "fault.h"
+#include "stamp.h"
 
 namespace simt::emulator {
+
+// The last write of every byte of a region.
+struct Writers {
+  explicit Writers(size_t bytes) : blocks(bytes), stamps(bytes) {}
+  std::vector<std::atomic<uint32_t>> blocks;  // Plus one; 0: nobody.
+  std::vector<std::atomic<uint64_t>> stamps;
+};
 
 // A tensor, or memory that the host allocated.
 struct Region {
   uintptr_t begin, end;
   std::string name;
   bool writable;
-  // Per two bytes the block that wrote them in this launch, plus one. Made when a launch begins.
-  std::shared_ptr<std::vector<std::atomic<uint32_t>>> writers;
+  std::shared_ptr<Writers> writers;  // Made when a launch begins.
+};
+
+// One access by one thread.
+struct GlobalAccess {
+  const void *data;
+  unsigned bytes, alignment;
+  uint32_t block;
+  Stamp now;
+  const Sites &sites;
 };
 
 class GlobalMemory {
@@ -35,48 +54,72 @@ class GlobalMemory {
 
   void begin_launch() {
     for (Region &region : regions_)
-      if (region.writable)
-        region.writers = std::make_shared<std::vector<std::atomic<uint32_t>>>((region.end - region.begin + 1) / 2);
+      if (region.writable) region.writers = std::make_shared<Writers>(region.end - region.begin);
   }
 
-  // What is wrong with an access by a block; empty when nothing is. Without any region nothing is known.
-  std::string read(const void *data, unsigned bytes, unsigned alignment, uint32_t block) const {
+  // What is wrong with an access; empty when nothing is. Without any region only its alignment is looked at.
+  std::string read(const GlobalAccess &access) const {
     const Region *region;
-    if (std::string fault = find(data, bytes, alignment, "reads", &region); !fault.empty()) return fault;
+    if (std::string fault = find(access, "reads", &region); !fault.empty()) return fault;
     if (!region || !region->writable) return {};
-    for (size_t i = index(*region, data), end = i + (bytes + 1) / 2; i < end; i++)
-      if (const uint32_t writer = (*region->writers)[i].load(std::memory_order_relaxed); writer && writer != block + 1)
-        return format("reads %s at byte %zu, which block %u of the same launch writes", region->name.c_str(), 2 * i,
-                      writer - 1);
+    for (size_t i = index(*region, access.data), end = i + access.bytes; i < end; i++) {
+      const uint32_t writer = region->writers->blocks[i].load(std::memory_order_relaxed);
+      if (!writer) continue;
+      if (writer != access.block + 1) return of_another_block("reads", *region, i, writer - 1, "writes");
+      if (const Stamp write = written(*region, i); !write.before(access.now)) return race("reads", *region, i, write, access);
+    }
     return {};
   }
 
-  std::string write(const void *data, unsigned bytes, uint32_t block) const {
+  // Of `value`, which the caller then stores.
+  std::string write(const GlobalAccess &access, const void *value) const {
     const Region *region;
-    if (std::string fault = find(data, bytes, bytes, "writes", &region); !fault.empty()) return fault;
+    if (std::string fault = find(access, "writes", &region); !fault.empty()) return fault;
     if (!region) return {};
     if (!region->writable) return format("writes to its input %s", region->name.c_str());
-    for (size_t i = index(*region, data), end = i + (bytes + 1) / 2; i < end; i++) {
-      const uint32_t writer = (*region->writers)[i].exchange(block + 1, std::memory_order_relaxed);
-      if (writer && writer != block + 1)
-        return format("writes %s at byte %zu, which block %u of the same launch writes too", region->name.c_str(), 2 * i,
-                      writer - 1);
+    for (size_t i = index(*region, access.data), end = i + access.bytes; i < end; i++) {
+      const uint32_t writer = region->writers->blocks[i].exchange(access.block + 1, std::memory_order_relaxed);
+      if (writer && writer != access.block + 1)
+        return of_another_block("writes", *region, i, writer - 1, "writes too");
+      Stamp now = access.now;
+      if (writer) {
+        const Stamp write = written(*region, i);
+        const bool same = now.same_instruction(write) && std::memcmp(access.data, value, access.bytes) == 0;
+        if (!write.before(now) && !same) return race("writes", *region, i, write, access);
+        now = now.with(write);
+      }
+      region->writers->stamps[i].store(now.bits(), std::memory_order_relaxed);
     }
     return {};
   }
 
  private:
-  std::string find(const void *data, unsigned bytes, unsigned alignment, const char *verb, const Region **found) const {
-    const auto begin = reinterpret_cast<uintptr_t>(data);
+  static Stamp written(const Region &region, size_t i) {
+    return Stamp(region.writers->stamps[i].load(std::memory_order_relaxed));
+  }
+
+  static std::string of_another_block(const char *verb, const Region &region, size_t i, uint32_t block, const char *does) {
+    return format("%s %s at byte %zu, which block %u of the same launch %s", verb, region.name.c_str(), i, block, does);
+  }
+
+  static std::string race(const char *verb, const Region &region, size_t i, Stamp earlier, const GlobalAccess &access) {
+    return format("race: %s %s at byte %zu, which thread %u of the block wrote at %s; no barrier lies between", verb,
+                  region.name.c_str(), i, earlier.thread_beside(access.now.thread()),
+                  access.sites.text(earlier.site()).c_str());
+  }
+
+  std::string find(const GlobalAccess &access, const char *verb, const Region **found) const {
+    const auto begin = reinterpret_cast<uintptr_t>(access.data);
     *found = nullptr;
-    if (begin % alignment) return format("%s global memory at an address that is not a multiple of %u", verb, alignment);
+    if (begin % access.alignment)
+      return format("%s global memory at an address that is not a multiple of %u", verb, access.alignment);
     if (regions_.empty()) return {};
     for (const Region &region : regions_)
-      if (begin >= region.begin && begin + bytes <= region.end) {
+      if (begin >= region.begin && begin + access.bytes <= region.end) {
         *found = &region;
         return {};
       }
-    return outside(begin, bytes, verb);
+    return outside(begin, access.bytes, verb);
   }
 
   std::string outside(uintptr_t begin, unsigned bytes, const char *verb) const {
@@ -92,7 +135,7 @@ class GlobalMemory {
     return at < region.begin ? region.begin - at : at >= region.end ? at - region.end + 1 : 0;
   }
   static size_t index(const Region &region, const void *data) {
-    return (reinterpret_cast<uintptr_t>(data) - region.begin) / 2;
+    return reinterpret_cast<uintptr_t>(data) - region.begin;
   }
 
   std::vector<Region> regions_;

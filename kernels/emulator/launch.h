@@ -7,21 +7,21 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <random>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "block.h"
 #include "collectives.h"
+#include "schedule.h"
 
 namespace simt::emulator {
 
@@ -61,13 +61,10 @@ class Pool {
 
 class Launch {
  public:
-  Launch(const void *kernel, const Shape &shape) : kernel_(kernel), shape_(shape) {
-    const char *given = std::getenv("LOOP_EMULATOR_SEED");
-    seed_ = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  }
+  Launch(const void *kernel, const Shape &shape) : kernel_(kernel), shape_(shape) {}
 
   // Run all blocks, unless the launch itself is impossible; true when nothing was wrong.
-  bool run(const std::function<void()> &kernel) {
+  bool run(const Kernel &kernel) {
     fault_ = impossible();
     const bool dry = std::getenv("LOOP_EMULATOR_DRY");
     if (fault_.empty() && !dry) run_blocks(kernel);
@@ -77,49 +74,68 @@ class Launch {
   }
 
  private:
+  static constexpr uint64_t kMostThreads = 1024, kMostShared = 232448;  // Of a block; shared memory: an H200's.
+  static constexpr uint64_t kMostFibers = 16384;  // At a time: Linux maps 65530 pieces of memory, two for a stack.
+
   std::string impossible() const {
-    const unsigned threads = shape_.threads();
-    if (!threads || !shape_.blocks()) return "launched with an empty grid or block";
-    if (threads > kMaxThreads) return format("launched with %u threads a block, a GPU takes %d", threads, kMaxThreads);
-    if (shape_.grid.y > 65535 || shape_.grid.z > 65535) return "launched with more than 65535 blocks along y or z";
-    if (shape_.blocks() > UINT32_MAX - 1) return "launched with more blocks than the emulator can count";
-    if (shape_.shared_bytes > 232448) return format("asks for %zu bytes of shared memory a block", shape_.shared_bytes);
+    const Index3 grid = shape_.grid, block = shape_.block;
+    if (!shape_.threads() || !shape_.blocks()) return "launched with an empty grid or block";
+    if (block.x > kMostThreads || block.y > kMostThreads || block.z > 64 || shape_.threads() > kMostThreads)
+      return format("launched with blocks of %u x %u x %u threads, a GPU takes 1024 in all and 64 along z", block.x, block.y,
+                    block.z);
+    if (grid.y > 65535 || grid.z > 65535) return "launched with more than 65535 blocks along y or z";
+    if (shape_.blocks() >= UINT32_MAX) return "launched with more blocks than the emulator can count";
+    if (shape_.shared_bytes > kMostShared) return format("asks for %zu bytes of shared memory a block", shape_.shared_bytes);
     return {};
   }
 
-  void run_blocks(const std::function<void()> &kernel) {
+  void run_blocks(const Kernel &kernel) {
+    const uint64_t seed = choose_seed();
     GlobalMemory &global = global_memory();
     global.begin_launch();
     std::atomic<uint64_t> next{0};
     std::atomic<bool> stop{false};
     const auto work = [&] {
       std::unique_ptr<Block> block = Pool::shared().take();
-      block->prepare(shape_);
-      block->conflicts = block->fetches = 0;
-      for (uint64_t i; !stop && (i = next++) < shape_.blocks();)
-        if (!block->run(static_cast<uint32_t>(i), seed_, kernel, global)) {
-          stop = true;
-          report(block->fault());
-        }
+      try {
+        block->prepare(shape_);
+        for (uint64_t i; !stop && (i = next++) < shape_.blocks();)
+          if (!block->run(static_cast<uint32_t>(i), seed, kernel, global)) {
+            stop = true;
+            report(i, block->fault() + format(" (seed %llu)", static_cast<unsigned long long>(seed)));
+          }
+      } catch (const std::bad_alloc &) {
+        stop = true;
+        report(0, "no memory for the stacks of a block's threads");
+      }
       add(*block);
       Pool::shared().give_back(std::move(block));
     };
     std::vector<std::thread> helpers;
-    for (uint64_t i = 1; i < std::min<uint64_t>(cpu_threads(), shape_.blocks()); i++) helpers.emplace_back(work);
+    for (uint64_t i = 1; i < cpu_threads(); i++) helpers.emplace_back(work);
     work();
     for (std::thread &helper : helpers) helper.join();
   }
 
-  static unsigned cpu_threads() {
-    const char *given = std::getenv("LOOP_THREADS");
-    const int wanted = given ? std::atoi(given) : static_cast<int>(std::thread::hardware_concurrency());
-    return static_cast<unsigned>(std::max(wanted, 1));
+  static uint64_t choose_seed() {
+    if (const char *given = std::getenv("LOOP_EMULATOR_SEED")) return std::strtoull(given, nullptr, 10);
+    uint32_t drawn = 0;
+    return getentropy(&drawn, sizeof drawn) == 0 ? drawn : 0;
   }
 
-  // The first fault stands.
-  void report(const std::string &fault) {
+  uint64_t cpu_threads() const {
+    const char *given = std::getenv("LOOP_THREADS");
+    const int wanted = given ? std::atoi(given) : static_cast<int>(std::thread::hardware_concurrency());
+    const uint64_t padded = (shape_.threads() + kLanes - 1) / kLanes * kLanes;
+    return std::min({static_cast<uint64_t>(std::max(wanted, 1)), shape_.blocks(), kMostFibers / padded});
+  }
+
+  // The fault of the first block stands, whichever is met first: blocks are begun in order and run to their end, so
+  // that a seed gives the same words again on any number of CPU threads.
+  void report(uint64_t block, const std::string &fault) {
     const std::lock_guard<std::mutex> held(mutex_);
-    if (fault_.empty()) fault_ = fault + format(" (seed %llu)", static_cast<unsigned long long>(seed_));
+    if (!fault_.empty() && faulted_ <= block) return;
+    fault_ = fault, faulted_ = block;
   }
   void add(const Block &block) {
     const std::lock_guard<std::mutex> held(mutex_);
@@ -142,9 +158,9 @@ class Launch {
 
   const void *kernel_;
   Shape shape_;
-  uint64_t seed_;
   std::mutex mutex_;
   std::string fault_;
+  uint64_t faulted_ = 0;  // The block that did.
   uint64_t conflicts_ = 0, fetches_ = 0;
 };
 

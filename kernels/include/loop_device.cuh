@@ -23,7 +23,9 @@ namespace simt {
 #define SIMT_DEVICE __device__ __forceinline__
 
 using SharedAddress = uint32_t;  // In the block's window of shared memory, in bytes.
+using Words2 = uint2;
 using Words4 = uint4;
+using Floats4 = float4;
 
 // Shared memory ----------------------------------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ SIMT_DEVICE void ldmatrix_x4_transposed(uint32_t (&registers)[4], SharedAddress 
 // d += a b: 16x16 by 16x8, elements of type T, sums in float.
 template <typename T>
 SIMT_DEVICE void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (sizeof(T) == 2 && std::is_same<T, __half>::value) {
+  if constexpr (std::is_same<T, __half>::value) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

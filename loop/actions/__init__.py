@@ -3,16 +3,22 @@
 from loop.actions import (
     changes,
     comparing,
+    debugging,
+    emulating,
     environment,
     kernel,
     measuring,
     parallelism,
     profile,
+    promises,
     properties,
     proving,
+    resources,
     session,
+    turns,
 )
 from loop.actions.context import Action, Context, NoArguments, Result
+from loop.model import debugging as causes
 from loop.model import output
 
 ACTIONS: dict[str, Action] = {
@@ -54,6 +60,12 @@ ACTIONS: dict[str, Action] = {
     "kernel.verify": Action(
         "variants against the float64 reference", kernel.VerifyTerms, output.VerifyOutput, kernel.verify
     ),
+    "kernel.emulate": Action(
+        "the GPU's variants under the emulator, against the float64 reference",
+        NoArguments,
+        output.EmulateOutput,
+        emulating.emulate,
+    ),
     "kernel.changes": Action(
         "what changed since the known good", NoArguments, output.ChangesOutput, changes.changes
     ),
@@ -92,6 +104,46 @@ ACTIONS: dict[str, Action] = {
         parallelism.ParallelismTerms,
         output.ParallelismOutput,
         parallelism.parallelism,
+    ),
+    "kernel.resources": Action(
+        "what a GPU would do, by compiler, launches and limits",
+        resources.ResourceTerms,
+        output.ResourcesOutput,
+        resources.resources,
+    ),
+    "kernel.must_not_compile": Action(
+        "bad configurations fail at compile time, with the right words",
+        NoArguments,
+        output.MustNotCompileOutput,
+        promises.must_not_compile,
+    ),
+    "kernel.instances": Action(
+        "promised template instances are in the built library",
+        NoArguments,
+        output.InstancesOutput,
+        promises.instances,
+    ),
+    "debug.components": Action(
+        "each component of what is wrong, by itself", NoArguments, causes.ComponentsOutput, debugging.components
+    ),
+    "debug.smallest": Action(
+        "the smallest workload that still fails",
+        debugging.Effort,
+        causes.SmallestOutput,
+        debugging.smallest,
+    ),
+    "debug.boundary": Action(
+        "from which size on it fails", debugging.Effort, causes.BoundaryOutput, debugging.boundary
+    ),
+    "debug.map": Action("where outputs are wrong", NoArguments, causes.MapOutput, debugging.error_map),
+    "debug.hypotheses": Action(
+        "what was tried before, and that this is something else",
+        NoArguments,
+        causes.HypothesesOutput,
+        turns.hypotheses,
+    ),
+    "debug.scope": Action(
+        "one variant changed at a time, the simple one first", NoArguments, causes.ScopeOutput, turns.scope
     ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit

@@ -7,6 +7,7 @@ from typing import Any
 
 from loop.bench.room import Bench
 from loop.model.base import Model
+from loop.model.debugging import Try
 from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.plan import Plan
@@ -27,6 +28,8 @@ class Context:
     """Base of all input seeds."""
     folder: Path
     """The target's folder: where commands run."""
+    emulated: tuple[str, ...] = ()
+    """Variants made for a GPU that are verified under the emulator instead."""
     finished: Sequence[Finished] = ()
     """Steps of this session that have ended, so far."""
     budget_s: float = 60.0
@@ -37,6 +40,12 @@ class Context:
     """Variant to what it was when all gates last passed."""
     session: str = ""
     """Id of the session; empty outside one."""
+    ground: str = ""
+    """Hash of the target's files."""
+    hypothesis: str = ""
+    """What the user thinks is wrong, and has changed something for."""
+    tries: tuple[Try, ...] = ()
+    """Builds that went through the gate in earlier sessions, oldest first."""
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step of a kind; None when there was none."""

@@ -1,13 +1,14 @@
 """Build, load, verify and measure the selected variants."""
 
 import subprocess
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.bench import build
+from loop.bench.machine import cores
 from loop.bench.room import BASELINE, Bench
 from loop.bench.verify import Job
 from loop.bench.verify import verify as verify_sides
@@ -15,9 +16,9 @@ from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.model.base import Model
 from loop.model.measurement import Build, VariantChecks
 from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
-from loop.model.target import Workload
+from loop.model.target import CAbiVariant, Device, Workload
 from loop.model.workloads import expand
-from loop.processes import Tick
+from loop.processes import Tick, together
 from loop.rules import compare
 
 
@@ -57,7 +58,9 @@ def sources(context: Context, arguments: SourceLimits) -> Working:
 
 def build_variants(context: Context, arguments: NoArguments) -> Working:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
-    made, failures = yield from builds(context)
+    bench = context.bench
+    wanted = {**bench.compiled(context.variants), **bench.emulations(context.emulated)}
+    made, failures = yield from compile_all(context, wanted)
     compiled = [one for one in made if not one.cached]
     identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
     return Result(
@@ -83,20 +86,30 @@ def _describe_builds(made: Sequence[Build]) -> str:
 
 def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
-    made: list[Build] = []
-    failures: list[build.BuildFailed] = []
-    bench = context.bench
-    for name, variant in bench.compiled(context.variants).items():
-        limit_s = context.kill_after_s
-        try:
-            one = yield from build.build(
+    return (yield from compile_all(context, context.bench.compiled(context.variants)))
+
+
+def compile_all(
+    context: Context, variants: Mapping[str, CAbiVariant]
+) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
+    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time."""
+    attempts = yield from together((_attempt(context, *one) for one in variants.items()), cores())
+    made = tuple(one for one in attempts if isinstance(one, Build))
+    return made, [one for one in attempts if isinstance(one, build.BuildFailed)]
+
+
+def _attempt(
+    context: Context, name: str, variant: CAbiVariant
+) -> Generator[Tick, None, Build | build.BuildFailed]:
+    bench, limit_s = context.bench, context.kill_after_s
+    try:
+        return (
+            yield from build.build(
                 name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
-        except build.BuildFailed as failed:
-            failures.append(failed.of(name))
-        else:
-            made.append(one)
-    return tuple(made), failures
+        )
+    except build.BuildFailed as failed:
+        return failed.of(name)
 
 
 def load(context: Context, arguments: NoArguments) -> Working:
@@ -161,14 +174,15 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     return Result(
         VerifyOutput(
             ok=len(right) == len(context.variants) and control.right,
-            message=_describe_checks(found, control, failures),
-            hint=_verify_hint(found, control),
+            message=describe_checks(found, control, failures),
+            hint=verify_hint(found, control),
             verdicts=tuple(v for checks in found if control.right for v in compare.incorrect(checks)),
             not_exercised=tuple(missing),
             variants=tuple(found),
             control=control,
             seed=context.seed,
             right=right,
+            wrong=tuple(checks.variant for checks in found if checks.first_failure),
         )
     )
 
@@ -197,15 +211,19 @@ def extra_sets(context: Context) -> list[str]:
     return [name for name in context.plan.checks if name in context.bench.target.workloads]
 
 
-def workloads(context: Context, sets: Iterable[str], seed: int | None = None) -> tuple[Workload, ...]:
-    """The workloads of the named sets, in the element type that is measured on this device."""
+def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""
     target = context.bench.target
-    return expand(target, sets, target.dtypes[context.bench.device], context.seed if seed is None else seed)
+    dtype = target.dtypes[device or context.bench.device]
+    return expand(target, sets, dtype, context.seed if seed is None else seed)
 
 
-def _describe_checks(
+def describe_checks(
     found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
 ) -> str:
+    """One line on what was found, the most telling thing first."""
     if control.first_failure:
         return f"the control failed, reference or tolerance is not to be trusted: {control.first_failure.message}"
     wrong = [checks for checks in found if checks.first_failure]
@@ -219,7 +237,8 @@ def _describe_checks(
     return ", ".join(parts) or "no variant to verify"
 
 
-def _verify_hint(found: Iterable[VariantChecks], control: VariantChecks) -> str | None:
+def verify_hint(found: Iterable[VariantChecks], control: VariantChecks) -> str | None:
+    """What to do next; None when nothing is wrong."""
     if not control.right:
         return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
     wrong = next((checks for checks in found if not checks.right), None)

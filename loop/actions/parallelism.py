@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from loop.actions.context import Context, Result, Working
 from loop.bench.machine import vector_lanes
 from loop.model.base import Model
-from loop.model.output import DeviceOutput, ParallelismOutput
+from loop.model.output import DeviceOutput, ParallelismOutput, ResourcesOutput
 from loop.model.pattern import Text
 from loop.model.profile import Filling
 from loop.model.target import Device, DeviceFacts, Variant, Workload
@@ -21,7 +21,7 @@ class ParallelismTerms(Model):
 
 
 def parallelism(context: Context, arguments: ParallelismTerms) -> Working:
-    """Every variant with a declared launch, those for a GPU also where there is none."""
+    """Every variant whose launch is told or declared, those for a GPU also where there is none."""
     yield from ()
     names = context.bench.target.variants
     missing = [text for name in names if (text := _missing(context, name, arguments.device))]
@@ -32,7 +32,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working:
 def _missing(context: Context, name: str, default: str) -> str:
     """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
     variant = context.bench.target.variants[name]
-    if occupancy.launch_of(variant) is None:
+    if occupancy.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
         return f"parallelism of {name}: the manifest declares no launch" if name in context.variants else ""
     if variant.device == "cuda" and device_facts(context, variant, default) is None:
         return f"parallelism of {name}: the manifest has no device {default}"
@@ -56,12 +56,17 @@ def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:
-    """How far one launch fills its device; None without a declared launch, a known device, or work."""
+    """How far one launch fills its device; None without a launch, a known device, or work.
+
+    What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
+    """
     variant = context.bench.target.variants[name]
-    launch = occupancy.launch_of(variant)
+    launch, device = occupancy.launch_of(variant), device_facts(context, variant, default)
+    for one in _told(context) if device else ():
+        if device and (one.variant, one.workload, one.on) == (name, workload.name, device.name):
+            return one
     if launch is None:
         return None
-    device = device_facts(context, variant, default)
     if device is not None:
         at_hand = context.bench.device == "cuda" and device is gpu_at_hand(context)
         return occupancy.on_gpu(name, launch, workload, device, at_hand=at_hand)
@@ -69,6 +74,13 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
         return None
     host = occupancy.Host(context.bench.threads, vector_lanes())
     return occupancy.on_host(name, launch, workload, host, at_hand=context.bench.device == "cpu")
+
+
+def _told(context: Context) -> Sequence[Filling]:
+    """The launches that host code told, where this session has asked it."""
+    latest = context.latest("kernel.resources")
+    found = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
+    return [one for one in found if one.kernel]
 
 
 def device_facts(context: Context, variant: Variant, default: str) -> DeviceFacts | None:

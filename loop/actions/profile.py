@@ -19,7 +19,7 @@ from loop.model.base import Model
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput, ProfileOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
-from loop.model.target import ITEM_SIZES, CAbiVariant, Workload
+from loop.model.target import ITEM_SIZES, OUTPUT, CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import formula_values, shape
 from loop.processes import Tick
@@ -150,8 +150,9 @@ def _threads(number: int) -> str:
 def working_set(context: Context, workload: Workload) -> int:
     """Bytes of all tensors of a call."""
     signature = context.bench.target.signature
-    tensors = (*signature.inputs.values(), signature.output)
-    return sum(math.prod(shape(text, workload)) for text in tensors) * ITEM_SIZES[workload.dtype]
+    tensors = {**signature.inputs, OUTPUT: signature.output}
+    types = {name: signature.types.get(name, workload.dtype) for name in tensors}
+    return sum(math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in tensors.items())
 
 
 def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
@@ -161,7 +162,8 @@ def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> No
         notes.tell({"units": context.bench.threads if context.bench.device == "cpu" else None})
         return notes.silent("the manifest declares no launch", "units")
     facts = {"work_items": filling.items, "units": filling.units, "slots": filling.units * filling.resident}
-    return notes.tell(facts, f"the launch declared in the manifest, on {filling.on}")
+    source = "told by the host code" if filling.kernel else "declared in the manifest"
+    return notes.tell(facts, f"the launch {source}, on {filling.on}")
 
 
 def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:

@@ -46,7 +46,7 @@ def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesO
         for name in names
         if not any(check.property == name and check.status != "inapplicable" for check in found)
     ]
-    message = f"{len(names) - len(idle)} properties hold in {len(held)} checks"
+    message = _held(len(names) - len(idle), len(held))
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
     return PropertiesOutput(
@@ -58,6 +58,12 @@ def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesO
         checks=tuple(found),
         held=len(held),
     )
+
+
+def _held(properties: int, checks: int) -> str:
+    """`1 property holds in 3 checks`."""
+    subject = "1 property holds" if properties == 1 else f"{properties} properties hold"
+    return f"{subject} in {checks} {'check' if checks == 1 else 'checks'}"
 
 
 def _verdict(check: PropertyCheck) -> NoSpeedVerdict:

@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from math import prod
 
 from loop.actions.context import Context, Result, Working
@@ -34,6 +35,18 @@ class ProofTerms(Model):
 
     python: bool = False
     """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """With what the controls of one variant are timed."""
+
+    bench: Bench
+    side: Side
+    """The honest variant."""
+    workload: Workload
+    limit_s: float
+    seed: int
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working:
@@ -83,10 +96,15 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
-    timed = _largest([one for one in workloads if one.dtype == dtype])
+    largest = _largest([one for one in workloads if one.dtype == dtype])
+    if largest is None or context.bench.device == "cuda":
+        why = "no workload can be timed" if largest is None else "a CUDA graph runs nothing on the host"
+        proof.left_out += [f"{side.name} {control.name}: {why}" for control in found.timed]
+        return
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        yield from _time(context, side, found.timed, timed, proof)
+        setup = Setup(context.bench, side, largest, context.kill_after_s, context.seed)
+        yield from _time(setup, found.timed, proof)
 
 
 def _largest(workloads: Iterable[Workload]) -> Workload | None:
@@ -95,73 +113,64 @@ def _largest(workloads: Iterable[Workload]) -> Workload | None:
     return max((pair for pair in sized if 0 < pair[0] <= LARGEST), key=lambda pair: pair[0], default=(0, None))[1]
 
 
-def _time(
-    context: Context, side: Side, chosen: Sequence[Control], workload: Workload | None, proof: Proof
-) -> Generator[Tick, None, None]:
-    if workload is None or context.bench.device == "cuda":
-        why = "no workload can be timed" if workload is None else "a CUDA graph runs nothing on the host"
-        proof.left_out += [f"{side.name} {control.name}: {why}" for control in chosen]
-        return
-    together = [control for control in chosen if control.make != "leave_cores"]
-    yield from _time_some(context, context.bench, side, [HONEST, *together], workload, proof)
-    alone = [control for control in chosen if control not in together]
-    if cores() > 1:
-        lone = copy.copy(context.bench)
+def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
+    """Time the controls of one variant, those that need a single thread by themselves."""
+    together = [control for control in chosen if not control.one_thread]
+    alone = [control for control in chosen if control.one_thread]
+    yield from _time_some(setup, [HONEST, *together], proof)
+    if cores() == 1:
+        proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
+    elif alone:
+        lone = copy.copy(setup.bench)
         lone.threads = 1
-        yield from _time_some(context, lone, side, alone, workload, proof)
-    else:
-        proof.left_out += [f"{side.name} {control.name}: there is one core" for control in alone]
+        yield from _time_some(replace(setup, bench=lone), alone, proof)
 
 
-def _time_some(
-    context: Context, bench: Bench, side: Side, chosen: Sequence[Control], workload: Workload, proof: Proof
-) -> Generator[Tick, None, None]:
+def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
     """Time these controls turn about, and hold what was noticed against the rules for real candidates.
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
-    if not chosen:
-        return
-    rounds = ROUNDS if side.compiled else TORCH_ROUNDS
-    results, again = yield from _outcomes(context, bench, side, chosen, workload, rounds, proof)
+    rounds = ROUNDS if setup.side.compiled else TORCH_ROUNDS
+    results = yield from _outcomes(setup, chosen, rounds, proof)
+    again = [control for control in chosen if _unexpected(control, results[control.name])]
     if again:
-        more, _ = yield from _outcomes(context, bench, side, again, workload, 2 * ROUNDS, proof)
+        more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
         results |= more
     proof.results += [one for one in results.values() if one is not None]
 
 
+def _unexpected(control: Control, result: ControlResult | None) -> bool:
+    """Whether an honest candidate was rejected, or one that errs was not."""
+    return result is not None and result.killed == (control is HONEST)
+
+
 def _outcomes(
-    context: Context,
-    bench: Bench,
-    side: Side,
-    chosen: Sequence[Control],
-    workload: Workload,
-    rounds: int,
-    proof: Proof,
-) -> Generator[Tick, None, tuple[dict[str, ControlResult | None], list[Control]]]:
-    """What came of each control, None where it is pointless here; and those that have to be looked at again."""
-    sides = [erring(bench, side, control, workload.dtype) for control in chosen]
-    together = sides if side in sides else [side, *sides]
-    timings, found = yield from _doubts(context, bench, together, workload, rounds)
+    setup: Setup, chosen: Sequence[Control], rounds: int, proof: Proof
+) -> Generator[Tick, None, dict[str, ControlResult | None]]:
+    """What came of each control, None where it is pointless here."""
+    base = setup.side
+    sides = [erring(setup.bench, base, control, setup.workload.dtype) for control in chosen]
+    timings, doubts = yield from _doubts(setup, sides if base in sides else [base, *sides], rounds)
     results: dict[str, ControlResult | None] = {}
     for control, one in zip(chosen, sides, strict=True):
-        doubt = _reason(found, one, control)
-        pointless = "" if doubt else _pointless(timings, control, one, side)
+        doubt = _reason(doubts, one, control)
+        pointless = "" if doubt else _pointless(timings, control, one, base)
         if pointless:
-            proof.left_out.append(f"{side.name} {control.name}: {pointless}")
+            proof.left_out.append(f"{base.name} {control.name}: {pointless}")
         place, reason = (doubt.workload, doubt.reason) if doubt else ("", "")
-        results[control.name] = None if pointless else outcome(side, control, "measure", place, reason)
-    odd = [c for c in chosen if (found_ := results[c.name]) is not None and found_.killed == (c is HONEST)]
-    return results, odd
+        results[control.name] = None if pointless else outcome(base, control, "measure", place, reason)
+    return results
 
 
 def _doubts(
-    context: Context, bench: Bench, sides: Sequence[Side], workload: Workload, rounds: int
+    setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
-    terms = timing.Terms(rounds, context.kill_after_s, context.seed, timing.SHORT_SEGMENT_S)
-    timings = yield from timing.measure(bench, sides, [workload], terms)
+    """Timings of these sides, and why they cannot be trusted."""
+    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S)
+    timings = yield from timing.measure(setup.bench, sides, [setup.workload], terms)
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
-    return timings, every_doubt(bench, timings, (), pairs)
+    return timings, every_doubt(setup.bench, timings, (), pairs)
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
@@ -173,7 +182,7 @@ def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoS
 
 def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side) -> str:
     """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
-    if not control.name.startswith("cached"):
+    if not control.remembers:
         return ""
     probes = timings.probes.items()
     again_s = min(again for (name, _), found in probes if name == one.name for _, again in found)
@@ -185,17 +194,17 @@ def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side)
 
 def _score(proof: Proof) -> GateOutput:
     honest = [one for one in proof.results if one.kind == "honest"]
-    erring_ = [one for one in proof.results if one.kind != "honest"]
-    killed = [one for one in erring_ if one.killed]
-    survivors = tuple(f"{one.base}: {one.name}" for one in erring_ if not one.killed)
+    controls = [one for one in proof.results if one.kind != "honest"]
+    killed = [one for one in controls if one.killed]
+    survivors = tuple(f"{one.base}: {one.name}" for one in controls if not one.killed)
     rejected = tuple(f"{one.base}: {one.name}: {one.reason}" for one in honest if one.killed)
     return GateOutput(
         ok=not survivors and not rejected,
-        message=_describe(len(killed), erring_, survivors, rejected),
+        message=_describe(len(killed), controls, survivors, rejected),
         hint=_hint(survivors, rejected),
         controls=tuple(proof.results),
         killed=len(killed),
-        total=len(erring_),
+        total=len(controls),
         survivors=survivors,
         rejected=rejected,
         wrong_reasons=tuple(f"{one.base}: {one.name}: {one.reason}" for one in killed if not one.right_reason),

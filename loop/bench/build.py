@@ -248,10 +248,16 @@ def _shared(recipe: BuildRecipe) -> list[str]:
 
 def _need_compiler(compiler: str) -> None:
     if compiler_version(compiler) is None:
-        package = PACKAGES.get(Path(compiler).name)
-        install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
-        hint = f"{install}, or name another compiler in target.yaml"
-        raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "", no_compiler=True)
+        raise BuildFailed(
+            f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True
+        )
+
+
+def how_to_install(compiler: str) -> str:
+    """What to do about a compiler that is not there."""
+    package = PACKAGES.get(Path(compiler).name)
+    install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
+    return f"{install}, or name another compiler in target.yaml"
 
 
 def _failure(done: Completed, what: str) -> BuildFailed:
@@ -276,4 +282,4 @@ def first_error(log: str) -> str | None:
             return f"{found['file']}:{found['line']}{column}: {found['text']}"
         if line.startswith(("/usr/bin/ld:", "ld:", "collect2:", "nvcc fatal")) or "undefined reference" in line:
             return line.strip()
-    return None
+    return next((line.strip() for line in log.splitlines() if "error:" in line), None)

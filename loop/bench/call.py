@@ -5,7 +5,7 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loop.model.target import ITEM_SIZES, Fill, Signature, Workload
+from loop.model.target import ITEM_SIZES, OUTPUT, Dtype, Fill, Signature, Workload
 from loop.model.workloads import shape
 
 Value = bool | int | float | str | None
@@ -18,7 +18,7 @@ LEAST_STEPS = 64
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A contiguous tensor in a file, C order, in the call's element type.
+    """A contiguous tensor in a file, C order.
 
     With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any
     other: timed calls take a window each, so that none sees the values of the one before.
@@ -27,6 +27,7 @@ class TensorFile:
     name: str
     path: str
     shape: tuple[int, ...]
+    dtype: Dtype
     room: int = 0
     offset: int = 0
     """Where the window begins whose answer the judge knows, in elements."""
@@ -43,7 +44,8 @@ class Call:
 
     key: str
     """Name of the workload, and the seed."""
-    dtype: str
+    dtype: Dtype
+    """The workload's element type: whose tolerance counts, and which tensors have that are given no other."""
     inputs: tuple[TensorFile, ...]
     output: TensorFile
     attributes: dict[str, Value]
@@ -59,11 +61,16 @@ class Call:
 def make_call(signature: Signature, workload: Workload, folder: str, reader: str) -> Call:
     """The call of `workload`, its inputs in `folder`, its output in a file of `reader`'s own there."""
     stem = f"{folder}/{_file_name(workload)}"
+
+    def type_of(name: str) -> Dtype:
+        return signature.types.get(name, workload.dtype)
+
     inputs = tuple(
-        TensorFile(name, f"{stem}-{name}.bin", shape(dimensions, workload))
+        TensorFile(name, f"{stem}-{name}.bin", shape(dimensions, workload), type_of(name))
         for name, dimensions in signature.inputs.items()
     )
-    output = TensorFile("output", f"{stem}-{reader}-output.bin", shape(signature.output, workload))
+    path = f"{stem}-{reader}-output.bin"
+    output = TensorFile(OUTPUT, path, shape(signature.output, workload), type_of(OUTPUT))
     return Call(
         f"{workload.name} #{workload.seed}",
         workload.dtype,
@@ -77,14 +84,12 @@ def make_call(signature: Signature, workload: Workload, folder: str, reader: str
 def widen(call: Call, fills: tuple[Fill, ...], seed: int) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw = random.Random(seed)
-    inputs = tuple(
-        _widened(tensor, fill, call.dtype, draw) for tensor, fill in zip(call.inputs, fills, strict=True)
-    )
+    inputs = tuple(_widened(tensor, fill, draw) for tensor, fill in zip(call.inputs, fills, strict=True))
     return replace(call, inputs=inputs)
 
 
-def _widened(tensor: TensorFile, fill: Fill, dtype: str, draw: random.Random) -> TensorFile:
-    step = STEP_BYTES // ITEM_SIZES[dtype]  # type: ignore[index]
+def _widened(tensor: TensorFile, fill: Fill, draw: random.Random) -> TensorFile:
+    step = STEP_BYTES // ITEM_SIZES[tensor.dtype]
     if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
         return tensor
     steps = max(-(-tensor.elements // step), LEAST_STEPS)

@@ -46,6 +46,12 @@ class Control:
     """Workloads on which it can show."""
     apart: Sequence[str] = ()
     """Kinds of variant in which it spoils its process for others."""
+    varies: bool = False
+    """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
+    remembers: bool = False
+    """Whether it saves time by what it remembers: no cheat where computing is as quick."""
+    one_thread: bool = False
+    """Whether it is timed on a single thread, so that there are cores that it was not given."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
 
@@ -149,8 +155,8 @@ def _remembering() -> Iterator[Control]:
     yield Control("cached by address", "by_address", **only)
     yield Control("slackens after a while", "slackens", **only)
     only["stage"] = "measure"
-    yield Control("cached by value", "by_value", "it remembers results", **only)
-    yield Control("cached by a sample of the values", "by_sample", "it remembers results", **only)
+    yield Control("cached by value", "by_value", "it remembers results", remembers=True, **only)
+    yield Control("cached by a sample of the values", "by_sample", "it remembers results", remembers=True, **only)
     yield Control("computes at its first address only", "at_first_address", TIMED, **only)
     yield Control("computes only what it has met before", "known_only", TIMED, **only)
 
@@ -163,9 +169,9 @@ def _effects(signature: Signature) -> Iterator[Control]:
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
-    yield Control("not deterministic", "vary", "two different outputs", "cheat")
+    yield Control("not deterministic", "vary", "two different outputs", "cheat", varies=True)
     yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=("c_abi",))
-    timed: dict[str, Any] = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE}
+    timed: dict[str, Any] = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE, "one_thread": True}
     yield Control("leaves its cores", "leave_cores", "a thread runs on cores", **timed)
 
 

@@ -7,19 +7,21 @@ from math import prod
 from typing import Any
 
 from loop.bench.controls import WAY, Control, controls
+from loop.bench.kept import KeptWorker
 from loop.bench.room import BASELINE, Bench, Side
-from loop.bench.verify import CALL_LIMIT_S, Checker, Job
-from loop.bench.worker import Worker
+from loop.bench.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.measurement import ControlResult, Layout
 from loop.model.target import Dtype, Workload
 from loop.model.workloads import expand
 from loop.processes import Tick
 
-DESKS_AT_ONCE = 8
+WORKERS_AT_ONCE = 8
 TELLING = 4096
 """Product of the sizes from which a workload is large enough for every mistake to show."""
 WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
+LIBRARY_WORKLOADS = 4
+"""Workloads on which the library is tried."""
 HONEST = Control("honest", "", expected="", theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
 IDLE = "makes no difference to this function"
@@ -36,49 +38,33 @@ class Proof:
     """Controls that do not apply, and why."""
 
 
-@dataclass
-class Desk:
-    """A worker that several trials share: it has loaded the honest variant, and errs call by call."""
+class SharedWorker(KeptWorker):
+    """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
 
-    bench: Bench
-    side: Side
-    worker: Worker | None = None
-    loaded: bool = False
-    digests: dict[str, list[str]] = field(default_factory=dict)
-    """Calls to the digests of the honest variant's outputs."""
+    def __init__(self, bench: Bench, side: Side) -> None:
+        super().__init__(bench, side)
+        self.digests: dict[str, list[str]] = {}
+        """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
 
 
 class Trial(Checker):
-    """One control at a desk."""
+    """One control going through verification."""
 
-    def __init__(self, desk: Desk, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
-        side = erring(desk.bench, base, control, workloads[0].dtype)
-        super().__init__(desk.bench, Job(side, workloads, layouts=False, enough=True))
-        self.desk, self.base, self.control = desk, base, control
+    worker: SharedWorker
+
+    def __init__(self, worker: SharedWorker, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
+        side = erring(worker.bench, base, control, workloads[0].dtype)
+        super().__init__(Job(side, workloads, layouts=False, enough=True), worker)
+        self.base, self.control = base, control
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
 
-    def start(self) -> Worker:
-        """Start the desk's worker, unless it runs."""
-        if self.desk.worker is None:
-            self.desk.worker, self.desk.loaded = self.bench.open(self.desk.side), False
-        self.worker, self.loaded = self.desk.worker, self.desk.loaded
-        return self.desk.worker
-
-    def close(self) -> None:
-        """End the desk's worker."""
-        if self.desk.worker is not None:
-            self.desk.worker.close()
-        self.desk.worker = self.worker = None
-
     def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
         """Have the worker make a call, with the mistake unless it has loaded that."""
-        worker = yield from self.open()
-        self.desk.loaded = True
-        mistake = self.side.mistake if self.desk.side.mistake is None else None
+        mistake = self.side.mistake if self.worker.side.mistake is None else None
         fields = {"call": call, "layout": layout, "mistake": mistake}
-        reply = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, **fields)
-        self.idle &= reply["digests"] == self.desk.digests.setdefault(call["key"], reply["digests"])
+        reply = yield from self.worker.ask("call", limit_s=CALL_LIMIT_S, note=note, **fields)
+        self.idle &= reply["digests"] == self.worker.digests.setdefault(call["key"], reply["digests"])
         return reply
 
     def conclude(self, proof: Proof) -> None:
@@ -129,40 +115,50 @@ def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[
     All mistakes that spoil nothing share one process; those that do have one each, started together.
     """
     proof = Proof()
-    trials = list(_trials(bench, base, workloads, proof))
-    for group in _groups(trials):
+    for group in _groups(_trials(bench, base, workloads, proof)):
         yield from _hold(bench, group)
         for trial in group:
             trial.conclude(proof)
     return proof
 
 
-def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proof) -> Iterable[Trial]:
+def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proof) -> list[Trial]:
     """Honest candidates first: the rest is held against their outputs."""
-    desk, everything = Desk(bench, base), dict[tuple[str, int], Workload]()
-    trials = []
+    shared = SharedWorker(bench, base)
+    trials = list(_of_controls(shared, base, workloads, proof))
+    if not trials:
+        return []
+    honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
+    own = [Trial(shared, base, control, honest) for control in (HONEST, WAY)]
+    return [*own, *_of_others(bench, base, workloads, honest), *trials]
+
+
+def _of_controls(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> Iterator[Trial]:
+    """Each control that can show on any of the workloads; what spoils its process has one of its own."""
+    bench = shared.bench
     for control, some in applicable(bench, base, workloads):
         chosen = telling(some, control)
-        everything |= {(one.name, one.seed): one for one in chosen}
-        if chosen:
-            own = Desk(bench, erring(bench, base, control, chosen[0].dtype))
-            trials.append(Trial(own if base.terms["kind"] in control.apart else desk, base, control, chosen))
-        else:
+        if not chosen:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
-    honest = tuple(everything.values())
-    others = [] if base.compiled else [bench.side(BASELINE), *_plain(bench)]
-    yield Trial(desk, base, HONEST, honest)
-    yield Trial(desk, base, WAY, honest)
-    for other in others:
-        usual = [one for one in workloads if one.name in timed_names(bench, base)][:FEW]
-        tried: Sequence[Workload] = usual if other.name == BASELINE else honest
-        if tried:
-            yield Trial(Desk(bench, other), other, HONEST, tried)
-    yield from trials
+            continue
+        apart = base.terms["kind"] in control.apart
+        worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
+        yield Trial(worker, base, control, chosen)
 
 
-FEW = 4
-"""Workloads on which the library is tried."""
+def _of_others(
+    bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
+) -> Iterator[Trial]:
+    """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
+    if base.compiled:
+        return
+    names = timed_names(bench, base)
+    usual = [one for one in workloads if one.name in names][:LIBRARY_WORKLOADS]
+    if usual:
+        library = bench.side(BASELINE)
+        yield Trial(SharedWorker(bench, library), library, HONEST, usual)
+    for plain in _plain(bench):
+        yield Trial(SharedWorker(bench, plain), plain, HONEST, honest)
 
 
 def timed_names(bench: Bench, base: Side) -> set[str]:
@@ -183,12 +179,15 @@ def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
     """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
-    made = [one for one in controls(bench.target.signature) if base.terms["kind"] in one.kinds]
+    able = [one for one in controls(bench.target.signature) if base.terms["kind"] in one.kinds]
+    made = [one for one in able if base.deterministic or not one.varies]
     for number, dtype in enumerate(base_dtypes(bench, base)):
         some = [one for one in workloads if one.dtype == dtype]
-        for control in made if number == 0 else [one for one in made if one.theme == "value"] if some else []:
-            if base.deterministic or control.make != "vary":  # Whose bits may vary cannot be found to.
-                yield (replace(control, name=f"{control.name}, {dtype}") if number else control), some
+        if number == 0:
+            yield from ((control, some) for control in made)
+        elif some:
+            values = (control for control in made if control.theme == "value")
+            yield from ((replace(control, name=f"{control.name}, {dtype}"), some) for control in values)
 
 
 def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
@@ -203,19 +202,19 @@ def _size(workload: Workload) -> int:
 
 
 def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
-    """Trials of so many desks at a time."""
-    desks = list({id(trial.desk): trial.desk for trial in trials}.values())
-    for first in range(0, len(desks), DESKS_AT_ONCE):
-        some = [id(desk) for desk in desks[first : first + DESKS_AT_ONCE]]
-        yield [trial for trial in trials if id(trial.desk) in some]
+    """Trials of so many workers at a time."""
+    workers = list(dict.fromkeys(trial.worker for trial in trials))
+    for first in range(0, len(workers), WORKERS_AT_ONCE):
+        some = workers[first : first + WORKERS_AT_ONCE]
+        yield [trial for trial in trials if trial.worker in some]
 
 
 def _hold(bench: Bench, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
     """Start all workers, then go through the workloads, each as long as it concerns anybody."""
-    wanted = {(one.name, one.seed): one for trial in trials for one in trial.job.workloads}
+    wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
     try:
         for trial in trials:
-            trial.start()
+            trial.worker.start()
         for workload in wanted.values():
             concerned = [trial for trial in trials if trial.concerns(workload)]
             if concerned:
@@ -224,4 +223,4 @@ def _hold(bench: Bench, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
                 yield from trial.check(workload)
     finally:
         for trial in trials:
-            trial.close()
+            trial.worker.close()

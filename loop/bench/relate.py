@@ -3,9 +3,10 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from loop.bench.kept import KeptWorker
 from loop.bench.room import Bench, Side
 from loop.bench.verify import CALL_LIMIT_S
-from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.bench.worker import Refusal, WorkerLost
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.processes import Tick
@@ -19,59 +20,29 @@ def relate(
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
     """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""
     found: list[PropertyCheck] = []
-    teller = Teller(bench, side)
+    worker = KeptWorker(bench, side)
     try:
         for workload in (one for one in workloads if one.dtype in side.dtypes):
             yield from bench.expect(workload)
             for name in properties:
-                found.append((yield from teller.check(name, workload)))
+                found.append((yield from _try(worker, name, workload)))
     finally:
-        teller.close()
+        worker.close()
     return tuple(found)
 
 
-class Teller:
-    """One side's worker. One that is lost is replaced; one that does not load is not tried again."""
-
-    def __init__(self, bench: Bench, side: Side) -> None:
-        self.bench, self.side = bench, side
-        self.worker: Worker | None = None
-        self.no_use = ""
-
-    def check(self, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-        """Try one property on one workload."""
-        try:
-            worker = yield from self._open()
-            return (yield from _walk(self.bench, self.side, worker, name, workload))
-        except WorkerLost as lost:
-            self.close()
-            return _check(self.side, name, workload, "failed", f"{lost} on {workload.name}")
-        except Refusal as refusal:
-            return _check(self.side, name, workload, "failed", f"{refusal} on {workload.name}")
-
-    def _open(self) -> Generator[Tick, None, Worker]:
-        if self.no_use:
-            raise Refusal(self.no_use)
-        if self.worker is None:
-            self.worker = self.bench.open(self.side)
-            try:
-                yield from self.worker.receive(START_LIMIT_S, f"loading {self.side.name}")
-            except Refusal as refusal:
-                self.no_use = str(refusal)
-                raise
-        return self.worker
-
-    def close(self) -> None:
-        """End the worker."""
-        if self.worker is not None:
-            self.worker.close()
-        self.worker = None
+def _try(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
+    """One property on one workload."""
+    try:
+        return (yield from _walk(worker, name, workload))
+    except (WorkerLost, Refusal) as failure:
+        return _check(worker.side, name, workload, "failed", f"{failure} on {workload.name}")
 
 
-def _walk(
-    bench: Bench, side: Side, worker: Worker, name: str, workload: Workload
-) -> Generator[Tick, None, PropertyCheck]:
+def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
     """Give the judge each output it asks for, until it has a finding."""
+    bench, side = worker.bench, worker.side
+    yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
     call = bench.call(workload, side.name).to_json()
     reply = yield from bench.judge(

@@ -1,9 +1,10 @@
 """The bench of one session: its target, its scratch folder, and the warm judge."""
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import psutil
 
 from loop.bench.call import Call, make_call, widen
-from loop.bench.machine import available_memory
+from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
@@ -20,6 +21,7 @@ from loop.model.measurement import Build, DeviceReading
 from loop.model.target import (
     ITEM_SIZES,
     CAbiVariant,
+    Component,
     Device,
     Dtype,
     Fill,
@@ -80,6 +82,8 @@ class Bench:
     _judging: bool = False
     _expected: dict[str, bool] = field(default_factory=dict)
     """Calls whose answer the judge knows, and whether their files have room."""
+    _part: Component | None = None
+    """The component that is judged; None for the target itself."""
 
     def __enter__(self) -> "Bench":
         return self
@@ -112,6 +116,8 @@ class Bench:
             "folder": str(self.folder),
             "reference": target.reference.python,
             "plain": target.plain.python if target.plain else None,
+            "inputs": self._part.inputs.python if self._part and self._part.inputs else None,
+            "form": self._part.form.python if self._part and self._part.form else None,
             "tolerance": {dtype: t.model_dump() for dtype, t in target.tolerance.items()},
             "dimensions": target.signature.output.split(),
             "signature": target.signature.model_dump(mode="json"),
@@ -143,18 +149,32 @@ class Bench:
         call = make_call(self.target.signature, workload, str(self.scratch), _file_name(reader))
         return widen(call, fills(self.target, workload), workload.seed) if wide else call
 
-    def side(self, name: str, build: Build | None = None) -> Side:
+    def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
             terms = {"kind": "python", "python": self.target.baseline.python}
             return Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
-        variant = self.target.variants[name]
+        variant = self.emulations([name])[name] if emulated else self.target.variants[name]
         terms = variant.model_dump(mode="json")
         if isinstance(variant, PythonVariant):
             terms["python"] = f"{variant.module}:{variant.function}"
         if build is not None:
             terms |= {"library": build.library, "build_id": build.build_id}
         return Side(name, terms, variant.dtypes, variant.deterministic, build.build_id if build else None)
+
+    @contextlib.contextmanager
+    def part(self, component: Component) -> Iterator[None]:
+        """While it lasts the target is a component: the judge knows its reference, and makes its inputs."""
+        whole = self.target
+        self._judge_anew(whole.part(component), component)
+        try:
+            yield
+        finally:
+            self._judge_anew(whole, None)
+
+    def _judge_anew(self, target: Target, part: Component | None) -> None:
+        self.target, self._part, self._judging = target, part, False
+        self._expected.clear()
 
     def open(self, side: Side) -> Worker:
         """A fresh worker that was asked to load `side`; the reply is still to be received."""
@@ -214,10 +234,25 @@ class Bench:
         fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
         return DeviceReading(**{name: getattr(state, name) for name in fields}) if state else None
 
-    def compiled(self, names: tuple[str, ...]) -> dict[str, CAbiVariant]:
-        """Those of the named variants that have to be built."""
+    def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
+        """Those of the named variants that have to be built, for the GPU at hand."""
         chosen = {name: self.target.variants[name] for name in names}
-        return {name: variant for name, variant in chosen.items() if isinstance(variant, CAbiVariant)}
+        return {
+            name: variant.compiled_for(self.architecture)
+            for name, variant in chosen.items()
+            if isinstance(variant, CAbiVariant)
+        }
+
+    def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
+        """Those of the named variants that the emulator can run, as they are built for it."""
+        chosen = {name: self.target.variants[name] for name in names if name in self.target.emulated}
+        return {name: variant.emulated() for name, variant in chosen.items() if isinstance(variant, CAbiVariant)}
+
+    @property
+    def architecture(self) -> str:
+        """What `{arch}` in build flags stands for: the GPU at hand, else the first that the target knows."""
+        capability = machine().capability
+        return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
 
 
 def new_scratch() -> Path:

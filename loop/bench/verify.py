@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from loop.bench.kept import KeptWorker
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
-from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.bench.worker import Refusal, WorkerLost
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import shape
@@ -26,6 +27,8 @@ class Job:
     """Whether inputs of other layouts are tried too, on one workload of each type."""
     enough: bool = False
     """Whether the first failure ends it."""
+    call_limit_s: float | None = None
+    """A call that has not come back by then hangs; None: CALL_LIMIT_S."""
 
 
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
@@ -34,33 +37,32 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
     All workers are started first: their imports go on while the judge works out the first answers. The reference
     is worked out twice on the first workload: one that does not repeat itself judges nothing.
     """
-    checkers = [Checker(bench, job) for job in jobs]
+    checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
     try:
         for checker in checkers:
-            checker.start()
-        wanted = {_key(workload): workload for job in jobs for workload in job.workloads}
+            checker.worker.start()
+        wanted = {values_key(workload): workload for job in jobs for workload in job.workloads}
         for number, workload in enumerate(wanted.values()):
             yield from bench.expect(workload, twice=number == 0)
             for checker in checkers:
                 yield from checker.check(workload)
     finally:
         for checker in checkers:
-            checker.close()
+            checker.worker.close()
     return tuple(checker.checks for checker in checkers)
 
 
-def _key(workload: Workload) -> tuple[str, int]:
+def values_key(workload: Workload) -> tuple[str, int]:
+    """What tells a workload from others: its name, and the seed of its values."""
     return workload.name, workload.seed
 
 
 class Checker:
-    """One side's worker and what was found of it so far. A worker that was lost is replaced."""
+    """One side with its worker, and what was found of it so far."""
 
-    def __init__(self, bench: Bench, job: Job) -> None:
-        self.bench, self.job, self.side = bench, job, job.side
-        self.keys = {_key(workload) for workload in job.workloads}
-        self.worker: Worker | None = None
-        self.loaded = False
+    def __init__(self, job: Job, worker: KeptWorker) -> None:
+        self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
+        self.keys = {values_key(workload) for workload in job.workloads}
         self.found: list[Check] = []
         self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
         """Types of which other layouts were tried, or are not to be."""
@@ -73,13 +75,18 @@ class Checker:
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
         over = self.job.enough and self.checks.first_failure
-        return not over and _key(workload) in self.keys and workload.dtype in self.side.dtypes
+        return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
         for layout in self._layouts(workload):
             if self.concerns(workload):
                 self.found.append((yield from self._check(workload, layout)))
+
+    def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+        """What one workload comes to in one layout, whether or not it is among the job's."""
+        yield from self.bench.expect(workload)
+        return (yield from self._check(workload, layout))
 
     def _layouts(self, workload: Workload) -> Sequence[Layout]:
         usual: tuple[Layout, ...] = ("contiguous",)
@@ -96,7 +103,6 @@ class Checker:
         try:
             return (yield from self._compute(workload, layout, place))
         except WorkerLost as lost:
-            self.close()
             return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
         except Refusal as refusal:
             status = "declined" if layout != "contiguous" and refusal.declined else "refused"
@@ -111,32 +117,8 @@ class Checker:
 
     def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
         """Have the worker make a call."""
-        worker = yield from self.open()
-        return (yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=call, layout=layout))
-
-    def open(self) -> Generator[Tick, None, Worker]:
-        """The worker, once it has loaded the side."""
-        worker = self.start()
-        if not self.loaded:
-            try:
-                yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
-            except Refusal:
-                self.close()
-                raise
-            self.loaded = True
-        return worker
-
-    def start(self) -> Worker:
-        """Start the worker, unless it runs; it loads the side while we go on."""
-        if self.worker is None:
-            self.worker, self.loaded = self.bench.open(self.side), False
-        return self.worker
-
-    def close(self) -> None:
-        """End the worker."""
-        if self.worker is not None:
-            self.worker.close()
-        self.worker = None
+        limit_s, fields = self.job.call_limit_s or CALL_LIMIT_S, {"call": call, "layout": layout}
+        return (yield from self.worker.ask("call", limit_s=limit_s, note=note, **fields))
 
 
 def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> Check:
@@ -162,6 +144,7 @@ def judged(
         worst=worst,
         first=first,
         map=finding.get("map", {}),
+        spans=finding.get("spans", {}),
     )
 
 
@@ -196,4 +179,6 @@ def where(mismatch: Mismatch) -> str:
 
 
 def _value(value: float | None) -> str:
-    return "nan" if value is None else f"{value:.6g}"
+    if value is None or abs(value) < 1e300:
+        return "nan" if value is None else f"{value:.6g}"
+    return "inf" if value > 0 else "-inf"

@@ -69,13 +69,24 @@ def kernels_verify(
     workloads: Sets = None,
     threads: Threads = None,
     seed: Seed = 0,
+    emulate: Annotated[
+        bool,
+        typer.Option("--emulate", help="Run the GPU's variants under the emulator, GPU or not."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Hold variants against the float64 reference, on all workloads of the target.
 
-    Example: loop kernels verify cpu --seed 7
+    Without a GPU, variants made for one run under the emulator.
+
+    Examples:
+
+      loop kernels verify cpu --seed 7
+
+      loop kernels verify --emulate split_k --workloads edges
     """
-    _bench("verify", variants, json, target=target, device=device, sets=workloads, threads=threads, seed=seed)
+    options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
+    _bench("verify", variants, json, emulate=emulate, **options)
 
 
 @kernels_app.command("measure")
@@ -100,6 +111,23 @@ def kernels_measure(
     """
     options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
     _bench("measure", variants, json, rounds=rounds, cold=cold, **options)
+
+
+@kernels_app.command("resources")
+def kernels_resources(
+    variants: VariantNames = None,
+    target: Target = None,
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="A GPU of the target's `devices`; it need not be at hand.")
+    ] = "sm_89",
+    workloads: Sets = None,
+    json: Json = False,
+) -> None:
+    """What a GPU would do with compiled kernels: registers, spills, shared memory, occupancy, roofline.
+
+    Example: loop kernels resources --gpu sm_89
+    """
+    _bench("resources", variants, json, target=target, gpu=gpu, sets=workloads)
 
 
 @kernels_app.command("prove-gate")

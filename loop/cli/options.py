@@ -27,7 +27,13 @@ Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this
 VariantNames = Annotated[list[str] | None, typer.Argument(help="Variants; all of the device when none is named.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads of each process. Default: all cores.")]
 Seed = Annotated[int, typer.Option("--seed", help="Base of all input seeds.")]
-Sets = Annotated[list[str] | None, typer.Option("--workloads", help="Workload set; may be repeated.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--workloads", help="Workload set, or a workload as in 'B=1 S=65 D=64'; may be repeated."),
+]
+Hypothesis = Annotated[
+    str, typer.Option("--hypothesis", envvar="LOOP_HYPOTHESIS", help="What you think is wrong, and changed.")
+]
 
 
 def screen_for(as_json: bool = False) -> Any:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from loop.cli.options import Device, Json, Target, Threads, Variants, group, screen_for
+from loop.cli.options import Device, Hypothesis, Json, Target, Threads, Variants, group, screen_for
 
 run_app = group("Run a session or a single pattern.")
 
@@ -23,6 +23,7 @@ def run_session(
     resume: Annotated[
         str | None, typer.Option("--resume", help="Go on with this session (an id, or last).")
     ] = None,
+    hypothesis: Hypothesis = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
     ] = False,
@@ -51,6 +52,7 @@ def run_session(
         threads=threads,
         seed=seed,
         budget_minutes=budget_minutes,
+        hypothesis=hypothesis,
         dry_run=dry_run,
         json=json,
         events=events,
@@ -68,6 +70,7 @@ def run_pattern(
     device: Device = "auto",
     variant: Variants = None,
     threads: Threads = None,
+    hypothesis: Hypothesis = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
     ] = False,
@@ -85,6 +88,7 @@ def run_pattern(
         device=device,
         variants=tuple(variant or ()),
         threads=threads,
+        hypothesis=hypothesis,
         dry_run=dry_run,
         json=json,
     )

@@ -1,5 +1,6 @@
 """The end of a session: what its records mean, the report, and what is told."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ from loop.model.record import DeviceName, Finished, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.places import shipped
 from loop.report import render_report
+from loop.report.diagnosis import diagnoses
 from loop.rules import costing, grading, learnings, summary
 from loop.rules.facts import usd_per_hour
 from loop.screen import Screen
@@ -73,9 +75,10 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
     """Variants and devices that this session did not touch."""
     lines = []
     for name, variant in setting.target.variants.items():
-        if name not in head.variants:
+        if name not in (*head.variants, *head.emulated):
             why = "not selected" if variant.device in (head.device, "any") else f"it runs on {variant.device}"
             lines.append(f"variant {name}: {why}")
+    lines += [f"speed of {name}: it runs on a GPU, here it was emulated" for name in head.emulated]
     if not head.machine.gpus:
         lines.append("anything on a GPU: this machine has none")
     return lines
@@ -103,6 +106,12 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_jso
     if as_json:
         screen.data(to_json(outcome(record, folder)))
     screen.say(f"{screen.word(record.status)}: {record.reason}")
+    for found in diagnoses(record.head, folder.finished()):
+        screen.say(f"what is wrong with {found.variant}:")
+        for label, text in found.lines:
+            screen.say(f"  {label.lower()}: {text}")
+        if found.command:
+            screen.say(f"  again: {found.command}")
     screen.say(f"grade {record.grade}; cost ${record.bill.usd:.4f}; report {folder.report}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
@@ -116,6 +125,7 @@ def outcome(record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
         "status": record.status,
         "reason": record.reason,
         "report": str(folder.report),
+        "diagnoses": [dataclasses.asdict(found) for found in diagnoses(record.head, folder.finished())],
         "verdicts": [verdict.model_dump(mode="json", include=keys) for verdict in record.verdicts],
         "grade": record.grade,
         "seconds": record.seconds,

@@ -1,7 +1,7 @@
 """`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from loop.commands.drive import Show, drive, nowhere
 from loop.commands.setting import (
     Setting,
     choose_device,
+    choose_emulated,
     choose_threads,
     choose_variants,
     open_bench,
@@ -21,13 +22,14 @@ from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
 from loop.model.measurement import ControlResult
-from loop.model.output import GateOutput, MeasureOutput, VerifyOutput, read_output
+from loop.model.output import GateOutput, MeasureOutput, ResourcesOutput, VerifyOutput, read_output
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
-from loop.model.target import ITEM_SIZES, CAbiVariant, PythonVariant, Target, Variant
-from loop.model.workloads import expand
+from loop.model.target import ITEM_SIZES, CAbiVariant, Device, Entry, PythonVariant, Target, Variant
+from loop.model.workloads import WorkloadError, expand, read_words
 from loop.places import include_folder
+from loop.report.resources import kernel_rows, summary_lines
 from loop.runner.session import Walk
 from loop.screen import Screen
 
@@ -46,6 +48,10 @@ class BenchRequest:
     rounds: int = 3
     cold: bool = False
     """Empty the caches before each timed call."""
+    emulate: bool = False
+    """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
+    gpu: str = "sm_89"
+    """The GPU that is reckoned with where kernels are held against one: its compute capability."""
     json: bool = False
 
 
@@ -56,6 +62,7 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
     "verify": (
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
         {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
+        {"id": "emulate", "title": "Under the emulator", "action": "kernel.emulate", "budget_s": 60},
     ),
     "measure": (
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
@@ -73,13 +80,42 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
             "gate": "prove.total > 0",
         },
     ),
+    "resources": (
+        {"id": "resources", "title": "What a GPU would do", "action": "kernel.resources", "budget_s": 60},
+    ),
 }
 """What each command does, in order; a failure ends it."""
+EMULATES = ("build", "verify", "resources")
+"""Commands that also take variants which can only be emulated."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What runs where."""
+
+    device: Device
+    variants: tuple[str, ...]
+    emulated: tuple[str, ...] = ()
+
+
+def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
+    """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
+    names = request.variants or (target.emulated if request.emulate else ())
+    device = choose_device("cpu" if request.emulate else request.device, target, names)
+    variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
+    if what in EMULATES:
+        return Chosen(device, variants, emulated)
+    if not variants:
+        hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
+        raise LoopError(
+            f"no GPU: {', '.join(emulated)} can only be emulated, and what is emulated is not timed", hint
+        )
+    return Chosen(device, variants)
 
 
 def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
-    setting = trusted_setting(request.target, screen)
+    setting = with_given(trusted_setting(request.target, screen), request.workloads)
     sets = choose_sets(request.workloads, setting.target)
     plan = Plan(
         format=1,
@@ -90,9 +126,12 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
         checks=tuple(setting.target.workloads) if what == "verify" and not request.workloads else (),
         budget=PlanBudget(minutes=1),
     )
-    steps = [dict(step) for step in STEPS[what]]
+    chosen = choose(what, request, setting.target)
+    steps = [dict(step) for step in STEPS[what] if _concerns(step, chosen)]
     if what == "measure":
         steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
+    if what == "resources":
+        steps[-1]["with"] = {"device": choose_gpu(request.gpu, setting.target)}
     pattern = Pattern(
         format=1,
         name="bench",
@@ -103,7 +142,13 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
         estimate=Estimate(minutes=1),
         steps=tuple(Step.model_validate(step) for step in steps),
     )
-    return walk_alone(setting, plan, pattern, request, screen)
+    return walk_alone(setting, plan, pattern, chosen, request, screen)
+
+
+def _concerns(step: Mapping[str, Any], chosen: Chosen) -> bool:
+    """Whether a step has anything to do."""
+    needed = {"kernel.verify": chosen.variants, "kernel.emulate": chosen.emulated}
+    return bool(needed.get(step["action"], True))
 
 
 def doctor(request: BenchRequest, screen: Screen) -> int:
@@ -118,18 +163,20 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
         workloads=choose_sets(request.workloads, setting.target),
         budget=PlanBudget(minutes=pattern.estimate.minutes),
     )
-    return walk_alone(setting, plan, pattern, request, screen)
+    return walk_alone(setting, plan, pattern, choose("doctor", request, setting.target), request, screen)
 
 
-def walk_alone(setting: Setting, plan: Plan, pattern: Pattern, request: BenchRequest, screen: Screen) -> int:
+def walk_alone(
+    setting: Setting, plan: Plan, pattern: Pattern, chosen: Chosen, request: BenchRequest, screen: Screen
+) -> int:
     """Walk one pattern without leaving a session; the exit code."""
-    device = choose_device(request.device, setting.target, request.variants)
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
-    with open_bench(setting, device, choose_threads(request.threads)) as bench:
+    with open_bench(setting, chosen.device, choose_threads(request.threads)) as bench:
         context = Context(
             bench=bench,
             plan=plan,
-            variants=choose_variants(request.variants, setting.target, device),
+            variants=chosen.variants,
+            emulated=chosen.emulated,
             machine=machine(),
             seed=request.seed,
             folder=setting.project.target,
@@ -164,6 +211,8 @@ def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
             _show_timings(output, screen)
         if isinstance(output, GateOutput):
             _show_gate(output, screen)
+        if isinstance(output, ResourcesOutput):
+            _show_resources(output, screen)
 
 
 def _show_checks(output: VerifyOutput, screen: Screen) -> None:
@@ -171,12 +220,17 @@ def _show_checks(output: VerifyOutput, screen: Screen) -> None:
     for checks in output.variants:
         right = sum(check.passed for check in checks.checks)
         largest = max((check.max_error or 0.0 for check in checks.checks), default=0.0)
-        rows.append((checks.variant, f"{right} of {len(checks.checks)}", f"{largest:.1e}"))
+        rows.append(
+            (
+                checks.variant + (" (emulated)" if checks.emulated else ""),
+                f"{right} of {len(checks.checks)}",
+                f"{largest:.1e}",
+            )
+        )
     screen.table(("variant", "right", "largest error"), rows)
     for checks in output.variants:
-        for check in checks.checks:
-            if not check.passed:
-                screen.data(f"{checks.variant}: {check.status}: {check.message}")
+        for line in checks.failures:
+            screen.data(f"{checks.variant}: {line}")
         if not checks.right:
             screen.data(f"the same values again: loop kernels verify {checks.variant} --seed {output.seed}")
     screen.data("")
@@ -230,6 +284,35 @@ def _without_type(name: str) -> str:
 def _short_reason(one: ControlResult) -> str:
     """Why a control was rejected, without the workload and the worst element."""
     return one.reason.partition(f" on {one.workload}")[0]
+
+
+def _show_resources(output: ResourcesOutput, screen: Screen) -> None:
+    heads = ("kernel", "regs", "spill", "shared", "blocks/SM", "MMA")
+    rows = [(row.name, *row.figures) for row in kernel_rows(output)]
+    if rows:
+        screen.table(heads, rows, wrap=0)
+    for line in (*summary_lines(output), *(f"not exercised: {text}" for text in output.not_exercised)):
+        screen.data(line)
+
+
+def choose_gpu(name: str, target: Target) -> str:
+    """A GPU of the target's, by compute capability. Raises LoopError for one that it does not know."""
+    if target.devices and name not in target.devices:
+        known = ", ".join(f"{key} ({one.name})" for key, one in target.devices.items())
+        raise LoopError(f"target {target.name} has no device {name!r}", hint=f"its devices: {known}")
+    return name
+
+
+def with_given(setting: Setting, names: Sequence[str]) -> Setting:
+    """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 S=65 D=64`."""
+    sets: dict[str, tuple[Entry, ...]] = dict(setting.target.workloads)
+    for text in (name for name in names if "=" in name):
+        try:
+            sets[text] = ({**read_words(text)},)
+            expand(setting.target.model_copy(update={"workloads": sets}), [text], "float32")
+        except WorkloadError as error:
+            raise LoopError(f"--workloads {text!r}: {error}") from error
+    return replace(setting, target=setting.target.model_copy(update={"workloads": sets}))
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:

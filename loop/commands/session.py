@@ -16,6 +16,7 @@ from loop.commands.drive import Ending, Show, drive, into
 from loop.commands.setting import (
     Setting,
     choose_device,
+    choose_emulated,
     choose_threads,
     choose_variants,
     open_bench,
@@ -36,6 +37,7 @@ from loop.store import sessions
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.known_good import known_good
 from loop.store.sessions import SessionFolder
+from loop.store.tries import tries
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     budget_minutes: float | None = None
+    hypothesis: str = ""
+    """What the user thinks is wrong, and has changed something for."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
@@ -166,9 +170,11 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         target_folder="bundled" if setting.project.bundled else str(setting.project.target),
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
+        emulated=choose_emulated(request.variants, setting.target, device),
         device=device,
         threads=choose_threads(request.threads),
         seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
+        hypothesis=request.hypothesis.strip(),
         ground=targets.ground(setting.project),
         revision=revision(setting.project.target),
         machine=machine(),
@@ -197,11 +203,15 @@ def walk_session(
             bench=bench,
             plan=head.plan.plan,
             variants=head.variants,
+            emulated=head.emulated,
             machine=head.machine,
             seed=head.seed,
             folder=setting.project.target,
             session=head.id,
             known_good=known_good(setting.project.sessions, head),
+            ground=head.ground,
+            hypothesis=head.hypothesis,
+            tries=tries(setting.project.sessions, head),
         )
         walk = Walk(
             resolved=head.plan,
@@ -247,6 +257,7 @@ def announce(head: SessionHead) -> str:
     return (
         f"session {head.id}: {plan.plan.title}\n"
         f"  target {head.target} ({', '.join(head.variants)}) on {where}; about {seconds_text(plan.seconds)}"
+        + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
     )
 
 

@@ -81,7 +81,7 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
             "no GPU: nvidia-smi shows none", hint="run with --device cpu, or install the NVIDIA driver"
         )
     device: Device = "cuda" if wanted == "cuda" else "cpu"
-    if not target.variants_on(device):
+    if not target.variants_on(device) and not choose_emulated((), target, device):
         raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
 
@@ -89,7 +89,8 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
 def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
     chosen = [target.variants[name] for name in variants or target.variants if name in target.variants]
     devices = {variant.device for variant in chosen}
-    if "cuda" in devices and (gpu or devices == {"cuda"}):
+    emulated = all(name in target.emulated for name in variants or target.variants)
+    if "cuda" in devices and (gpu or (devices == {"cuda"} and not emulated)):
         return choose_device("cuda", target)
     return choose_device("cpu", target)
 
@@ -102,10 +103,15 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
             raise LoopError(
                 f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
             )
-        if name not in there:
+        if name not in there and name not in choose_emulated(names, target, device):
             other = target.variants[name].device
             raise LoopError(f"variant {name} does not run on {device}", hint=f"--device {other}")
-    return tuple(dict.fromkeys(names)) or there
+    return tuple(name for name in dict.fromkeys(names) if name in there) if names else there
+
+
+def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
+    """Those of the named variants, or of all, that are made for a GPU and can only be emulated on this device."""
+    return tuple(name for name in names or target.emulated if name in target.emulated) if device == "cpu" else ()
 
 
 def choose_threads(wanted: int | None) -> int:

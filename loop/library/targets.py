@@ -1,16 +1,17 @@
 """A project's target: its manifest, with workloads, formulas and tolerances checked against each other."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loop.documents import Complaint, complain, hash_files, nearest
+from loop.documents import Complaint, Document, complain, hash_files, nearest
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import CAbiVariant, CommandVariant, Target
+from loop.model.target import CAbiVariant, CommandVariant, Entry, Target
 from loop.model.workloads import VALUES, WorkloadError, expand
 from loop.places import Project
 
+Place = tuple[str | int, ...]
 PASSED_OVER = ("__pycache__", "node_modules", "build")
 ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx"}
 ENDINGS |= {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
@@ -21,7 +22,9 @@ def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
-    complaints += [*_values_complaints(read), *_launch_complaints(read), *_build_complaints(read, project.target)]
+    complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
+    complaints += [*_launch_complaints(read), *_build_complaints(read, project.target)]
+    complaints += _promise_complaints(read, project.target)
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -54,16 +57,21 @@ def _programs(project: Project) -> Iterator[Path]:
 
 def _workload_complaints(read: Read[Target]) -> Iterator[Complaint]:
     for name, entries in read.value.workloads.items():
-        for index, entry in enumerate(entries):
-            single = read.value.model_copy(update={"workloads": {name: (entry,)}})
-            try:
-                expand(single, [name], "float32")
-            except WorkloadError as error:
-                place: tuple[str | int, ...] = ("workloads", name, index)
-                place = (*place, error.key) if error.key in entry else place
-                unknown = error.expected.startswith("one of ") and error.got == "an unknown name"
-                hint = nearest_hint(error)
-                yield complain(read.document, place, error.expected, error.got, hint, key=unknown)
+        yield from _entry_complaints(read.document, read.value, entries, ("workloads", name))
+
+
+def _entry_complaints(
+    document: Document, target: Target, entries: Sequence[Entry], place: Place
+) -> Iterator[Complaint]:
+    """Workloads that do not fit the signature of their target."""
+    for index, entry in enumerate(entries):
+        lone = target.model_copy(update={"workloads": {"lone": (entry,)}})
+        try:
+            expand(lone, ["lone"], "float32")
+        except WorkloadError as error:
+            where = (*place, index, error.key) if error.key in entry else (*place, index)
+            unknown = error.expected.startswith("one of ") and error.got == "an unknown name"
+            yield complain(document, where, error.expected, error.got, nearest_hint(error), key=unknown)
 
 
 def nearest_hint(error: WorkloadError) -> str | None:
@@ -74,20 +82,38 @@ def nearest_hint(error: WorkloadError) -> str | None:
     return f"did you mean {close[0]!r}?" if close else None
 
 
-def _values_complaints(read: Read[Target]) -> Iterator[Complaint]:
+def _values_complaints(document: Document, target: Target, place: Place = ("values",)) -> Iterator[Complaint]:
     """Kinds of values that fill an input which is not there, or go along a dimension that it does not have."""
-    inputs = read.value.signature.inputs
-    for name, filled in read.value.values.items():
+    inputs = target.signature.inputs
+    for name, filled in target.values.items():
         if name in VALUES:
             others = f"a name of its own ({', '.join(VALUES)} are there always)"
-            yield complain(read.document, ("values", name), others, repr(name), key=True)
+            yield complain(document, (*place, name), others, repr(name), key=True)
         for tensor, fill in filled.items():
-            place = ("values", name, tensor)
+            where = (*place, name, tensor)
             if tensor not in inputs:
-                yield complain(read.document, place, f"one of {', '.join(inputs)}", repr(tensor), key=True)
+                yield complain(document, where, f"one of {', '.join(inputs)}", repr(tensor), key=True)
             elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
                 expected = f"a dimension of {tensor} ({inputs[tensor]})"
-                yield complain(read.document, (*place, "nan_along"), expected, repr(fill.nan_along))
+                yield complain(document, (*where, "nan_along"), expected, repr(fill.nan_along))
+
+
+def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """Components of variants that have none, and what does not fit a component's own signature."""
+    target, document = read.value, read.document
+    compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
+    for name, component in target.components.items():
+        place, part = ("components", name), target.part(component)
+        if component.of not in compiled:
+            expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
+            yield complain(document, (*place, "of"), expected, repr(component.of))
+        yield from _entry_complaints(document, part, component.workloads, (*place, "workloads"))
+        yield from _values_complaints(document, part, (*place, "values"))
+        for index, entry in enumerate(component.workloads):
+            for dtype in _named_types(entry):
+                if dtype not in part.tolerance:
+                    where = (*place, "workloads", index, "dtype")
+                    yield complain(document, where, "types with a tolerance", f"{dtype}, which has none")
 
 
 def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
@@ -117,14 +143,16 @@ def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
         used += [(("variants", name), dtype) for dtype in variant.dtypes]
     for name, entries in target.workloads.items():
         for index, entry in enumerate(entries):
-            named = entry.get("dtype", ())
-            used += [
-                (("workloads", name, index, "dtype"), str(dtype))
-                for dtype in (named if isinstance(named, tuple) else (named,))
-            ]
+            used += [(("workloads", name, index, "dtype"), dtype) for dtype in _named_types(entry)]
     for place, dtype in used:
         if dtype not in target.tolerance:
             yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
+
+
+def _named_types(entry: Entry) -> tuple[str, ...]:
+    """The element types that workloads name."""
+    named = entry.get("dtype", ())
+    return tuple(str(dtype) for dtype in (named if isinstance(named, tuple) else (named,)))
 
 
 def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
@@ -142,3 +170,17 @@ def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
                 yield complain(
                     read.document, place, "flags without an output", repr(flag), "loop names the output"
                 )
+
+
+def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
+    """Files that promises about the code name, and that are not there."""
+    for name, variant in read.value.variants.items():
+        promises = variant if isinstance(variant, CAbiVariant) else None
+        bad = enumerate(promises.must_not_compile if promises else ())
+        made = enumerate(promises.instances if promises else ())
+        named = [(("must_not_compile", index, "source"), one.source) for index, one in bad]
+        named += [(("instances", index, "file"), one.file) for index, one in made]
+        for place, file in named:
+            if not (folder / file).is_file():
+                where = ("variants", name, *place)
+                yield complain(read.document, where, "a file", f"{file}, which is not there")

@@ -62,6 +62,19 @@ class MapPart(Model):
     """Largest absolute error in it; None stands for NaN."""
 
 
+class Span(Model):
+    """Where along one dimension something is wrong."""
+
+    first: int
+    """First index with a wrong element."""
+    last: int
+    """Last index with a wrong element."""
+    count: int
+    """Indices with a wrong element."""
+    size: int
+    """Indices in all."""
+
+
 class Check(Model):
     """A variant's output on one workload, held against the reference."""
 
@@ -88,15 +101,26 @@ class Check(Model):
     """The first element outside, in memory order."""
     map: dict[str, tuple[MapPart, ...]] = Field(default_factory=dict)
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
+    spans: dict[str, Span] = Field(default_factory=dict)
+    """The same to the index: each dimension's first and last wrong one."""
 
     @property
     def passed(self) -> bool:
         """Whether nothing is wrong."""
         return self.status in ("right", "declined")
 
+    @property
+    def cause(self) -> str:
+        """Status and message without the place, so that the same failure is known again on another workload."""
+        message = self.message.replace(f" on {self.workload.name}", "")
+        return f"{self.status}: {message.removesuffix(f' with {self.inputs} inputs')}"
+
 
 class VariantChecks(Model):
     """All checks of one variant."""
+
+    emulated: bool = False
+    """Whether it ran under the emulator."""
 
     variant: str
     """Name of the variant; `baseline` for the library it is compared with."""
@@ -114,6 +138,15 @@ class VariantChecks(Model):
     def first_failure(self) -> Check | None:
         """The first check that did not pass."""
         return next((check for check in self.checks if not check.passed), None)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What failed, a line a check; one line where all failed alike, as of a library that does not load."""
+        failed = [check for check in self.checks if not check.passed]
+        some_right = any(check.status == "right" for check in self.checks)
+        if len(failed) > 1 and not some_right and len({check.cause for check in failed}) == 1:
+            return (f"{failed[0].cause} ({len(failed)} checks)",)
+        return tuple(f"{check.status}: {check.message}" for check in failed)
 
 
 class DeviceReading(Model):

@@ -5,6 +5,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from loop.model.base import Model
+from loop.model.debugging import (
+    BoundaryOutput,
+    ComponentsOutput,
+    HypothesesOutput,
+    MapOutput,
+    ScopeOutput,
+    SmallestOutput,
+)
 from loop.model.measurement import (
     Build,
     ControlResult,
@@ -14,27 +22,9 @@ from loop.model.measurement import (
     PropertyCheck,
     VariantChecks,
 )
+from loop.model.outcome import Output as Output
 from loop.model.profile import Filling, Profile
-from loop.model.verdict import Verdict
-
-
-class Output(Model):
-    """What every action gives back."""
-
-    ok: bool
-    """Whether it found nothing wrong."""
-    message: str
-    """One line on the outcome."""
-    hint: str | None = None
-    """What to do next, when something is wrong."""
-    identity: str | None = None
-    """What the result stands on; a resumed session repeats the step when this has changed."""
-    verdicts: tuple[Verdict, ...] = ()
-    """Verdicts it leads to."""
-    not_exercised: tuple[str, ...] = ()
-    """What it did not run, and why."""
-    learned: tuple[str, ...] = ()
-    """What it shows, in sentences."""
+from loop.model.resources import Bound, CompiledLibrary, Placement
 
 
 class TorchOutput(Output):
@@ -132,6 +122,12 @@ class VerifyOutput(Output):
     """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()
     """Variants without a wrong answer."""
+    wrong: tuple[str, ...] = ()
+    """Variants that failed a check."""
+
+
+class EmulateOutput(VerifyOutput):
+    """Correctness of variants made for a GPU, under the emulator."""
 
 
 class ChangesOutput(Output):
@@ -223,6 +219,71 @@ class ParallelismOutput(Output):
     """Smallest share of the places that is taken; None where no launch is declared."""
 
 
+class ResourcesOutput(Output):
+    """What a GPU would do with kernels that nvcc compiles: by compiler, host code and its own limits."""
+
+    device: str = ""
+    """The GPU reckoned with, as in `sm_89`."""
+    device_name: str = ""
+    """Its name; empty where the manifest has no facts on it."""
+    libraries: tuple[CompiledLibrary, ...] = ()
+    """The compiler's report, library by library; none without nvcc."""
+    placements: tuple[Placement, ...] = ()
+    """Shapes of launch, as the host code told them."""
+    fillings: tuple[Filling, ...] = ()
+    """How each timed call fills the GPU, by its largest launch."""
+    bounds: tuple[Bound, ...] = ()
+    """The least time of each timed workload."""
+    spilled: tuple[str, ...] = ()
+    """Kernels that spill more than they may."""
+    broken: tuple[str, ...] = ()
+    """Budgets that are not kept."""
+    impossible: tuple[str, ...] = ()
+    """Launches that the GPU refuses."""
+
+
+class RefusedSource(Model):
+    """One source that must not compile, and what the compiler did with it."""
+
+    variant: str
+    """Variant whose recipe it was compiled with."""
+    title: str
+    """What is wrong with the source."""
+    status: Literal["refused", "compiled", "other"]
+    """Refused with the words that are promised; compiled all the same; or refused for another reason."""
+    message: str
+    """The compiler's own error, or what happened."""
+
+
+class MustNotCompileOutput(Output):
+    """Configurations that the compiler has to refuse."""
+
+    checks: tuple[RefusedSource, ...] = ()
+    """One a source and variant."""
+
+
+class MissingInstance(Model):
+    """A promised template instance that a library does not hold."""
+
+    variant: str
+    """Name of the variant."""
+    symbol: str
+    """The instance, demangled."""
+    file: str
+    """Where its explicit instantiation belongs."""
+    line: str
+    """The line to add there."""
+
+
+class InstancesOutput(Output):
+    """Template instances that the manifest promises."""
+
+    promised: int = 0
+    """Instances that were looked up."""
+    missing: tuple[MissingInstance, ...] = ()
+    """Those that are not there."""
+
+
 class StepTiming(Model):
     """Estimate against actual for one step."""
 
@@ -268,6 +329,7 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.build": BuildOutput,
     "kernel.load": LoadOutput,
     "kernel.verify": VerifyOutput,
+    "kernel.emulate": EmulateOutput,
     "kernel.changes": ChangesOutput,
     "kernel.properties": PropertiesOutput,
     "kernel.measure": MeasureOutput,
@@ -275,6 +337,15 @@ OUTPUTS: dict[str, type[Output]] = {
     "kernel.prove_gate": GateOutput,
     "kernel.profile": ProfileOutput,
     "kernel.parallelism": ParallelismOutput,
+    "kernel.resources": ResourcesOutput,
+    "kernel.must_not_compile": MustNotCompileOutput,
+    "kernel.instances": InstancesOutput,
+    "debug.components": ComponentsOutput,
+    "debug.smallest": SmallestOutput,
+    "debug.boundary": BoundaryOutput,
+    "debug.map": MapOutput,
+    "debug.hypotheses": HypothesesOutput,
+    "debug.scope": ScopeOutput,
     "session.audit": AuditOutput,
     "command.run": CommandOutput,
 }

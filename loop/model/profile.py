@@ -134,6 +134,8 @@ class Filling(Model):
     """Items over the places of all waves, the last one included: the most of the device that can be in use."""
     unknown: tuple[str, ...] = ()
     """Resources that nobody declared: with them fewer blocks may fit."""
+    kernel: str = ""
+    """The kernel, where the host code told what it launches; empty for a launch that is declared."""
 
     @property
     def starved(self) -> bool:

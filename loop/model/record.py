@@ -194,12 +194,16 @@ class SessionHead(Model):
     """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
     """Variants that are built, verified and measured."""
+    emulated: tuple[str, ...] = ()
+    """Variants made for a GPU that are verified under the emulator instead."""
     device: DeviceName
     """Where they run."""
     threads: int
     """Threads of each process on the CPU."""
     seed: int
     """Base of all input seeds."""
+    hypothesis: str = ""
+    """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
     revision: Revision
@@ -212,14 +216,16 @@ class SessionHead(Model):
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""
         plan = self.plan.plan
-        chosen = [word for name in variants or self.variants for word in ("--variant", name)]
+        chosen = [word for name in variants or (*self.variants, *self.emulated) for word in ("--variant", name)]
         if plan.patterns == (plan.name,):
             return shlex.join(["loop", "run", "pattern", plan.name, *chosen, *self._where])
         return shlex.join(["loop", "run", "session", plan.name, *chosen, *self._where, "--seed", str(self.seed)])
 
-    def verify_command(self, variant: str) -> str:
-        """The command that verifies one variant alone."""
-        return shlex.join(["loop", "kernels", "verify", variant, *self._where, "--seed", str(self.seed)])
+    def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
+        """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`."""
+        chosen = ["--workloads", workload] if workload else []
+        seeded = ["--seed", str(self.seed if seed is None else seed)]
+        return shlex.join(["loop", "kernels", "verify", variant, *chosen, *self._where, *seeded])
 
     @property
     def resume_command(self) -> str:

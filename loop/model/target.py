@@ -6,12 +6,15 @@ from pydantic import Field, StringConstraints, model_validator
 
 from loop.model.base import Model
 from loop.model.pattern import Identifier, Text
+from loop.model.promises import Instances, MustNotCompile, ResourceBudget
 
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 Device = Literal["cpu", "cuda"]
 Scalar = bool | int | float | str
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
+OUTPUT = "output"
+"""Name of the output among the tensors of a call."""
 ITEM_SIZES: dict[Dtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes an element."""
 
@@ -61,6 +64,21 @@ class Signature(Model):
     """Values that are not tensors."""
     shorthand: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Names a workload may use for several dimensions at once, as in `S: [Sq, Sk]`."""
+    types: dict[Identifier, Dtype] = Field(default_factory=dict)
+    """Element types of tensors that do not have the workload's: an input's name, or `output`."""
+    words: dict[str, Text] = Field(default_factory=dict)
+    """What the indices of a dimension are, in the plural, as in `Sq: query rows`."""
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> "Signature":
+        for field, names, known in (
+            ("types", self.types, (*self.inputs, OUTPUT)),
+            ("words", self.words, self.dimensions),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{field}: expected one of {', '.join(known)}, got {name!r}")
+        return self
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -102,7 +120,8 @@ class BuildRecipe(Model):
     compiler: Text = "g++"
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
-    """Flags, in order; `loop` adds the output, the header's folder and the build id."""
+    """Flags, in order; `loop` adds the output, the header's folder and the build id. `{arch}` stands for the
+    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`."""
 
 
 Formula = Annotated[int, Field(ge=0)] | Text
@@ -174,6 +193,24 @@ class CAbiVariant(Model):
     """Whether the same inputs must give the same bits."""
     launch: Launch | None = None
     """How a call is cut up; None where nobody declared it."""
+    emulation: BuildRecipe | None = None
+    """How the same sources are compiled for the emulator; None for a variant that cannot be emulated."""
+    budgets: tuple[ResourceBudget, ...] = ()
+    """What its kernels may take; a kernel without one may not spill."""
+    instances: tuple[Instances, ...] = ()
+    """Template instances that its library has to hold."""
+    must_not_compile: tuple[MustNotCompile, ...] = ()
+    """Configurations that the compiler has to refuse."""
+
+    def compiled_for(self, architecture: str) -> "CAbiVariant":
+        """The variant with `{arch}` of its flags filled in."""
+        flags = tuple(flag.replace("{arch}", architecture) for flag in self.build.flags)
+        return self.model_copy(update={"build": self.build.model_copy(update={"flags": flags})})
+
+    def emulated(self) -> "CAbiVariant":
+        """The variant as it is built for the emulator: on the processor, by its own recipe."""
+        assert self.emulation is not None
+        return self.model_copy(update={"device": "cpu", "build": self.emulation})
 
 
 class PythonVariant(Model):
@@ -217,6 +254,37 @@ class CommandVariant(Model):
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
 
 
+Entry = dict[str, Scalar | tuple[Scalar, ...]]
+"""Workloads as a manifest writes them: a list as a value stands for one workload each."""
+
+
+class Component(Model):
+    """A part of a variant that can be checked alone, against a reference of its own."""
+
+    of: Identifier
+    """The compiled variant whose library has it."""
+    title: Text
+    """What it computes, in a few words."""
+    entry: Identifier
+    """The exported function."""
+    signature: Signature
+    """What it takes and gives; a dimension that only the output has reaches it through the output's size."""
+    reference: PythonFunction
+    """The trusted slow answer, float64; where it takes `sizes`, it is given the size of each dimension."""
+    plain: PythonFunction | None = None
+    """The same written out in the element type itself."""
+    inputs: PythonFunction | None = None
+    """Makes the inputs: given `sizes`, `seed` and the attributes, it returns a tensor each. Default: `values`."""
+    form: PythonFunction | None = None
+    """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
+    tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
+    """Allowed error of one element, by the workload's element type. Default: the target's."""
+    values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
+    """Kinds of input values that its workloads name."""
+    workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    """What it is checked on."""
+
+
 class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""
 
@@ -252,14 +320,39 @@ class Target(Model):
         default_factory=dict
     )
     """GPUs by compute capability, `sm_89`: what launches are held against where no such GPU is at hand."""
-    workloads: Annotated[dict[SetName, tuple[dict[str, Scalar | tuple[Scalar, ...]], ...]], Field(min_length=1)]
+    workloads: Annotated[dict[SetName, tuple[Entry, ...]], Field(min_length=1)]
     """Named sets; a list as a value stands for one workload each."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
     """Implementations by name."""
+    components: dict[Identifier, Component] = Field(default_factory=dict)
+    """Parts of variants that can be checked alone, in the order in which they are at work."""
+
+    def part(self, component: Component) -> "Target":
+        """A component as a target of its own; its workloads are the set `component`."""
+        own = ("signature", "reference", "plain", "values")
+        fields = {
+            **{name: getattr(component, name) for name in own},
+            **dict.fromkeys(("memory", "flops", "bytes")),
+            "function": component.entry,
+            "tolerance": {**self.tolerance, **component.tolerance},
+            "workloads": {"component": component.workloads},
+            "properties": (),
+            "components": {},
+        }
+        return self.model_copy(update=fields)
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""
         return tuple(name for name, variant in self.variants.items() if variant.device in (device, "any"))
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """Names of the variants made for a GPU that can be run under the emulator."""
+        return tuple(
+            name
+            for name, variant in self.variants.items()
+            if isinstance(variant, CAbiVariant) and variant.emulation
+        )
 
 
 class Workload(Model):

@@ -1,12 +1,12 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
 import itertools
+import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from loop.model.target import ITEM_SIZES, Dtype, Fill, Scalar, Signature, Target, Workload
+from loop.model.target import ITEM_SIZES, Dtype, Entry, Fill, Scalar, Signature, Target, Workload
 
-Entry = dict[str, Scalar | tuple[Scalar, ...]]
 VALUES = ("normal", "wide", "constant")
 """Kinds of values that every target has."""
 RESERVED = ("dtype", "values")
@@ -31,7 +31,7 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
     for name in sets:
         for entry in target.workloads[name]:
             for choice in _multiply(entry):
-                workload = _workload(target, choice, dtype, seed)
+                workload = single(target, choice, dtype, seed)
                 found.setdefault(workload.name, workload)
     return tuple(found.values())
 
@@ -63,7 +63,8 @@ def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     return tuple(chosen.get(name, Fill()) for name in names)
 
 
-def _workload(target: Target, entry: dict[str, Scalar], dtype: Dtype, seed: int) -> Workload:
+def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
+    """One workload from single values. Raises WorkloadError for what does not fit the target's signature."""
     signature = target.signature
     sizes = _sizes(signature, entry)
     attributes = _attributes(signature, entry)
@@ -74,7 +75,48 @@ def _workload(target: Target, entry: dict[str, Scalar], dtype: Dtype, seed: int)
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
-def _sizes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, int]:
+def base_seed(workload: Workload) -> int:
+    """The seed that gives a workload its values again, whichever other workloads there are."""
+    return workload.seed - zlib.crc32(workload.name.encode())
+
+
+def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
+    """A workload as a manifest would write it: shorthands where they fit, nothing that goes without saying."""
+    given = {
+        name: value
+        for name, value in workload.attributes.items()
+        if value is not None and value != signature.attributes[name].initial
+    }
+    kind = {} if workload.values == "normal" else {"values": workload.values}
+    return {**_short_sizes(signature, workload.sizes), **given, **kind, "dtype": workload.dtype}
+
+
+def spelled(entry: Mapping[str, Scalar]) -> str:
+    """`B=1 S=65 causal=true dtype=float16`: an entry as words of a command line."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()}
+    return " ".join(f"{key}={text}" for key, text in texts.items())
+
+
+def read_words(text: str) -> dict[str, Scalar]:
+    """The entry that `spelled` wrote. Raises WorkloadError for a word without a value."""
+    entry: dict[str, Scalar] = {}
+    for word in text.split():
+        key, found, value = word.partition("=")
+        if not found or not value:
+            raise WorkloadError(key, f"{key}=VALUE", repr(word))
+        entry[key] = _scalar(value)
+    return entry
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) else text
+
+
+def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for key, value in entry.items():
         names = signature.shorthand.get(key, (key,) if key in signature.dimensions else ())
@@ -93,7 +135,7 @@ def _known(signature: Signature) -> list[str]:
     return [*signature.shorthand, *signature.dimensions, *signature.attributes, *RESERVED]
 
 
-def _attributes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, Scalar | None]:
+def _attributes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
     chosen: dict[str, Scalar | None] = {}
     for name, attribute in signature.attributes.items():
         value = entry.get(name, attribute.initial)
@@ -104,7 +146,7 @@ def _attributes(signature: Signature, entry: dict[str, Scalar]) -> dict[str, Sca
     return chosen
 
 
-def _word(key: str, entry: dict[str, Scalar], default: str, choices: tuple[str, ...]) -> str:
+def _word(key: str, entry: Mapping[str, Scalar], default: str, choices: tuple[str, ...]) -> str:
     value = entry.get(key, default)
     if value not in choices:
         raise WorkloadError(key, f"one of {', '.join(choices)}", repr(value))

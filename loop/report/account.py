@@ -8,7 +8,7 @@ from loop.model.record import SessionHead, SessionRecord
 from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
 from loop.report.findings import speed_verdicts
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns, filled
 from loop.stats import geometric_mean
 
 RECENT = 5
@@ -23,19 +23,13 @@ CLASSES = {
 
 def charges(bill: Bill) -> Table | None:
     """Measured use times rate; None when nothing was charged."""
-    heads = (
-        Column("What"),
-        Column("Rate"),
-        Column("Dollars an hour", right=True),
-        Column("Used", right=True),
-        Column("Cost", right=True),
-    )
+    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost")
     rows = tuple(
         (WHO[one.resource], one.rate, _per_hour(one.usd, one.seconds), say.seconds(one.seconds), say.usd(one.usd))
         for one in bill.charges
     )
     total = (("Sum", "", "", "", say.usd(bill.usd)),) if len(rows) > 1 else ()
-    return Table(heads, (*rows, *total)) if rows else None
+    return filled(heads, (*rows, *total))
 
 
 def _per_hour(usd: float, seconds: float) -> str:
@@ -49,16 +43,11 @@ def unmeasured(bill: Bill) -> tuple[str, ...]:
 
 def savings(bill: Bill) -> Table | None:
     """Avoided time, pattern by pattern with its evidence; None when nothing is known to be avoided."""
-    heads = (
-        Column("Pattern"),
-        Column("Avoided", right=True),
-        Column("Lowest to highest", right=True),
-        Column("Worth", right=True),
-        Column("Evidence"),
-        Column("Without the pattern it took"),
+    heads = columns(
+        "Pattern", ">Avoided", ">Lowest to highest", ">Worth", "Evidence", "Without the pattern it took"
     )
     rows = tuple(_saving_row(saving) for saving in bill.savings)
-    return Table(heads, rows) if rows else None
+    return filled(heads, rows)
 
 
 def _saving_row(saving: Saving) -> tuple[str, ...]:
@@ -89,14 +78,8 @@ def _return(bill: Bill, evidence: str) -> str:
 
 def earlier(record: SessionRecord, before: Iterable[SessionRecord]) -> Table | None:
     """Earlier sessions of this target and device, newest first: ratios only, on the workloads in common."""
-    heads = (
-        Column("Session"),
-        Column("Sources"),
-        Column("Machine"),
-        Column("Variant"),
-        Column("Workloads in common", right=True),
-        Column("Ratio then", right=True),
-        Column("Ratio now", right=True),
+    heads = columns(
+        "Session", "Sources", "Machine", "Variant", ">Workloads in common", ">Ratio then", ">Ratio now"
     )
     head = record.head
     mine = [
@@ -106,7 +89,7 @@ def earlier(record: SessionRecord, before: Iterable[SessionRecord]) -> Table | N
     ]
     mine.sort(key=lambda one: one.head.started)
     rows = tuple(row for one in reversed(mine[-RECENT:]) for row in _earlier_rows(record, one))
-    return Table(heads, rows) if rows else None
+    return filled(heads, rows)
 
 
 def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str, ...]]:

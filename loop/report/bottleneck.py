@@ -8,7 +8,7 @@ from loop.model.profile import FACTS, Fact, Filling, Profile
 from loop.model.record import Finished
 from loop.report import format as say
 from loop.report.findings import found
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns, filled
 
 SAID_ABOVE = ("device", "ratio", "time_us")
 """Facts that stand in the sentence."""
@@ -74,13 +74,13 @@ def _leaf(one: Profile) -> Leaf:
 
 def _facts(profiles: Sequence[Profile]) -> Table | None:
     """A column a variant; a row a fact that is known of any."""
-    heads = (Column("Fact"), *(Column(one.variant, right=True) for one in profiles), Column("What it is"))
+    heads = columns("Fact", *(f">{one.variant}" for one in profiles), "What it is")
     rows = tuple(
         (name, *(_value(one.facts.get(name)) for one in profiles), meaning)
         for name, meaning in FACTS.items()
         if name not in SAID_ABOVE and any(one.facts.get(name) is not None for one in profiles)
     )
-    return Table(heads, rows) if rows else None
+    return filled(heads, rows)
 
 
 def _value(value: Fact) -> str:
@@ -104,19 +104,12 @@ def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def _parallelism(fillings: Sequence[Filling]) -> Table | None:
     """One row a variant: the workload that fills its device least."""
-    heads = (
-        Column("Variant"),
-        Column("On"),
-        Column("Filled least on"),
-        Column("Pieces of work", right=True),
-        Column("Places", right=True),
-        Column("Filled", right=True),
-        Column("Waves", right=True),
-        Column("Limited by"),
+    heads = columns(
+        "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
     names = dict.fromkeys(one.variant for one in fillings)
     rows = tuple(_filling(min((one for one in fillings if one.variant == name), key=_order)) for name in names)
-    return Table(heads, rows) if rows else None
+    return filled(heads, rows)
 
 
 def _order(one: Filling) -> tuple[float, float]:

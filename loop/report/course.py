@@ -8,7 +8,7 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Revision, SessionHead, latest_attempts
 from loop.report import format as say
 from loop.report.findings import found
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns, filled
 
 LONGEST_MESSAGE = 110
 """Longer ones are cut in the table; a failed step's is printed whole below it."""
@@ -25,15 +25,9 @@ class Trouble:
 
 def steps(finished: Sequence[Finished]) -> Table | None:
     """Every step, target against actual; None when none has ended."""
-    heads = (
-        Column("Step"),
-        Column("Status"),
-        Column("Target", right=True),
-        Column("Actual", right=True),
-        Column("Outcome"),
-    )
+    heads = columns("Step", "Status", ">Target", ">Actual", "Outcome")
     rows = tuple(_step_row(record) for record in latest_attempts(finished))
-    return Table(heads, rows) if rows else None
+    return filled(heads, rows)
 
 
 def _step_row(record: Finished) -> tuple[str, ...]:
@@ -73,13 +67,7 @@ def troubles(finished: Sequence[Finished]) -> tuple[Trouble, ...]:
 
 def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
     """Every run of a pattern, predicted time against actual; None when none was begun."""
-    heads = (
-        Column("Pattern"),
-        Column("Outcome"),
-        Column("Predicted", right=True),
-        Column("Actual", right=True),
-        Column("Predicted from"),
-    )
+    heads = columns("Pattern", "Outcome", ">Predicted", ">Actual", "Predicted from")
     records = latest_attempts(finished)
     runs = dict.fromkeys((record.run, record.pattern) for record in records)
     rows = []
@@ -90,7 +78,7 @@ def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
         took = say.seconds(sum(record.seconds for record in mine))
         title = f"{planned.pattern.title} (no. {planned.pattern.number})"
         rows.append((title, _ended(mine, len(planned.pattern.steps)), say.seconds(planned.seconds), took, source))
-    return Table(heads, tuple(rows)) if rows else None
+    return filled(heads, rows)
 
 
 def _ended(records: Sequence[Finished], steps: int) -> str:

@@ -10,7 +10,7 @@ from loop.model.output import MeasureOutput, Output, VerifyOutput, read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns, filled
 from loop.stats import geometric_mean
 
 ALIKE = 4.0
@@ -54,10 +54,9 @@ def correctness(finished: Sequence[Finished]) -> Correctness:
     checked = [checks for output in outputs for checks in output.variants]
     controls = [output.control for output in outputs if output.control is not None]
     rows = [row for checks in (*checked, *controls) for row in _check_rows(checks)]
-    columns = ("Variant", "Type", "Right", "Largest error", "Plain implementation's", "Build")
-    heads = tuple(Column(title, right=place in (2, 3, 4)) for place, title in enumerate(columns))
+    heads = columns("Variant", "Type", ">Right", ">Largest error", ">Plain implementation's", "Build")
     return Correctness(
-        table=Table(heads, tuple(rows)) if rows else None,
+        table=filled(heads, rows),
         failures=tuple(failure for checks in (*checked, *controls) for failure in _failures(checks)),
         more=tuple(text for checks in (*checked, *controls) for text in _more(checks)),
     )
@@ -66,6 +65,7 @@ def correctness(finished: Sequence[Finished]) -> Correctness:
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     """One row a type of elements: errors of different types do not belong in one figure."""
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
+    name += " (emulated)" if checks.emulated else ""
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
         mine = [check for check in checks.checks if check.workload.dtype == dtype]
         right = sum(check.passed for check in mine)
@@ -185,21 +185,15 @@ def _speed(
     judged: Mapping[tuple[str, str], SpeedVerdict],
     baseline: str,
 ) -> VariantSpeed:
-    columns = (
-        Column("Workload"),
-        Column(baseline, right=True),
-        Column(variant, right=True),
-        Column("Ratio [99 % interval]", right=True),
-        Column("Verdict"),
-        Column(f"Memory {baseline}", right=True),
-        Column(f"Memory {variant}", right=True),
-    )
+    times = (f">{baseline}", f">{variant}")
+    memory = (f">Memory {baseline}", f">Memory {variant}")
+    heads = columns("Workload", *times, ">Ratio [99 % interval]", "Verdict", *memory)
     rows = tuple(_speed_row(one, judged[(variant, one.workload.name)]) for one in measurements)
     mean = mean_of([judged[(variant, one.workload.name)] for one in measurements])
     rounds = sorted({one.rounds for one in measurements})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     summary = f"{mean or 'inconclusive'} over {say.count(len(rows), 'workload')}, {counted} rounds each"
-    return VariantSpeed(variant, summary, Table(columns, rows))
+    return VariantSpeed(variant, summary, Table(heads, rows))
 
 
 def _speed_row(one: Measurement, verdict: SpeedVerdict) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Text of any origin as Markdown that cannot break out of its place, and tables that also read as plain text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDEST_PADDING = 48
@@ -79,6 +79,17 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns by their titles; one that begins with `>` has its cells on the right."""
+    return tuple(Column(title.removeprefix(">"), right=title.startswith(">")) for title in titles)
+
+
+def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
+    """A table of these rows; None without any, for an empty table says nothing."""
+    found = tuple(rows)
+    return Table(heads, found) if found else None
 
 
 def table(content: Table) -> str:

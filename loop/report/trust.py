@@ -9,7 +9,7 @@ from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.findings import found
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table, columns, filled
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,7 @@ def _positive(control: PositiveControl) -> str:
 
 def _good(verdicts: Iterable[Verdict]) -> Table | None:
     judged = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
-    columns = (
-        Column("Variant"),
-        Column("Workload"),
-        Column("Ratio [99 % interval]", right=True),
-        Column("Evidence", right=True),
-        Column("Verdict"),
-    )
+    heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = tuple(
         (
             one.variant,
@@ -98,4 +92,4 @@ def _good(verdicts: Iterable[Verdict]) -> Table | None:
         )
         for one in judged
     )
-    return Table(columns, rows) if rows else None
+    return filled(heads, rows)

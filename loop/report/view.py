@@ -11,10 +11,12 @@ from loop.report import account, course
 from loop.report import format as say
 from loop.report.bottleneck import Bottleneck, bottleneck
 from loop.report.course import Trouble
+from loop.report.diagnosis import Diagnosis, diagnoses
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
 from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
+from loop.report.resources import Outlook, outlooks
 from loop.report.trust import Trust, trust
 
 
@@ -63,6 +65,8 @@ class View:
     id: str
     headline: str
     """Markdown."""
+    diagnoses: tuple[Diagnosis, ...]
+    """What is wrong with each variant that was looked into."""
     objective: str
     target: str
     variants: str
@@ -80,6 +84,7 @@ class View:
     """Why there is no speed, where there is none."""
     trust: Trust
     bottleneck: Bottleneck
+    outlooks: tuple[Outlook, ...]
     patterns: Table | None
     money: Money
     earlier: Table | None
@@ -105,6 +110,7 @@ def view(
     return View(
         id=head.id,
         headline=headline(record, finished),
+        diagnoses=diagnoses(head, finished),
         objective=head.plan.plan.title,
         target=head.target,
         variants=", ".join(head.variants) or "none",
@@ -121,6 +127,7 @@ def view(
         no_speed=_no_speed(finished, found),
         trust=trust(finished, record.verdicts),
         bottleneck=bottleneck(finished),
+        outlooks=outlooks(finished),
         patterns=course.patterns(finished, head.plan),
         money=_money(record),
         earlier=account.earlier(record, earlier),

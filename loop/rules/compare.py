@@ -13,8 +13,8 @@ from loop.stats import geometric_mean, median, ratio_interval
 
 MARGIN = 0.01
 """A difference below one per cent is none."""
-SAME = 0.02
-"""`same` needs the whole interval within two per cent."""
+SAME = 2 * MARGIN
+"""`same` needs a difference within twice the margin."""
 TOO_WIDE = 10.0
 """An interval whose ends differ by this factor comes from disturbance, whatever side of 1 it lies on."""
 

@@ -18,9 +18,16 @@ def session_facts(card: RateCard, device: DeviceName) -> Callable[[Sequence[Fini
             "usd": minutes / 60 * per_hour,
             "speedup": _speedup(finished),
             "regressed": any(_regressed(verdict) for verdict in _verdicts(finished)),
+            "unverified": not _checked(finished, "kernel.verify"),
+            "unemulated": not _checked(finished, "kernel.emulate"),
         }
 
     return facts
+
+
+def _checked(finished: Sequence[Finished], action: str) -> bool:
+    """Whether an action has held a variant against the reference."""
+    return any(record.output.get("variants") for record in finished if record.action == action)
 
 
 def usd_per_hour(card: RateCard, device: DeviceName) -> float:

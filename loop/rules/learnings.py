@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from loop.model.debugging import Smallest, SmallestOutput
 from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
 from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput, read_output
 from loop.model.record import Finished, SessionHead, latest_attempts
@@ -170,7 +171,9 @@ def proposal(
     """
     wrong = _first_wrong(found(finished, VerifyOutput))
     if wrong is not None:
-        return _mend_variant(head, *wrong, (sources or {}).get(wrong[0].variant, ()))
+        small = {one.variant: one for output in found(finished, SmallestOutput) for one in output.smallest}
+        files = (sources or {}).get(wrong[0].variant, ())
+        return _mend_variant(head, *wrong, files, small.get(wrong[0].variant))
     broken = next((r for r in latest_attempts(finished) if r.status == "failed"), None)
     if broken is not None:
         return _mend_step(head, broken)
@@ -200,12 +203,18 @@ def _first_wrong(outputs: Iterable[VerifyOutput]) -> tuple[VariantChecks, Check]
     return None
 
 
-def _mend_variant(head: SessionHead, checks: VariantChecks, check: Check, files: Sequence[str]) -> str:
+def _mend_variant(
+    head: SessionHead, checks: VariantChecks, check: Check, files: Sequence[str], small: Smallest | None
+) -> str:
+    """From the smallest failing workload on where that was looked for, else from the first."""
     where = f" in {', '.join(files)}" if files else ""
+    place = small.check if small else check
+    start = f"{'smallest' if small else 'first'} failing workload, {place.workload.name}"
+    verify = head.verify_command(checks.variant, small.words if small else "", small.seed if small else None)
     return (
         f"Mend {checks.variant}{where}: {_one_line(check.message)}. "
-        f"Start from its first failing workload, {check.workload.name}, then run the session again.\n"
-        f"{head.verify_command(checks.variant)}\n{head.command()}"
+        f"Start from its {start}, then run the session again.\n"
+        f"{verify}\n{head.command()}"
     )
 
 

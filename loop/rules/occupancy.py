@@ -19,6 +19,8 @@ WARP_UNIT = 4
 """Warps that hold registers come in fours: one for each quarter of a multiprocessor."""
 SHARED_UNIT, SHARED_RESERVED = 128, 1024
 """Bytes of shared memory are given in such units, and the system takes so many for each block."""
+THREADS_PER_BLOCK = 1024
+"""No GPU launches a block of more."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def resident(block: Block, device: DeviceFacts) -> Resident:
 def _limits(block: Block, device: DeviceFacts) -> Iterator[tuple[str, int]]:
     warps = math.ceil(block.threads / WARP)
     yield "blocks a multiprocessor", device.blocks_per_sm
-    yield "threads", device.threads_per_sm // (warps * WARP) if warps else 0
+    yield "threads", device.threads_per_sm // (warps * WARP) if 1 <= block.threads <= THREADS_PER_BLOCK else 0
     if block.registers is not None:
         yield "registers", _by_registers(warps, block.registers, device)
     if block.shared_bytes is not None:
@@ -106,8 +108,16 @@ def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *
         whole(launch.threads, values),
         **{field: None if value is None else whole(value, values) for field, value in asked.items()},
     )
-    items = whole(launch.blocks, values)
-    return _filling(name, workload, device.name, at_hand, items, device.sms, resident(block, device))
+    return on_places(
+        name, workload, device, whole(launch.blocks, values), resident(block, device), at_hand=at_hand
+    )
+
+
+def on_places(
+    name: str, workload: Workload, device: DeviceFacts, blocks: int, held: Resident, *, at_hand: bool
+) -> Filling | None:
+    """Blocks against the places of a GPU whose multiprocessors hold so many; None without blocks."""
+    return _filling(name, workload, device.name, at_hand, blocks, device.sms, held)
 
 
 def whole(formula: int | str, values: Mapping[str, object]) -> int:

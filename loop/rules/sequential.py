@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Literal
 
-from loop.rules.compare import MARGIN
+from loop.rules.compare import MARGIN, SAME
 from loop.stats import t_cdf
 
 G = 1.0
@@ -98,9 +98,9 @@ def _evident(logs: Sequence[float], needed: float) -> Decision | None:
         return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} to 1 {when}")
     if slower >= needed:
         return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} to 1 {when}")
-    same = min(_evidence(logs, -math.log1p(2 * MARGIN)))
+    same = min(_evidence(logs, -math.log1p(SAME)))
     if same >= SAME_EVIDENCE:
-        reason = f"within {2 * MARGIN:.0%} either way: evidence {same:,.0f} to 1 {when}"
+        reason = f"within {SAME:.0%} either way: evidence {same:,.0f} to 1 {when}"
         return Decision("same", same, reason)
     return None
 

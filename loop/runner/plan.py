@@ -11,7 +11,9 @@ from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.rules.prediction import predict
 
-SESSION_NAMES = {"session.minutes", "session.usd", "session.speedup", "session.regressed"}
+SESSION_NAMES = {
+    f"session.{name}" for name in ("minutes", "usd", "speedup", "regressed", "unverified", "unemulated")
+}
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
 RESERVED = ALWAYS_KNOWN | {"session", "plan"}
 """A step of such a name could never be read by an expression."""

@@ -36,16 +36,26 @@ def make_workload(
     return Workload.model_validate(fields)
 
 
-def find(name: str, function: Function, workload: Workload, folder: Path) -> dict[str, Any]:
-    """What the judge finds when it walks a property of a function, call by call."""
+def written(workload: Workload, folder: Path) -> dict[str, Any]:
+    """The call of a workload whose inputs are there."""
     call = make_call(TARGET.signature, workload, str(folder), "test").to_json()
     for index, tensor in enumerate(call["inputs"]):
         fill = {"kind": "normal", "scale": Fill().scale, "axis": None}
-        flat = torch_side.make_tensor(fill, workload.seed, index, tensor, workload.dtype)
+        flat = torch_side.make_tensor(fill, workload.seed, index, tensor)
         torch_side.write_tensor(tensor["path"], flat)
+    return call
+
+
+def make_relations(plain: Function = eager) -> Relations:
+    """The target's relations, as the judge has them."""
     tolerance: dict[str, dict[str, float]] = {dtype: one.model_dump() for dtype, one in TARGET.tolerance.items()}
-    relations = Relations(TARGET.signature.model_dump(mode="json"), tolerance, eager)
-    reply = relations.begin({"call": call, "property": name, "seed": workload.seed})
+    return Relations(TARGET.signature.model_dump(mode="json"), tolerance, plain)
+
+
+def find(name: str, function: Function, workload: Workload, folder: Path) -> dict[str, Any]:
+    """What the judge finds when it walks a property of a function, call by call."""
+    relations = make_relations()
+    reply = relations.begin({"call": written(workload, folder), "property": name, "seed": workload.seed})
     while "call" in reply:
         path = compute(function, reply["call"])
         reply = relations.go_on({"path": path})
@@ -54,8 +64,7 @@ def find(name: str, function: Function, workload: Workload, folder: Path) -> dic
 
 def compute(function: Function, call: dict[str, Any]) -> str:
     """Compute the output of a call in its own type; its file."""
-    files = [(tensor["path"], tuple(tensor["shape"])) for tensor in call["inputs"]]
-    inputs = [torch_side.read_tensor(path, shape, call["dtype"]) for path, shape in files]
+    inputs = [torch_side.read_tensor(tensor) for tensor in call["inputs"]]
     torch_side.write_tensor(call["output"]["path"], function(*inputs, **call["attributes"]))
     return str(call["output"]["path"])
 
@@ -212,3 +221,21 @@ def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_pat
 def test_where_it_means_nothing_it_does_not_apply(name: str, workload: Workload, tmp_path: Path) -> None:
     """Under a mask keys have an order, and a single one has no halves."""
     assert {"applies": False} == find(name, eager, workload, tmp_path)
+
+
+def test_the_plain_implementation_is_asked_once_for_all_variants(tmp_path: Path) -> None:
+    """What it loses on a call hangs on the property and the call alone."""
+    asked: list[int] = []
+
+    def plain(*tensors: Tensor, **attributes: Any) -> Tensor:
+        asked.append(len(asked))
+        return eager(*tensors, **attributes)
+
+    workload, relations = make_workload(5, 9, 8), make_relations(plain)
+    request = {"call": written(workload, tmp_path), "property": "linear_in_v", "seed": workload.seed}
+    lost = []
+    for _ in range(2):
+        relations.begin(request)
+        lost.append((relations.lost, len(asked)))
+    assert lost[0] == lost[1]
+    assert asked

@@ -22,8 +22,9 @@ def complaint(text: str, folder: Path) -> str:
 def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     """Patterns by number, plans, target, rates and history."""
     bundled = project(None, tmp_path)
-    assert [1, 8, 9, 10, 11, 13, 14, 18] == [read.value.number for read in definitions.patterns(bundled).values()]
-    assert {"baseline", "quick"} == set(definitions.plans(bundled))
+    numbers = [read.value.number for read in definitions.patterns(bundled).values()]
+    assert [1, 3, 4, *range(8, 17), 18] == numbers
+    assert {"baseline", "debug", "kernels", "quick"} == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
     assert figures.rates(bundled).find(figures.rates(bundled).gpu) is not None
     assert 9 == len(figures.histories()[0].sessions)
@@ -70,6 +71,26 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
         ("format: 1", "format: 2", "format: expected"),
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
+        (
+            "entry: scale,",
+            "entry: scale, must_not_compile: [{title: t, source: bad.cu, says: s}],",
+            "variants.ours.must_not_compile.0.source: expected a file, got bad.cu, which is not there",
+        ),
+        (
+            "entry: scale,",
+            "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: no.cu, line: 'make s<{T}>;'}],",
+            "variants.ours.instances.0.file: expected a file, got no.cu, which is not there",
+        ),
+        (
+            "entry: scale,",
+            "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: scale.c, line: 'make s<{N}>;'}],",
+            "line: {N}, which `over` does not have",
+        ),
+        (
+            "entry: scale,",
+            "entry: scale, budgets: [{kernel: 'rows['}],",
+            "expected a name or a regular expression",
+        ),
         ("[-O1]", "[-O1, -o, x]", "variants.ours.build.flags.1: expected flags without an output, got '-o'"),
         (
             "M: [5, 17]",
@@ -109,6 +130,45 @@ def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(LoopError) as caught:
         definitions.choose(plans, "quik", "plan")
     assert ("no plan 'quik'", "did you mean 'quick'?") == (caught.value.message, caught.value.hint)
+
+
+COMPONENT = """
+components:
+  part: {of: ours, title: t, entry: part, signature: {inputs: {y: N K}, output: N K, types: {y: float64}},
+    reference: {python: "functions:scale"}, workloads: [{N: 3, K: 4}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("of: ours", "of: theirs", "components.part.of: expected a compiled variant (ours), got 'theirs'"),
+        (
+            "K: 4",
+            "M: 4",
+            "components.part.workloads.0.M: expected one of N, K, dtype, values, got an unknown name",
+        ),
+        ("K: 4", "K: 4, dtype: float16", "workloads.0.dtype: expected types with a tolerance, got float16, which"),
+        ("{y: float64}", "{x: float64}", "types: expected one of y, output, got 'x'"),
+        ("{y: float64}", "{y: int8}", "components.part.signature.types.y: expected one of float32"),
+        (
+            "title: t,",
+            "title: t, values: {odd: {x: {}}},",
+            "components.part.values.odd.x: expected one of y, got 'x'",
+        ),
+    ],
+)
+def test_mistakes_in_a_component_are_found_where_they_stand(old: str, new: str, said: str, tmp_path: Path) -> None:
+    """Against its own signature, not the target's."""
+    assert old in COMPONENT
+    assert said in complaint(TARGET + COMPONENT.replace(old, new, 1), tmp_path / "p")
+
+
+def test_a_component_that_is_well_formed_is_no_complaint(tmp_path: Path) -> None:
+    """Its workloads are those of its own dimensions."""
+    folder = make_project(tmp_path / "p")
+    (folder / "target.yaml").write_text(TARGET + COMPONENT)
+    assert ["part"] == list(targets.target(project(folder, tmp_path)).value.components)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from loop.model.target import Signature, Target, Workload
-from loop.model.workloads import WorkloadError, expand, formula_values, shape
+from loop.model.workloads import (
+    WorkloadError,
+    base_seed,
+    entry_of,
+    expand,
+    formula_values,
+    read_words,
+    shape,
+    single,
+    spelled,
+)
 
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "B N", "y": "B M"},
@@ -168,6 +178,17 @@ def test_formulas_read_sizes_attributes_and_the_size_of_an_element() -> None:
     (one,) = expanded({"B": 2, "S": 3, "dtype": "bfloat16"})
     found = formula_values(one)
     assert {"B": 2, "N": 3, "M": 3, "causal": False, "side": "left", "scale": None, "itemsize": 2} == found
+
+
+@pytest.mark.parametrize("entry", [{"B": 2, "S": 3}, {"B": 1, "N": 3, "M": 5, "causal": True, "scale": 0.5}])
+def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
+    """Sizes, attributes, kind of values and type, and the seed that gives the same values."""
+    for kind in ({}, {"values": "wide", "dtype": "float16", "side": "right"}):
+        (one,) = expanded({**entry, **kind}, seed=7)
+        target = make_target({"B": 1, "S": 1})
+        words = spelled(entry_of(target.signature, one))
+        assert one == single(target, read_words(words), "float64", base_seed(one))
+        assert 7 == base_seed(one)
 
 
 def test_every_name_is_valid_for_its_signature() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loop.model.debugging import Smallest, SmallestOutput
 from loop.rules.learnings import learnings, proposal, resolution
 from loop.stats import ratio_interval
 from tests.makers import (
@@ -84,6 +85,20 @@ def test_an_incorrect_variant_comes_first_in_the_next_plan() -> None:
     ).splitlines()
     assert text.startswith("Mend cpu in cpu.cpp: 3 of 4096 elements wrong on b.")
     assert ("loop kernels verify cpu --device cpu --threads 8 --seed 7", AGAIN) == (verify, again)
+
+
+def test_the_smallest_failing_workload_is_where_to_start() -> None:
+    """Where debugging found one, with the command that shows it."""
+    check = make_check("B1 H1 S65 D1 float32", right=False)
+    small = Smallest(variant="cpu", check=check, began="w", words="B=1 S=65", seed=5, probes=9, minimal=True)
+    output = SmallestOutput(ok=True, message="found", smallest=(small,))
+    finished = (
+        make_finished(status="failed", output=make_verify(make_check(right=False))),
+        make_finished("smallest", action="debug.smallest", output=output),
+    )
+    text, verify, _ = proposal(make_session_head(), finished).splitlines()
+    assert "Start from its smallest failing workload, B1 H1 S65 D1 float32, then" in text
+    assert "loop kernels verify cpu --workloads 'B=1 S=65' --device cpu --threads 8 --seed 5" == verify
 
 
 def test_a_broken_environment_is_proposed_with_its_mend() -> None:

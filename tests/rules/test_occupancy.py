@@ -40,6 +40,7 @@ L4 = DeviceFacts(
         (Block(128, 32, 101377), 0, "shared memory"),
         (Block(128, 32, 0), 12, "threads"),
         (Block(1024, 128), 0, "registers"),
+        (Block(1280), 0, "threads"),
         (Block(2048), 0, "threads"),
     ],
 )

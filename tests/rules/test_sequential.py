@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loop.rules.compare import MARGIN
+from loop.rules.compare import MARGIN, SAME
 from loop.rules.sequential import (
     MAX_BLOCKS,
     MIN_BLOCKS,
@@ -258,5 +258,5 @@ def test_three_per_cent_are_found_in_about_eleven_blocks() -> None:
 
 def test_same_is_rarely_said_of_two_per_cent() -> None:
     """Twice the margin exactly: `same` is false there, one in a hundred at most."""
-    assert 1 >= [verdict for verdict, _ in stopped(200, 2 * MARGIN, 0.008)].count("same")
+    assert 1 >= [verdict for verdict, _ in stopped(200, SAME, 0.008)].count("same")
     assert 100 == SAME_EVIDENCE

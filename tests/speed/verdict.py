@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loop.bench.machine import machine
-from loop.rules.compare import MARGIN
+from loop.rules import compare
 from loop.rules.sequential import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, conclude, decide, e_value, needed_evidence
 from loop.stats import t_quantile
 
@@ -106,7 +106,7 @@ def sequential(logs: Array) -> Calls:
 
     Some series of every cell also run through that very code, and must agree.
     """
-    edge, twice = math.log1p(MARGIN), math.log1p(2 * MARGIN)
+    edge, twice = math.log1p(compare.MARGIN), math.log1p(compare.SAME)
     far, near = critical_shares(needed_evidence(1)), critical_shares(SAME_EVIDENCE)
     slower, faster = share_of_mean(-logs - edge) >= far, share_of_mean(logs - edge) >= far
     same = (share_of_mean(logs + twice) >= near) & (share_of_mean(twice - logs) >= near)

@@ -9,10 +9,9 @@ from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
-from loop.store.journal import Journal
 from loop.store.known_good import comparable, known_good
-from loop.store.sessions import SessionFolder
-from tests.makers import make_check, make_finished, make_machine, make_plan, make_record, make_session_head
+from tests.makers import make_check, make_finished, make_machine, make_plan, make_session_head
+from tests.store.folders import make_session
 
 NOW = "2026-11-21-120000-baseline"
 COMMIT = "0123456789abcdef"
@@ -26,20 +25,6 @@ def verified(right: bool = True, **builds: str) -> Event:
         VariantChecks(variant=name, build_id=build_id or None, checks=checks) for name, build_id in builds.items()
     )
     return make_finished(output=VerifyOutput(ok=right, message="verified", variants=made, right=tuple(builds)))
-
-
-def make_session(root: Path, id: str, *events: Event, status: str = "passed", **head: Any) -> None:
-    """A session on disk that ended so; still open where the status is empty."""
-    folder = SessionFolder(root / id)
-    folder.path.mkdir(parents=True)
-    made = make_session_head(id=id, **head)
-    folder.write_head(made)
-    journal = Journal(folder.path / "journal.jsonl")
-    for event in events:
-        journal.append(event)
-    journal.close()
-    if status:
-        folder.write_record(make_record(made, status=status))
 
 
 def found(root: Path, id: str = NOW, **head: Any) -> dict[str, KnownGood]:

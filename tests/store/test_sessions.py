@@ -3,7 +3,6 @@
 import datetime
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,24 +10,9 @@ from loop.errors import LoopError
 from loop.locks import Held
 from loop.model.record import Closed, Event, Line, Opened, SessionRecord
 from loop.store import sessions
-from loop.store.journal import Journal
-from loop.store.sessions import SessionFolder, create, every, find, wall_seconds
+from loop.store.sessions import create, every, find, wall_seconds
 from tests.makers import NOON, make_finished, make_record, make_session_head
-
-
-def make_session(root: Path, name: str, *events: Event, ended: bool = True, **head: Any) -> SessionFolder:
-    """A session on disk with these events in its journal."""
-    folder = SessionFolder(root / name)
-    folder.path.mkdir(parents=True)
-    made = make_session_head(id=name, **head)
-    folder.write_head(made)
-    journal = Journal(folder.path / "journal.jsonl")
-    for event in events:
-        journal.append(event)
-    journal.close()
-    if ended:
-        folder.write_record(make_record(made))
-    return folder
+from tests.store.folders import make_session
 
 
 def make_line(second: float, event: Event) -> Line:
@@ -121,7 +105,7 @@ def test_head_and_record_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_a_session_that_has_not_ended_has_no_record(tmp_path: Path) -> None:
     """It is open, or was killed."""
-    assert make_session(tmp_path, "2026-01-01-000000-a", ended=False).record() is None
+    assert make_session(tmp_path, "2026-01-01-000000-a", status="").record() is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +129,7 @@ def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None
 
 def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     """A folder in its place, for one."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a", ended=False)
+    folder = make_session(tmp_path, "2026-01-01-000000-a", status="")
     (folder.path / sessions.RECORD).mkdir()
     with pytest.raises(LoopError, match=r"record\.json: cannot be read"):
         folder.record()
@@ -197,7 +181,7 @@ def test_concluded_gives_the_ended_steps_of_a_targets_sessions(tmp_path: Path) -
 
 def test_sessions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
     """Those without a record, and those with a damaged head, record or journal."""
-    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), ended=False)
+    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), status="")
     for number, name in enumerate(("session.json", "record.json", "journal.jsonl")):
         damaged = make_session(tmp_path, f"2026-01-03-00000{number}-a", make_finished("x"))
         (damaged.path / name).write_text("garbage\n")

@@ -1,6 +1,8 @@
 // The variant `auto`: every kernel in one translation unit, and a choice by shape.
 #include "auto.cuh"
 
+ATTENTION_INSTANCES(choose)
+
 namespace {
 struct Auto {
   template <typename T, int kDepth>

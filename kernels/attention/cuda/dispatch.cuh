@@ -117,6 +117,17 @@ int enter(const LoopTensor *inputs, LoopTensor *outputs, const double *attribute
   return run_family<Family>(entry.problem, inputs[0].dtype, static_cast<cudaStream_t>(stream));
 }
 
+// The instances of a family, made explicitly: each is a symbol of the library, whatever the compiler inlines.
+#define ATTENTION_INSTANCES(family)                                                   \
+  template attention::Error attention::family<__half, 16>(const Problem &, cudaStream_t);          \
+  template attention::Error attention::family<__half, 32>(const Problem &, cudaStream_t);          \
+  template attention::Error attention::family<__half, 64>(const Problem &, cudaStream_t);          \
+  template attention::Error attention::family<__half, 128>(const Problem &, cudaStream_t);         \
+  template attention::Error attention::family<__nv_bfloat16, 16>(const Problem &, cudaStream_t);   \
+  template attention::Error attention::family<__nv_bfloat16, 32>(const Problem &, cudaStream_t);   \
+  template attention::Error attention::family<__nv_bfloat16, 64>(const Problem &, cudaStream_t);   \
+  template attention::Error attention::family<__nv_bfloat16, 128>(const Problem &, cudaStream_t);
+
 }  // namespace attention
 
 // In the words of the interface, or the launch's own.

@@ -1,6 +1,9 @@
 // Scalar attention: the C interface of the variant `fa1`. The only translation unit.
 #include "fa1.cuh"
 
+template attention::Error attention::fa1<__half>(const Problem &, cudaStream_t);
+template attention::Error attention::fa1<__nv_bfloat16>(const Problem &, cudaStream_t);
+
 LOOP_EXPORT int attention_fa1(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
   using namespace attention;
   const Entry entry = admit(inputs, outputs, attributes);

@@ -1,6 +1,8 @@
 // Attention for few heads and short sequences: the C interface of the variant `small`. The only translation unit.
 #include "small.cuh"
 
+ATTENTION_INSTANCES(small)
+
 namespace {
 struct Small {
   template <typename T, int kDepth>

@@ -7,7 +7,7 @@
 //
 // Shared memory: kWarps pairs of tiles of kKeys keys, 4 kKeys D bytes each, and the queries, 32 D bytes. The merge
 // lies over them: 16 rows of D + 4 floats and two more floats a row, for each warp.
-//   D = 64, 32 keys: 4 warps 34 KB, 8 warps 66 KB.   D = 128: 4 warps 68 KB.
+//   D = 64, 4 warps: 16 keys 18 KB, 32 keys 34 KB, 64 keys 66 KB.   D = 128, 32 keys: 68 KB.
 #pragma once
 
 #include "dispatch.cuh"
@@ -22,9 +22,10 @@ struct SmallShape {
   static constexpr int kTileBytes = kKeys * kDepth * 2;
   static constexpr int kQueryBytes = kRows * kDepth * 2;
   static constexpr int kQueriesAt = kWarps * 2 * kTileBytes;
-  static constexpr int kSharedBytes = kQueriesAt + kQueryBytes;
   static constexpr int kMergePitch = kDepth + 4;  // Floats: rows begin in different banks.
   static constexpr int kMergeBytes = kWarps * kRows * (kMergePitch + 2) * 4;
+  static constexpr int kTilesBytes = kQueriesAt + kQueryBytes;
+  static constexpr int kSharedBytes = kTilesBytes > kMergeBytes ? kTilesBytes : kMergeBytes;
 
   static_assert(kKeys % 16 == 0, "keys: a multiple of 16, the depth of an mma");
   static_assert(kDepth == 16 || kDepth == 32 || kDepth == 64 || kDepth == 128, "features: 16, 32, 64 or 128");
@@ -47,10 +48,10 @@ struct Merge {
   SIMT_DEVICE SharedAddress sum(int warp, int row) const { return top(warp + Shape::kWarps, row); }
 
   template <class State>
-  SIMT_DEVICE void put(const State &state, int warp, int lane) const {
+  SIMT_DEVICE void put(const State &state, int warp, unsigned lane) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const int row = lane / 4 + half * 8;
+      const int row = static_cast<int>(lane / 4) + half * 8;
       if (lane % 4 == 0) {
         shared_store(top(warp, row), state.top[0][half]);
         shared_store(sum(warp, row), state.sum[0][half]);
@@ -59,7 +60,7 @@ struct Merge {
       for (int n = 0; n < Shape::kDepth / 8; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-          shared_store(value(warp, row, n * 8 + lane % 4 * 2 + i), state.output[0][n][2 * half + i]);
+          shared_store(value(warp, row, n * 8 + static_cast<int>(lane % 4 * 2) + i), state.output[0][n][2 * half + i]);
     }
   }
 
@@ -99,17 +100,53 @@ SIMT_DEVICE void store_chunk(const Matrix<T> &matrix, int row, int feature, cons
   }
 }
 
+// One warp's walk over every kWarps-th tile of keys.
 template <typename T, class Shape, bool kCausal>
-__global__ void __launch_bounds__(Shape::kThreads) small_kernel(const Problem problem) {
+struct SmallWalk {
+  using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
+  using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
+
+  const Problem &problem;
+  const Loader &keys, &values;
+  SharedAddress key_tile, value_tile;
+  unsigned lane;
+  int first_row, tiles, edge;
+
+  // Take in a tile whose keys and values are on their way; the next one's are fetched as soon as there is room.
+  template <bool kFirst>
+  SIMT_DEVICE void step(State &state, const typename State::HeldQueries &queries, int tile) const {
+    typename State::Logits logits;
+    const int next = tile + Shape::kWarps;
+    cp_async_wait<1>();
+    __syncwarp();  // The keys are there for all lanes.
+    State::multiply_keys(logits, queries, key_tile, lane);
+    __syncwarp();  // Nobody reads these keys any more.
+    if (next < tiles) keys.copy(key_tile, next * Shape::kKeys);
+    cp_async_commit();
+    if (tile >= edge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
+    state.template weigh<kFirst>(logits, problem.scale_log2);
+    cp_async_wait<1>();
+    __syncwarp();  // The values are there.
+    state.multiply_values(logits, value_tile, lane);
+    __syncwarp();
+    if (next < tiles) values.copy(value_tile, next * Shape::kKeys);
+    cp_async_commit();
+  }
+};
+
+template <typename T, class Shape, bool kCausal>
+__global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem problem) {
   using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
   const SharedAddress shared = shared_base();
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int block = kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const unsigned thread = threadIdx.x, lane = thread % 32;
+  const int warp = static_cast<int>(thread / 32);
+  const int block = static_cast<int>(kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
   const int first_row = block * Shape::kRows;
   const SharedAddress query_tile = shared + Shape::kQueriesAt;
   const SharedAddress key_tile = shared + warp * 2 * Shape::kTileBytes, value_tile = key_tile + Shape::kTileBytes;
-  const auto keys = head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth);
-  const auto values = head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth);
+  using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
+  const Loader keys(head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth), lane);
+  const Loader values(head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth), lane);
 
   const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
   const int edge = visible_keys(problem, first_row, kCausal) / Shape::kKeys;
@@ -117,39 +154,24 @@ __global__ void __launch_bounds__(Shape::kThreads) small_kernel(const Problem pr
   int tile = warp;
 
   // Everything that the first products need is asked for at once: the queries by all, its own tiles by each warp.
-  load_tile<Shape::kDepth, Shape::kRows, Shape::kThreads>(
-      query_tile, head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth), first_row, thread);
-  if (tile < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(key_tile, keys, tile * Shape::kKeys, lane);
+  const auto queries_there = head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth);
+  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_there, thread)
+      .copy(query_tile, first_row);
+  if (tile < tiles) keys.copy(key_tile, tile * Shape::kKeys);
   cp_async_commit();
-  if (tile < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(value_tile, values, tile * Shape::kKeys, lane);
+  if (tile < tiles) values.copy(value_tile, tile * Shape::kKeys);
   cp_async_commit();
 
   State state;
   state.begin();
   cp_async_wait<1>();
-  if (problem.negative) negate_tile<Shape::kDepth, Shape::kRows, Shape::kThreads>(query_tile, thread);
   __syncthreads();
-  typename State::Queries queries;
-  State::load_queries(queries, query_tile, lane);
+  typename State::HeldQueries queries;
+  queries.fetch(query_tile, lane, problem.negative);
 
-  for (; tile < tiles; tile += Shape::kWarps) {
-    typename State::Logits logits;
-    const int next = tile + Shape::kWarps;
-    cp_async_wait<1>();
-    __syncwarp();  // The keys are there for all lanes.
-    State::multiply_keys(logits, queries, key_tile, lane);
-    __syncwarp();  // Nobody reads these keys any more.
-    if (next < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(key_tile, keys, next * Shape::kKeys, lane);
-    cp_async_commit();
-    if (tile >= edge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
-    state.weigh(logits, problem.scale_log2);
-    cp_async_wait<1>();
-    __syncwarp();  // The values are there.
-    state.multiply_values(logits, value_tile, lane);
-    __syncwarp();
-    if (next < tiles) load_tile<Shape::kDepth, Shape::kKeys, 32>(value_tile, values, next * Shape::kKeys, lane);
-    cp_async_commit();
-  }
+  const SmallWalk<T, Shape, kCausal> walk{problem, keys, values, key_tile, value_tile, lane, first_row, tiles, edge};
+  if (tile < tiles) walk.template step<true>(state, queries, tile);
+  for (tile += Shape::kWarps; tile < tiles; tile += Shape::kWarps) walk.template step<false>(state, queries, tile);
   state.finish_sums();
 
   const Merge<Shape> merge{shared};
@@ -157,8 +179,9 @@ __global__ void __launch_bounds__(Shape::kThreads) small_kernel(const Problem pr
   merge.put(state, warp, lane);
   __syncthreads();
   const auto output = output_head_of<T>(problem);
-  for (int piece = thread; piece < Shape::kRows * Shape::kDepth / 8; piece += Shape::kThreads) {
-    const int row = piece / (Shape::kDepth / 8), feature = piece % (Shape::kDepth / 8) * 8;
+  constexpr unsigned kChunks = Shape::kDepth / 8;
+  for (unsigned piece = thread; piece < Shape::kRows * kChunks; piece += Shape::kThreads) {
+    const int row = static_cast<int>(piece / kChunks), feature = static_cast<int>(piece % kChunks * 8);
     if (first_row + row < output.rows)
       store_chunk<Shape::kDepth>(output, first_row + row, feature,
                                  merge.template get<T>(row, feature, problem.scale_log2));
@@ -175,14 +198,14 @@ Error launch_small(const Problem &problem, cudaStream_t stream) {
   return launched ? kSuccess : kLaunchFailed;
 }
 
-// Eight warps where there are keys for them and shared memory allows it.
+// Larger tiles of keys for more of them: each warp should have one, or few.
 template <typename T, int kDepth>
 Error small(const Problem &problem, cudaStream_t stream) {
-  constexpr int kKeys = 32, kManyKeys = 4 * kKeys;
   if constexpr (kDepth == 64) {
-    if (problem.keys > kManyKeys) return launch_small<T, SmallShape<kDepth, kKeys, 8>>(problem, stream);
+    if (problem.keys <= 64) return launch_small<T, SmallShape<kDepth, 16, 4>>(problem, stream);
+    if (problem.keys > 128) return launch_small<T, SmallShape<kDepth, 64, 4>>(problem, stream);
   }
-  return launch_small<T, SmallShape<kDepth, kKeys, 4>>(problem, stream);
+  return launch_small<T, SmallShape<kDepth, 32, 4>>(problem, stream);
 }
 
 }  // namespace attention

@@ -1,6 +1,8 @@
 // Attention in two passes: the C interface of the variant `split_k`, and of each pass alone. The only translation unit.
 #include "split_k.cuh"
 
+ATTENTION_INSTANCES(split_k)
+
 namespace {
 
 using namespace attention;

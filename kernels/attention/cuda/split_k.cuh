@@ -43,14 +43,14 @@ struct Range {
 
 template <class State>
 SIMT_DEVICE void put_partial(const State &state, const Partials &partials, const Problem &problem, int range,
-                             int first_row, int lane) {
+                             int first_row, unsigned lane) {
   constexpr int kStrips = sizeof(state.top) / sizeof(state.top[0]);
   constexpr int kGroups = sizeof(state.output[0]) / sizeof(state.output[0][0]);
 #pragma unroll
   for (int strip = 0; strip < kStrips; strip++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const int query = first_row + strip * 16 + lane / 4 + half * 8;
+      const int query = first_row + strip * 16 + static_cast<int>(lane / 4) + half * 8;
       if (query >= problem.queries) continue;
       float *row = partials.row(problem, range, query);
       const float top = state.top[strip][half];
@@ -64,7 +64,7 @@ SIMT_DEVICE void put_partial(const State &state, const Partials &partials, const
       for (int n = 0; n < kGroups; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          const int feature = n * 8 + lane % 4 * 2 + i;
+          const int feature = n * 8 + static_cast<int>(lane % 4 * 2) + i;
           if (feature < partials.depth) global_store(row + feature, state.output[strip][n][2 * half + i]);
         }
     }
@@ -76,24 +76,19 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     split_partial_kernel(const Problem problem, const Partials partials) {
   using Walker = Walk<T, Shape, kCausal>;
   const SharedAddress shared = shared_base();
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int index = blockIdx.x % partials.ranges, first_row = blockIdx.x / partials.ranges * Shape::kRows;
-  const int warp_row = first_row + warp * Shape::kStrips * 16;
+  const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const unsigned ranges = static_cast<unsigned>(partials.ranges);
+  const int index = static_cast<int>(blockIdx.x % ranges);
+  const int first_row = static_cast<int>(blockIdx.x / ranges) * Shape::kRows;
+  const int warp_row = first_row + static_cast<int>(warp) * Shape::kStrips * 16;
 
-  typename Walker::State::Queries queries;
+  typename Walker::Queries queries;
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
   const Range range(index, partials.ranges, (problem.keys + Shape::kKeys - 1) / Shape::kKeys);
   const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
   const int seen = (visible + Shape::kKeys - 1) / Shape::kKeys;
-  const Walker walk{problem,
-                    head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth),
-                    head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth),
-                    shared,
-                    shared + Shape::kKeyBytes,
-                    thread,
-                    lane,
-                    warp_row};
+  const Walker walk(problem, shared, thread, warp_row);
   typename Walker::State state;
   state.begin();
   walk.run(state, queries, range.begin, range.end < seen ? range.end : seen,
@@ -130,7 +125,7 @@ __global__ void __launch_bounds__(kReduceWarps * 32) split_reduce_kernel(const P
 }
 
 template <int kDepth>
-using SplitShape = TensorCoreTile<kDepth>;
+using SplitShape = typename Narrow<kDepth>::Base;
 
 template <typename T, int kDepth>
 Error split_partial(const Problem &problem, const Partials &partials, cudaStream_t stream) {

@@ -1,6 +1,8 @@
 // Attention on tensor cores: the C interface of the variant `tensor_core`. The only translation unit.
 #include "tensor_core.cuh"
 
+ATTENTION_INSTANCES(tensor_core)
+
 namespace {
 struct TensorCore {
   template <typename T, int kDepth>

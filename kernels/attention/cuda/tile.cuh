@@ -14,6 +14,8 @@ namespace attention {
 
 using namespace simt;
 
+constexpr uint32_t kSigns = 0x80008000u;  // Of two elements in a register.
+
 template <int kDepth>
 struct Swizzle {
   static_assert(kDepth == 16 || kDepth == 32 || kDepth % 64 == 0, "rows of 32, 64 or a multiple of 128 bytes");
@@ -28,64 +30,95 @@ struct Swizzle {
   }
 };
 
-// Eight elements, zeros beyond the last row and the last feature, by plain loads: for rows that do not begin at
-// multiples of 16 bytes. Only tiles of 16 features are loaded this way.
-template <typename T>
-SIMT_DEVICE Words4 gather(const Matrix<const T> &matrix, int row, int feature) {
-  uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int i = 0; i < 8; i++)
-    if (row < matrix.rows && feature + i < matrix.depth) {
-      const T element = global_load(matrix.data + row * matrix.stride + feature + i);
-      words[i / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t &>(element)) << (i % 2 * 16);
-    }
-  return {words[0], words[1], words[2], words[3]};
-}
-
-// Begin to copy rows [first, first + kRows) into a tile, by kThreads threads; rows and features that the matrix does
-// not have become zero. The caller commits, waits, and then has its threads meet.
-template <int kDepth, int kRows, int kThreads, typename T>
-SIMT_DEVICE void load_tile(SharedAddress tile, const Matrix<const T> &matrix, int first, int thread) {
+// What one of kThreads threads copies of every tile of kRows rows: the same chunk of every kStep-th row. It works out
+// addresses once; from tile to tile they move by a multiplication, from row to row by an addition.
+template <typename T, int kDepth, int kRows, int kThreads>
+struct TileLoader {
   using Layout = Swizzle<kDepth>;
-  constexpr int kCopies = kRows * Layout::kChunks;
+  static constexpr int kStep = kThreads / Layout::kChunks;
+  // Every so many copies the swizzle is the same again.
+  static constexpr int kTurns = kStep % 8 == 0 ? 1 : 8 / kStep;
+  static_assert(kThreads % Layout::kChunks == 0, "threads: a multiple of the chunks of a row");
+  static_assert(kStep % 8 == 0 || 8 % kStep == 0, "rows between two copies: a divisor or a multiple of 8");
+
+  const T *source;  // This thread's chunk of row `row`.
+  int64_t stride;
+  SharedAddress places[kTurns];  // Of its first copies, within a tile.
+  int rows, depth, row, feature;
+
+  SIMT_DEVICE TileLoader(const Matrix<const T> &matrix, unsigned thread) {
+    row = static_cast<int>(thread / Layout::kChunks);
+    feature = static_cast<int>(thread % Layout::kChunks * 8);
+    rows = matrix.rows, depth = matrix.depth, stride = matrix.stride;
+    source = matrix.data + row * stride + feature;
 #pragma unroll
-  for (int done = 0; done < kCopies; done += kThreads) {
-    const int copy = done + thread;
-    if (kCopies % kThreads != 0 && copy >= kCopies) break;
-    const int row = copy / Layout::kChunks, chunk = copy % Layout::kChunks;
-    const SharedAddress place = Layout::at(tile, row, chunk);
-    if constexpr (kDepth == 16) {
-      shared_store(place, gather(matrix, first + row, chunk * 8));
-    } else {
-      const bool inside = first + row < matrix.rows && chunk * 8 < matrix.depth;
-      const int64_t offset = inside ? (first + row) * matrix.stride + chunk * 8 : 0;
-      cp_async_16(place, matrix.data + offset, inside);
+    for (int i = 0; i < kTurns; i++) places[i] = Layout::at(0, row + i * kStep, feature / 8);
+  }
+
+  // Begin to copy rows [first, first + kRows) into a tile. Rows and features that the matrix does not have become
+  // zero. The caller commits, waits, and then has its threads meet.
+  SIMT_DEVICE void copy(SharedAddress tile, int first) const {
+    if (first + kRows <= rows)
+      copy_rows<false>(tile, first);
+    else
+      copy_rows<true>(tile, first);
+  }
+
+  // The same where the caller knows whether the last rows may be missing.
+  template <bool kChecked>
+  SIMT_DEVICE void copy_rows(SharedAddress tile, int first) const {
+    const T *from = source + first * stride;  // Where nothing is to be read it may point anywhere.
+    const int left = rows - first - row;
+#pragma unroll
+    for (int i = 0; i * kStep < kRows; i++, from += kStep * stride) {
+      if (kRows % kStep != 0 && i * kStep + row >= kRows) break;
+      const SharedAddress place = tile + places[i % kTurns] + i / kTurns * kTurns * kStep * Layout::kPitch;
+      if constexpr (kDepth == 16) {
+        shared_store(place, gather(from, first + i * kStep + row));
+      } else {
+        cp_async_16(place, from, feature < depth && (!kChecked || i * kStep < left));
+      }
     }
   }
-}
+
+ private:
+  // Eight elements, zeros beyond the last row and the last feature, by plain loads: for rows that do not begin at
+  // multiples of 16 bytes. Only tiles of 16 features are loaded this way.
+  SIMT_DEVICE Words4 gather(const T *from, int at) const {
+    uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (at < rows && feature + i < depth) {
+        const T element = global_load(from + i);
+        words[i / 2] |= static_cast<uint32_t>(reinterpret_cast<const uint16_t &>(element)) << (i % 2 * 16);
+      }
+    return {words[0], words[1], words[2], words[3]};
+  }
+};
 
 // Turn the sign of every element that the same thread loaded; between its wait and the barrier.
 template <int kDepth, int kRows, int kThreads>
-SIMT_DEVICE void negate_tile(SharedAddress tile, int thread) {
+SIMT_DEVICE void negate_tile(SharedAddress tile, unsigned thread) {
   using Layout = Swizzle<kDepth>;
-  for (int copy = thread; copy < kRows * Layout::kChunks; copy += kThreads) {
+#pragma unroll 1
+  for (unsigned copy = thread; copy < kRows * Layout::kChunks; copy += kThreads) {
     const SharedAddress place = Layout::at(tile, copy / Layout::kChunks, copy % Layout::kChunks);
     Words4 words = shared_load<Words4>(place);
-    words.x ^= 0x80008000u, words.y ^= 0x80008000u, words.z ^= 0x80008000u, words.w ^= 0x80008000u;
+    words.x ^= kSigns, words.y ^= kSigns, words.z ^= kSigns, words.w ^= kSigns;
     shared_store(place, words);
   }
 }
 
 // Rows [first, first + kRows) of a tile to global memory, by kThreads threads.
 template <int kDepth, int kRows, int kThreads, typename T>
-SIMT_DEVICE void store_tile(SharedAddress tile, const Matrix<T> &matrix, int first, int thread) {
+SIMT_DEVICE void store_tile(SharedAddress tile, const Matrix<T> &matrix, int first, unsigned thread) {
   using Layout = Swizzle<kDepth>;
-  constexpr int kCopies = kRows * Layout::kChunks;
+  constexpr unsigned kCopies = kRows * Layout::kChunks;
 #pragma unroll
-  for (int done = 0; done < kCopies; done += kThreads) {
-    const int copy = done + thread;
+  for (unsigned done = 0; done < kCopies; done += kThreads) {
+    const unsigned copy = done + thread;
     if (kCopies % kThreads != 0 && copy >= kCopies) break;
-    const int row = copy / Layout::kChunks, chunk = copy % Layout::kChunks;
+    const int row = static_cast<int>(copy / Layout::kChunks), chunk = static_cast<int>(copy % Layout::kChunks);
     if (first + row >= matrix.rows) continue;
     const SharedAddress place = Layout::at(tile, row, chunk);
     T *target = matrix.data + (first + row) * matrix.stride + chunk * 8;

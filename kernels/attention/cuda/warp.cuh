@@ -22,7 +22,7 @@ struct Warp {
   static_assert(kKeys % 16 == 0, "keys come in steps of an mma's depth");
   using Layout = Swizzle<kDepth>;
   using Logits = float[kStrips][kKeys / 8][4];
-  using Queries = uint32_t[kStrips][kDepth / 16][4];
+  using Fragments = uint32_t[kStrips][4];  // One step of 16 features of the left operand.
 
   float output[kStrips][kDepth / 8][4];
   float top[kStrips][2];  // The reference in exponents, before scaling; -inf until a key was seen.
@@ -40,22 +40,47 @@ struct Warp {
     }
   }
 
-  // Where this lane's row of a left operand's 16x16 blocks begins.
-  SIMT_DEVICE static SharedAddress query_address(SharedAddress tile, int lane) {
-    return Layout::at(tile, lane & 15, lane >> 4);
-  }
+  // The queries as the left operand: fetched again for every tile of keys, or held in registers.
+  struct SharedQueries {
+    SharedAddress begin;
 
-  SIMT_DEVICE static void load_queries(Queries &queries, SharedAddress tile, int lane) {
-    const SharedAddress begin = query_address(tile, lane);
+    SIMT_DEVICE void fetch(SharedAddress tile, unsigned lane) { begin = Layout::at(tile, lane & 15, lane >> 4); }
+    SIMT_DEVICE void take(Fragments &fragments, int step) const {
 #pragma unroll
-    for (int strip = 0; strip < kStrips; strip++)
+      for (int strip = 0; strip < kStrips; strip++)
+        ldmatrix_x4(fragments[strip], (begin ^ (step << 5)) + strip * 16 * Layout::kPitch);
+    }
+  };
+  struct HeldQueries {
+    Fragments held[kDepth / 16];
+
+    // With their signs turned, where the scale is negative.
+    SIMT_DEVICE void fetch(SharedAddress tile, unsigned lane, bool negative) {
+      SharedQueries shared;
+      shared.fetch(tile, lane);
 #pragma unroll
-      for (int step = 0; step < kDepth / 16; step++)
-        ldmatrix_x4(queries[strip][step], (begin ^ (step << 5)) + strip * 16 * Layout::kPitch);
-  }
+      for (int step = 0; step < kDepth / 16; step++) shared.take(held[step], step);
+      if (negative) turn_signs();
+    }
+    SIMT_DEVICE void take(Fragments &fragments, int step) const {
+#pragma unroll
+      for (int strip = 0; strip < kStrips; strip++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) fragments[strip][i] = held[step][strip][i];
+    }
+    SIMT_DEVICE void turn_signs() {
+#pragma unroll
+      for (auto &fragments : held)
+#pragma unroll
+        for (auto &fragment : fragments)
+#pragma unroll
+          for (uint32_t &pair : fragment) pair ^= kSigns;
+    }
+  };
 
   // logits = Q K^T for the keys of one tile, before scaling.
-  SIMT_DEVICE static void multiply_keys(Logits &logits, const Queries &queries, SharedAddress keys, int lane) {
+  template <class Queries>
+  SIMT_DEVICE static void multiply_keys(Logits &logits, const Queries &queries, SharedAddress keys, unsigned lane) {
     const SharedAddress begin = Layout::at(keys, (lane >> 4 << 3) + (lane & 7), lane >> 3 & 1);
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++)
@@ -66,14 +91,16 @@ struct Warp {
 #pragma unroll
     for (int step = 0; step < kDepth / 16; step++) {
       const SharedAddress column = begin ^ (step << 5);
+      Fragments a;
+      queries.take(a, step);
 #pragma unroll
       for (int n = 0; n < kKeys / 16; n++) {
         uint32_t b[4];
         ldmatrix_x4(b, column + n * 16 * Layout::kPitch);
 #pragma unroll
         for (int strip = 0; strip < kStrips; strip++) {
-          mma_m16n8k16<T>(logits[strip][2 * n], queries[strip][step], b[0], b[1]);
-          mma_m16n8k16<T>(logits[strip][2 * n + 1], queries[strip][step], b[2], b[3]);
+          mma_m16n8k16<T>(logits[strip][2 * n], a[strip], b[0], b[1]);
+          mma_m16n8k16<T>(logits[strip][2 * n + 1], a[strip], b[2], b[3]);
         }
       }
     }
@@ -81,15 +108,15 @@ struct Warp {
 
   // Hide what a row may not see: `first_key` is the tile's, `first_row` the warp's.
   template <bool kCausal>
-  SIMT_DEVICE static void mask(Logits &logits, const Problem &problem, int first_key, int first_row, int lane) {
+  SIMT_DEVICE static void mask(Logits &logits, const Problem &problem, int first_key, int first_row, unsigned lane) {
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const int row = first_row + strip * 16 + lane / 4 + half * 8;
+        const int row = first_row + strip * 16 + static_cast<int>(lane / 4) + half * 8;
         int last = problem.keys - 1;
         if (kCausal && row + problem.diagonal < last) last = row + problem.diagonal;
-        const int shown = last - first_key - lane % 4 * 2;  // Columns up to here, counted from this lane's first.
+        const int shown = last - first_key - static_cast<int>(lane % 4 * 2);  // Columns up to here, counted from this lane's first.
 #pragma unroll
         for (int n = 0; n < kKeys / 8; n++)
 #pragma unroll
@@ -98,23 +125,28 @@ struct Warp {
       }
   }
 
-  // Logits become weights; sums and, where the reference has to rise, outputs follow.
+  // Logits become weights; sums and, where the reference has to rise, outputs follow. kFirst: nothing was seen yet.
+  template <bool kFirst = false>
   SIMT_DEVICE void weigh(Logits &logits, float scale_log2) {
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++) {
       float highest[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) highest[half] = row_maximum(logits[strip], top[strip][half], half);
-      const bool rises = (highest[0] - top[strip][0]) * scale_log2 > kSlack ||
-                         (highest[1] - top[strip][1]) * scale_log2 > kSlack;
-      if (warp_any(rises)) raise(strip, highest, scale_log2);
+      if constexpr (kFirst) {
+        top[strip][0] = highest[0], top[strip][1] = highest[1];
+      } else {
+        const bool rises = (highest[0] - top[strip][0]) * scale_log2 > kSlack ||
+                           (highest[1] - top[strip][1]) * scale_log2 > kSlack;
+        if (warp_any(rises)) raise(strip, highest, scale_log2);
+      }
 #pragma unroll
       for (int half = 0; half < 2; half++) exponentiate(logits[strip], strip, half, scale_log2);
     }
   }
 
   // output += P V for the keys of one tile.
-  SIMT_DEVICE void multiply_values(const Logits &weights, SharedAddress values, int lane) {
+  SIMT_DEVICE void multiply_values(const Logits &weights, SharedAddress values, unsigned lane) {
     const SharedAddress begin = Layout::at(values, lane & 15, lane >> 4);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; step++) {
@@ -151,13 +183,13 @@ struct Warp {
   }
 
   // The finished rows as elements, into a tile of the warp's own rows. A row that saw no key is zero; NaN stays.
-  SIMT_DEVICE void put_output(SharedAddress tile, int lane) const {
+  SIMT_DEVICE void put_output(SharedAddress tile, unsigned lane) const {
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const float total = sum[strip][half], factor = total == 0.0f ? 0.0f : 1.0f / total;
-        const int row = strip * 16 + lane / 4 + half * 8;
+        const int row = strip * 16 + static_cast<int>(lane / 4) + half * 8;
 #pragma unroll
         for (int n = 0; n < kDepth / 8; n++) {
           const float *pair = &output[strip][n][2 * half];

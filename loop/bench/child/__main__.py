@@ -32,10 +32,11 @@ class Candidate:
         self.loaded: variants.Loaded | None = None
         self.seal: Seal | None = None
         self.last: tuple[dict[str, Any], str, variants.Prepared] | None = None
-        self.primes: dict[str, clock.Prime] = {}
+        self.timed_calls: dict[str, clock.TimedCall] = {}
         self.judge: Any = None
         self.draw = random.Random(0)
         self.erring: dict[str, Candidate] = {}
+        self.dry: Any = None
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load a variant, once what it is timed with is sealed."""
@@ -99,16 +100,16 @@ class Candidate:
         prepared = self._loaded().prepare(call)
         prepared.refresh(random.Random(request["seed"]))
         peak = clock.first_call_bytes(prepared.bind())
-        prime = clock.Prime(prepared, call, request["seed"])
-        self.primes[call["key"]] = prime
-        fresh, again = clock.probe(prime) if request["probe"] and not prepared.timed_apart else (0.0, 0.0)
+        timed = clock.TimedCall(prepared, call, request["seed"])
+        self.timed_calls[call["key"]] = timed
+        fresh, again = clock.probe(timed) if request["probe"] and not prepared.timed_apart else (0.0, 0.0)
         return {"peak_bytes": peak, "fresh_s": fresh, "again_s": again}
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time a prepared call for some seconds; the output of the call whose answer is known goes to a file."""
         begin = perf_counter()
-        prime = self.primes[request["key"]]
-        reply = clock.time_segment(prime, request["seconds"], cold=request["cold"], judged=request["judged"])
+        timed = self.timed_calls[request["key"]]
+        reply = clock.time_segment(timed, request["seconds"], cold=request["cold"], judged=request["judged"])
         output = reply.pop("output")
         if output is not None:
             Path(request["output"]).write_bytes(output)
@@ -116,19 +117,26 @@ class Candidate:
 
     def count(self, request: dict[str, Any]) -> dict[str, Any]:
         """Hardware counters over one call of a prepared call; why there are none where the system gives none."""
-        prime = self.primes[request["key"]]
-        prime.known()
+        timed = self.timed_calls[request["key"]]
+        timed.known()
         with Counters() as counters:
             if not counters.open():
                 return {"counters": {}, "why": counters.why_not, "calls": 0}
             counters.start()
             for _ in range(COUNTED_CALLS):
-                prime.known()
+                timed.known()
             return {"counters": counters.stop(), "why": "", "calls": COUNTED_CALLS}
+
+    def launches(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
+        from loop.bench.child import dry
+
+        self.dry = self.dry or dry.DryRun(request)
+        return self.dry.launches(request["call"])  # type: ignore[no-any-return]
 
     def forget(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let go of a prepared call's memory."""
-        self.primes.pop(request["key"], None)
+        self.timed_calls.pop(request["key"], None)
         return {}
 
     def _loaded(self) -> variants.Loaded:
@@ -138,8 +146,8 @@ class Candidate:
 
     def _prepare(self, call: dict[str, Any], layout: str) -> variants.Prepared:
         """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
-        shape = {"layout": layout, **{key: call[key] for key in ("dtype", "attributes")}}
-        shape["shapes"] = [tensor["shape"] for tensor in (*call["inputs"], call["output"])]
+        tensors = [(tensor["shape"], tensor["dtype"]) for tensor in (*call["inputs"], call["output"])]
+        shape = {"layout": layout, "attributes": call["attributes"], "tensors": tensors}
         if self.last is not None and self.last[0] == shape:
             self.last[2].refill(call)
             return self.last[2]
@@ -169,7 +177,7 @@ class Candidate:
         return environment.CHECKS[request["check"]](request)
 
 
-OWN = ("load", "call", "prepare", "time", "count", "forget", "start_judge", "examine")
+OWN = ("load", "call", "prepare", "time", "count", "forget", "launches", "start_judge", "examine")
 JUDGING = ("expect", "compare", "discard", "relate", "related")
 
 

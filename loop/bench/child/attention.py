@@ -1,7 +1,8 @@
-"""The bundled target's own functions: attention written out, and PyTorch's library call."""
+"""The bundled target's own functions: attention written out, whole and in parts, and PyTorch's library call."""
 
 import math
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -40,3 +41,81 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+
+TILE = 64
+"""Keys are split between tiles of so many."""
+PADDING = 2
+"""Columns of a row of a partial that hold nothing; before them the maximum and the sum."""
+
+
+def attention_split_partial(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    alignment: str,
+    scale: float | None,
+    sizes: dict[str, int],
+) -> Tensor:
+    """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
+
+    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the maximum m of
+    x = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two zeros. Where no key is
+    visible m is -inf and the rest 0.
+    """
+    logits = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    seen = torch.ones(logits.shape[-2:], dtype=torch.bool)
+    if causal:
+        seen = visible(q.shape[-2], k.shape[-2], alignment, q.device)
+    return _partials(logits / math.log(2), seen.expand(logits.shape), v, sizes["P"])
+
+
+def _partials(logits: Tensor, seen: Tensor, v: Tensor, splits: int) -> Tensor:
+    """Partials of logits in log2 units [B, H, Sq, Sk] where `seen`, and values [B, H, Sk, D]."""
+    keys = logits.shape[-1]
+    length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
+    ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
+    return torch.stack([_partial(logits[..., r], seen[..., r], v[..., r, :]) for r in ranges])
+
+
+def _partial(logits: Tensor, seen: Tensor, v: Tensor) -> Tensor:
+    nothing = logits.new_full((*logits.shape[:-1], 1), -math.inf)
+    masked = logits.masked_fill(~seen, -math.inf)
+    top = torch.cat([masked, nothing], dim=-1).amax(dim=-1, keepdim=True)
+    weights = torch.exp2(masked - top.masked_fill(top == -math.inf, 0.0))
+    rest = torch.zeros_like(top).expand(*top.shape[:-1], PADDING)
+    return torch.cat([weights @ v, top, weights.sum(dim=-1, keepdim=True), rest], dim=-1)
+
+
+def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
+    """What partials [..., D + 4] mean, whatever m they were taken from: one a little below the maximum will do.
+
+    The sums over their row sum, m + log2 of the row sum, and 1 where any key was seen.
+    """
+    sums, (top, total, *rest) = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :].unbind(-1)
+    whole = torch.where(total > 0, total, torch.ones_like(total))
+    seen = torch.where(total > 0, torch.ones_like(total), total)
+    columns = torch.stack([top + torch.log2(whole), seen, *rest], dim=-1)
+    return torch.cat([sums / whole.unsqueeze(-1), columns], dim=-1)
+
+
+def attention_split_reduce(partials: Tensor) -> Tensor:
+    """The second stage: partials [P, B, H, Sq, D + 4] to outputs [B, H, Sq, D]; rows that saw no key are zero."""
+    sums, top, total = partials[..., : -PADDING - 2], partials[..., -PADDING - 2], partials[..., -PADDING - 1]
+    highest = top.amax(dim=0)
+    weights = torch.exp2(top - highest.masked_fill(highest == -math.inf, 0.0))
+    whole = (weights * total).sum(dim=0)
+    return (weights.unsqueeze(-1) * sums).sum(dim=0) / whole.masked_fill(whole == 0, 1.0).unsqueeze(-1)
+
+
+def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
+    """Known-good partials for the second stage: a tile of keys each; rows see any number of keys, or none."""
+    stream = numpy.random.RandomState(seed % 2**32)
+    rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
+    logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
+    values = torch.from_numpy(stream.standard_normal((*rows[:2], keys, sizes["D"])))
+    counts = torch.from_numpy(stream.randint(keys + 1, size=(*rows, 1)))
+    counts = counts.masked_fill(torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0, 0)
+    return (_partials(logits, torch.arange(keys) < counts, values, sizes["P"]),)

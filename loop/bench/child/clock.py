@@ -1,8 +1,9 @@
 """Timing inside one process: consecutive calls, sized by time. No torch.
 
 Each timed sample has values of its own: inputs are rotated in their memory and read through another window, so
-that neither an address nor a value comes back. One sample, at a random place, takes the values whose answer the
-judge knows; its output is read as soon as the clock has stopped.
+that neither an address nor a value comes back. One sample of a segment is drawn beforehand from those it is
+expected to hold: its output is read as soon as the clock has stopped, and in a segment that is judged it takes the
+values whose answer the judge knows.
 """
 
 import random
@@ -12,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import STEP_BYTES
+from loop.bench.child.tensors import DTYPES, STEP_BYTES
 from loop.bench.child.variants import Prepared, Run
 
 SAMPLE_S = 20e-6
@@ -30,8 +31,8 @@ PROBES = 3
 """Times that a call is made on values it has seen, and on values it has not, to tell whether it remembers."""
 
 
-class Prime:
-    """A prepared call with its windows, ready to be timed."""
+class TimedCall:
+    """A prepared call with the windows it is timed through."""
 
     def __init__(self, prepared: Prepared, call: dict[str, Any], seed: int) -> None:
         self.prepared, self.draw = prepared, random.Random(seed)
@@ -41,9 +42,9 @@ class Prime:
         self._replayed: dict[int, list[int]] = {}
 
     def _offsets(self, call: dict[str, Any]) -> list[int]:
-        item = {"float64": 8, "float32": 4}.get(call["dtype"], 2)
-        step = STEP_BYTES // item
-        return [self.draw.randrange(t["room"] // step + 1) * step for t in call["inputs"]]
+        steps = [STEP_BYTES // DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
+        pairs = zip(call["inputs"], steps, strict=True)
+        return [self.draw.randrange(tensor["room"] // step + 1) * step for tensor, step in pairs]
 
     def sample(self, calls: int, *, known: bool = False, cold: bool = False) -> float:
         """Seconds of one call, from `calls` of them on fresh values; the last on the known ones if asked.
@@ -68,21 +69,21 @@ class Prime:
         return self.draw.sample(range(WINDOWS), k=self.draw.randint(1, calls) if known else calls)
 
 
-def time_segment(prime: Prime, seconds: float, *, cold: bool = False, judged: bool = True) -> dict[str, Any]:
+def time_segment(timed: TimedCall, seconds: float, *, cold: bool = False, judged: bool = True) -> dict[str, Any]:
     """Samples of one call's seconds: at least three, then until `seconds` are full.
 
     Returns `samples`, `calls` (calls in a sample), `own` (whether the variant timed itself), the `output` of the
     call whose answer is known, and the names of `changed` inputs. Where it is not `judged`, no call is on the
     known values and the output is None: a process that met them twice could know them.
     """
-    if prime.prepared.timed_apart:
-        prime.known()
-    if prime.prepared.own_seconds() is not None:
-        return _own_segment(prime)
-    once = prime.sample(1) if cold else _warm_up(prime, min(WARM_UP_S, seconds))
-    calls = 1 if cold else calls_at_once(once, replays=prime.prepared.replays)
+    if timed.prepared.timed_apart:
+        timed.known()
+    if timed.prepared.own_seconds() is not None:
+        return _own_segment(timed)
+    once = timed.sample(1) if cold else _warm_up(timed, min(WARM_UP_S, seconds))
+    calls = 1 if cold else calls_at_once(once, replays=timed.prepared.replays)
     expected = int(seconds / (calls * once))
-    found = _segment(prime, calls, seconds, expected, cold=cold, judged=judged)
+    found = _segment(timed, calls, seconds, expected, cold=cold, judged=judged)
     return {**found, "calls": calls, "own": False}
 
 
@@ -93,59 +94,59 @@ def calls_at_once(once: float, *, replays: bool) -> int:
     return min(int(SAMPLE_S / once) + 1, WINDOWS) if once < SAMPLE_S else 1
 
 
-def _own_segment(prime: Prime) -> dict[str, Any]:
-    samples = [_own(prime) for _ in range(MIN_SAMPLES)]
-    return {"samples": samples, "calls": 1, "own": True, **_evidence(prime)}
+def _own_segment(timed: TimedCall) -> dict[str, Any]:
+    samples = [_own(timed) for _ in range(MIN_SAMPLES)]
+    return {"samples": samples, "calls": 1, "own": True, **_evidence(timed)}
 
 
-def _own(prime: Prime) -> float:
-    prime.known()
-    seconds = prime.prepared.own_seconds()
+def _own(timed: TimedCall) -> float:
+    timed.known()
+    seconds = timed.prepared.own_seconds()
     if seconds is None:
         raise Refused("said how long one run took, and not of the next")
     return seconds
 
 
-def _warm_up(prime: Prime, seconds: float) -> float:
+def _warm_up(timed: TimedCall, seconds: float) -> float:
     """Run until `seconds` are over; the shortest call."""
     shortest, end = float("inf"), perf_counter() + seconds
     while True:
-        shortest = min(shortest, max(prime.sample(1), 1e-9))
+        shortest = min(shortest, max(timed.sample(1), 1e-9))
         if perf_counter() > end:
             return shortest
 
 
 def _segment(
-    prime: Prime, calls: int, seconds: float, expected: int, *, cold: bool, judged: bool
+    timed: TimedCall, calls: int, seconds: float, expected: int, *, cold: bool, judged: bool
 ) -> dict[str, Any]:
     """The sample that is looked at may be any of those to be expected: no early or late call is safe."""
     samples: list[float] = []
     evidence: dict[str, Any] = {}
     most, spent = COLD_SAMPLES if cold else MAX_SAMPLES, 0.0
-    place = prime.draw.randrange(max(MIN_SAMPLES, min(expected, most)))
+    place = timed.draw.randrange(max(MIN_SAMPLES, min(expected, most)))
     while len(samples) <= max(place, MIN_SAMPLES - 1) or (spent < seconds and len(samples) < most):
         looked_at = len(samples) == place
-        samples.append(prime.sample(calls, known=looked_at and judged, cold=cold))
+        samples.append(timed.sample(calls, known=looked_at and judged, cold=cold))
         if looked_at:
-            evidence = _evidence(prime)
+            evidence = _evidence(timed)
         spent += samples[-1] * calls
     return {"samples": samples, **evidence, **({} if judged else {"output": None})}
 
 
-def _evidence(prime: Prime) -> dict[str, Any]:
+def _evidence(timed: TimedCall) -> dict[str, Any]:
     """What a call left, read at once: nothing may still be on its way."""
-    output = prime.prepared.output()
-    return {"output": output, "changed": prime.prepared.changed()}
+    output = timed.prepared.output()
+    return {"output": output, "changed": timed.prepared.changed()}
 
 
-def probe(prime: Prime) -> tuple[float, float]:
+def probe(timed: TimedCall) -> tuple[float, float]:
     """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen."""
     fresh, again = [], []
     for _ in range(PROBES):
-        fresh.append(prime.sample(1))
-        run = prime.draw.choice(prime.windows)
-        prime.prepared.measure([run])
-        again.append(prime.prepared.measure([run]))
+        fresh.append(timed.sample(1))
+        run = timed.draw.choice(timed.windows)
+        timed.prepared.measure([run])
+        again.append(timed.prepared.measure([run]))
     return min(fresh), min(again)
 
 

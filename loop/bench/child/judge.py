@@ -3,6 +3,7 @@
 import math
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ class Judge:
         torch_side.use_threads(request["threads"])
         self.reference = torch_side.find(request["reference"])
         self.plain = torch_side.find(request["plain"]) if request["plain"] else None
+        self.maker = torch_side.find(request["inputs"]) if request["inputs"] else None
+        self.form = torch_side.find(request["form"]) if request["form"] else None
+        self.signature = request["signature"]
         self.tolerance = request["tolerance"]
         self.dimensions: list[str] = request["dimensions"]
         self.truths: dict[str, Truth] = {}
@@ -64,8 +68,7 @@ class Judge:
     def expect(self, request: dict[str, Any]) -> dict[str, Any]:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         call, inputs = request["call"], []
-        for index, (fill, tensor) in enumerate(zip(request["fills"], call["inputs"], strict=True)):
-            flat = torch_side.make_tensor(fill, request["seed"], index, tensor, call["dtype"])
+        for flat, tensor in zip(self._values(request), call["inputs"], strict=True):
             torch_side.write_tensor(tensor["path"], flat)
             inputs.append(torch_side.window(flat, tensor))
         truth = self._truth(call, inputs)
@@ -73,6 +76,23 @@ class Judge:
             raise Refused(f"the reference is not deterministic: two answers to {call['key']} differ")
         self.truths[call["key"]] = truth
         return {"doubt": doubt(truth) if self.plain else ""}
+
+    def _values(self, request: dict[str, Any]) -> list[Tensor]:
+        """What goes into the files of the inputs: as the workload's kind of values says, or made by the target."""
+        call, seed = request["call"], request["seed"]
+        tensors = call["inputs"]
+        if self.maker is None:
+            fills = enumerate(zip(request["fills"], tensors, strict=True))
+            return [torch_side.make_tensor(fill, seed, n, tensor) for n, (fill, tensor) in fills]
+        maker = partial(self.maker, sizes=self._sizes(call), seed=seed)
+        made = self._ask("maker of inputs", maker, [], call)
+        return [torch_side.as_input(one, tensor) for one, tensor in zip(made, tensors, strict=True)]
+
+    def _sizes(self, call: dict[str, Any]) -> dict[str, int]:
+        """The size of each dimension of a call."""
+        texts = (*self.signature["inputs"].values(), self.signature["output"])
+        tensors = zip(texts, (*call["inputs"], call["output"]), strict=True)
+        return {name: n for text, one in tensors for name, n in zip(text.split(), one["shape"], strict=True)}
 
     def discard(self, request: dict[str, Any]) -> dict[str, Any]:
         """Forget the truth of a call."""
@@ -86,9 +106,10 @@ class Judge:
             torch_side.check_result(reference, shape, torch.float64)
         except Refused as wrong:
             raise Refused(f"the reference on {call['key']}: {wrong}") from wrong
+        reference = self._formed(reference, call)
         plain_max, plain_mean, lost = 0.0, 0.0, False
         if self.plain is not None:
-            plain = self._ask("plain", self.plain, inputs, call)
+            plain = self._formed(self._ask("plain", self.plain, inputs, call), call)
             plain_max, plain_mean = errors(plain, reference)
             lost = bool((plain.isnan() & reference.isfinite()).any())
         tolerance = self.tolerance[call["dtype"]]
@@ -97,8 +118,9 @@ class Judge:
 
     def _ask(self, what: str, function: Any, inputs: list[Tensor], call: dict[str, Any]) -> Tensor:
         """A function of the target on a call's inputs; Refused with its name when it raises."""
+        more = {"sizes": self._sizes(call)} if torch_side.takes_sizes(function) else {}
         try:
-            return function(*inputs, **call["attributes"])  # type: ignore[no-any-return]
+            return function(*inputs, **call["attributes"], **more)  # type: ignore[no-any-return]
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(last.filename).name}:{last.lineno}"
@@ -107,9 +129,14 @@ class Judge:
     def compare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
         call = request["call"]
-        shape, truth = tuple(call["output"]["shape"]), self.truths[call["key"]]
-        outputs = [torch_side.read_tensor(path, shape, call["dtype"]).double() for path in request["outputs"]]
+        result, truth = call["output"], self.truths[call["key"]]
+        read = (torch_side.read_tensor({**result, "path": path}).double() for path in request["outputs"])
+        outputs = [self._formed(output, call) for output in read]
         return max((self._finding(truth, output) for output in outputs), key=badness)
+
+    def _formed(self, output: Tensor, call: dict[str, Any]) -> Tensor:
+        """An output as it is compared."""
+        return output if self.form is None else self._ask("form", self.form, [output.double()], call)
 
     def _finding(self, truth: Truth, output: Tensor) -> dict[str, Any]:
         wrong = outside(output, truth.reference, truth.allowed)
@@ -129,6 +156,7 @@ class Judge:
             # NaN or infinity where it belongs is no error.
             error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
             finding["map"] = error_map(wrong, error, self.dimensions)
+            finding["spans"] = spans(wrong, self.dimensions)
         return finding
 
     def _mismatch(self, truth: Truth, output: Tensor, flat: int) -> dict[str, Any]:
@@ -171,6 +199,16 @@ def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> dic
         "wrong": int(wrong.narrow(axis, first, last - first).sum()),
         "largest": largest,
     }
+
+
+def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, dict[str, int]]:
+    """Along each dimension: the first and the last index with a wrong element, and how many there are."""
+    found = {}
+    for axis, name in enumerate(dimensions):
+        places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
+        ends = {"first": int(places[0]), "last": int(places[-1])}
+        found[name] = {**ends, "count": len(places), "size": wrong.shape[axis]}
+    return found
 
 
 def badness(finding: dict[str, Any]) -> tuple[int, bool, float]:

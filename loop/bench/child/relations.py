@@ -38,6 +38,8 @@ class Relations:
         self.signature, self.tolerance, self.plain = signature, tolerance, plain
         self.lost = 0.0
         """How far the plain implementation is from holding the property, in the same type on the same inputs."""
+        self.losses: dict[tuple[str, str], float] = {}
+        """The same by property and call: it is worked out once, for all variants."""
         self.going: Property | None = None
         self.call: dict[str, Any] = {}
         self.derived: dict[str, Any] = {}
@@ -47,10 +49,7 @@ class Relations:
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
         self.call, self.asked = request["call"], 0
-        dtype = self.call["dtype"]
-        inputs = [
-            torch_side.read_tensor(t["path"], tuple(t["shape"]), dtype).double() for t in self.call["inputs"]
-        ]
+        inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call["inputs"]]
         self.name = request["property"]
         try:
             return self._begin(torch_side.find(self.name), inputs, request["seed"])
@@ -65,7 +64,10 @@ class Relations:
         return Refused(f"property {self.name} on {self.call['key']}: {type(error).__name__}: {error} ({place})")
 
     def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> dict[str, Any]:
-        self.lost = self._lost_by_plain(function, inputs, seed)
+        place = (self.name, self.call["key"])
+        if place not in self.losses:
+            self.losses[place] = self._lost_by_plain(function, inputs, seed)
+        self.lost = self.losses[place]
         torch.manual_seed(seed)
         self.going = function(*inputs, **self.call["attributes"])
         return self._next(None)
@@ -75,19 +77,20 @@ class Relations:
             return 0.0
         torch.manual_seed(seed)
         going, output = function(*inputs, **self.call["attributes"]), None
-        dtype = torch_side.TORCH_DTYPES[self.call["dtype"]]
+        types = [torch_side.TORCH_DTYPES[tensor["dtype"]] for tensor in self.call["inputs"]]
         while True:
             try:
                 asked, attributes = going.send(output)
             except StopIteration as end:
                 return largest_difference(*end.value) if end.value is not None else 0.0
-            output = self.plain(*(tensor.to(dtype) for tensor in asked), **attributes).double()
+            rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
+            output = self.plain(*rounded, **attributes).double()
 
     def go_on(self, request: dict[str, Any]) -> dict[str, Any]:
         """Give the property the output it asked for; its next call, or its finding."""
-        shape = tuple(self.derived["output"]["shape"])
+        result = {**self.derived["output"], "path": request["path"]}
         try:
-            return self._next(torch_side.read_tensor(request["path"], shape, self.call["dtype"]).double())
+            return self._next(torch_side.read_tensor(result).double())
         except Refused:
             raise
         except Exception as error:
@@ -111,7 +114,7 @@ class Relations:
         for tensor, file in zip(inputs, self.call["inputs"], strict=True):
             sizes |= dict(zip(self.signature["inputs"][file["name"]].split(), tensor.shape, strict=True))
             path = f"{file['path']}.related"
-            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[self.call["dtype"]]))
+            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[file["dtype"]]))
             files.append({**file, "path": path, "shape": list(tensor.shape), "room": 0, "offset": 0})
         shape = [sizes[name] for name in self.signature["output"].split()]
         output = {**self.call["output"], "shape": shape, "path": f"{self.call['output']['path']}.related"}

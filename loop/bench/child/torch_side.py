@@ -1,12 +1,12 @@
 """Where torch is known: values to tensors, tensors to bytes, Python variants as prepared calls."""
 
 import importlib
+import inspect
 import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
 import numpy
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import scatter, strides_of
 from loop.bench.child.variants import Run
@@ -29,6 +30,8 @@ BUNDLED = {
     "attention_plain": "loop.bench.child.attention:eager",
     "torch_sdpa": "loop.bench.child.attention:torch_sdpa",
 }
+PARTS = ("attention_split_partial", "attention_split_reduce", "attention_partials", "attention_partial_form")
+BUNDLED |= {name: f"loop.bench.child.attention:{name}" for name in PARTS}
 """Functions that a target names without a module. The reference is attention written out, given float64."""
 PROPERTIES = (
     "softmax_rows",
@@ -83,10 +86,27 @@ def make_values(fill: dict[str, Any], stream: numpy.random.RandomState, tensor: 
     return values.reshape(-1)
 
 
-def make_tensor(fill: dict[str, Any], seed: int, index: int, tensor: dict[str, Any], dtype: str) -> Tensor:
+def make_tensor(fill: dict[str, Any], seed: int, index: int, tensor: dict[str, Any]) -> Tensor:
     """The values of one input, rounded to its type, flat: what stands in its file."""
     stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
-    return torch.from_numpy(make_values(fill, stream, tensor)).to(TORCH_DTYPES[dtype])
+    return torch.from_numpy(make_values(fill, stream, tensor)).to(TORCH_DTYPES[tensor["dtype"]])
+
+
+def as_input(made: Any, tensor: dict[str, Any]) -> Tensor:
+    """What a target made for one input, rounded to its type, flat. Raises Refused when it is of another shape."""
+    if type(made) is not Tensor or list(made.shape) != list(tensor["shape"]):
+        got = list(made.shape) if type(made) is Tensor else type(made).__name__
+        raise Refused(f"the maker of inputs: expected {tensor['name']} of shape {tensor['shape']}, got {got}")
+    return made.reshape(-1).to(TORCH_DTYPES[tensor["dtype"]])
+
+
+def takes_sizes(function: Function) -> bool:
+    """Whether a function of a target asks for the size of each dimension: its inputs do not tell them all."""
+    given = function.keywords if isinstance(function, partial) else {}
+    try:
+        return "sizes" in inspect.signature(function).parameters and "sizes" not in given
+    except ValueError:  # A function written in C does not say.
+        return False
 
 
 def window(flat: Tensor, tensor: dict[str, Any]) -> Tensor:
@@ -100,9 +120,9 @@ def write_tensor(path: str, tensor: Tensor) -> None:
     Path(path).write_bytes(bytes_of(tensor))
 
 
-def read_tensor(path: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+def read_tensor(tensor: dict[str, Any]) -> Tensor:
     """Read what `write_tensor` wrote; raises Refused when the file has another size."""
-    return tensor_of(Path(path).read_bytes(), shape, dtype)
+    return tensor_of(Path(tensor["path"]).read_bytes(), tuple(tensor["shape"]), tensor["dtype"])
 
 
 def tensor_of(data: bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -123,7 +143,7 @@ class TensorCall:
     def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
         self.function, self.device, self.layout, self.call = function, device, layout, call
         self.attributes = call["attributes"]
-        self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["dtype"]]
+        self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
@@ -138,12 +158,13 @@ class TensorCall:
     def _place(self, data: bytes, n: int) -> Tensor:
         """One input as a flat tensor on the device; when it is to be misaligned, its first element is not its
         own."""
-        item = self.dtype.itemsize
+        dtype = TORCH_DTYPES[self.call["inputs"][n]["dtype"]]
+        item = dtype.itemsize
         if self.layout == "strided":
             data = scatter(data, self.shapes[n], self.strides[n], item)
         if self.layout == "misaligned":
             data = bytes(item) + data
-        flat = torch.frombuffer(bytearray(data), dtype=self.dtype) if data else torch.empty(0, dtype=self.dtype)
+        flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
         return flat.to(self.device)
 
     def refill(self, call: dict[str, Any]) -> None:
@@ -189,12 +210,8 @@ class TensorCall:
         self.turned[n] = count
 
     def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the process's clock, as it was before any of the runs could replace it."""
-        clock = perf_counter_ns
-        begin = clock()
-        for run in runs:
-            run()
-        return (clock() - begin) / 1e9
+        """Seconds by the clock of the host."""
+        return seconds_of(runs)
 
     def poison(self) -> None:
         """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.tensors import (
     DTYPES,
@@ -163,25 +163,25 @@ class CompiledCall:
 
     def __init__(self, variant: Compiled, call: dict[str, Any], layout: str = "contiguous") -> None:
         self.variant, self.call, self.layout = variant, call, layout
-        self.dtype, self.item = call["dtype"], DTYPES[call["dtype"]][1]
+        self.dtypes = [tensor["dtype"] for tensor in call["inputs"]]
+        self.items = [DTYPES[dtype][1] for dtype in self.dtypes]
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
         self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
-        shape = tuple(call["output"]["shape"])
-        self.result = self.memory(byte_size(shape, self.dtype))
-        self._output = (LoopTensor * 1)(
-            describe(self.result.address, shape, strides_of(shape, "contiguous"), self.dtype)
-        )
+        shape, dtype = tuple(call["output"]["shape"]), call["output"]["dtype"]
+        self.result = self.memory(byte_size(shape, dtype))
+        strides = strides_of(shape, "contiguous")
+        self._output = (LoopTensor * 1)(describe(self.result.address, shape, strides, dtype))
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
         self.refill(call)
 
     def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
         if self.layout == "strided":
-            return self.memory(extent(self.shapes[n], self.strides[n]) * self.item)
-        size = byte_size(self.shapes[n], self.dtype) + tensor["room"] * self.item
-        return self.memory(size, shift=self.item if self.layout == "misaligned" else 0)
+            return self.memory(extent(self.shapes[n], self.strides[n]) * self.items[n])
+        size = byte_size(self.shapes[n], self.dtypes[n]) + tensor["room"] * self.items[n]
+        return self.memory(size, shift=self.items[n] if self.layout == "misaligned" else 0)
 
     def memory(self, size: int, shift: int = 0) -> Buffer:
         """Memory for one tensor."""
@@ -193,45 +193,43 @@ class CompiledCall:
         for n, tensor in enumerate(call["inputs"]):
             data = Path(tensor["path"]).read_bytes()
             if self.layout == "strided":
-                data = scatter(data, self.shapes[n], self.strides[n], self.item)
+                data = scatter(data, self.shapes[n], self.strides[n], self.items[n])
             self.inputs[n].fill(data)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
         chosen = [tensor["offset"] for tensor in self.call["inputs"]] if offsets is None else offsets
-        described = [
-            describe(buffer.address + offset * self.item, shape, strides, self.dtype)
-            for buffer, offset, shape, strides in zip(self.inputs, chosen, self.shapes, self.strides, strict=True)
+        places = [
+            buffer.address + offset * item
+            for buffer, offset, item in zip(self.inputs, chosen, self.items, strict=True)
         ]
-        inputs = (LoopTensor * len(described))(*described)
+        described = map(describe, places, self.shapes, self.strides, self.dtypes)
+        inputs = (LoopTensor * len(places))(*described)
         invoke, output, numbers, stream = self.variant.invoke, self._output, self._numbers, self.stream
         return lambda: invoke(inputs, output, numbers, stream)
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: all as they were."""
-        for buffer, tensor in zip(self.inputs, self.call["inputs"], strict=True):
+        for buffer, item, tensor in zip(self.inputs, self.items, self.call["inputs"], strict=True):
             if buffer.size and (tensor["room"] or draw is None):
-                buffer.rotate(draw.randrange(buffer.size // self.item) * self.item if draw else 0)
+                buffer.rotate(draw.randrange(buffer.size // item) * item if draw else 0)
 
     def aim(self, offsets: Sequence[int]) -> None:
         """The values whose answer the judge knows, at these windows of the inputs."""
-        for buffer, tensor, offset in zip(self.inputs, self.call["inputs"], offsets, strict=True):
+        places = zip(self.inputs, self.items, self.call["inputs"], offsets, strict=True)
+        for buffer, item, tensor, offset in places:
             if buffer.size:
-                buffer.rotate((tensor["offset"] - offset) * self.item % buffer.size)
+                buffer.rotate((tensor["offset"] - offset) * item % buffer.size)
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
-        for buffer in self.inputs:
+        for buffer, item in zip(self.inputs, self.items, strict=True):
             if buffer.size:
-                buffer.rotate(draw.randrange(buffer.size // self.item) * self.item)
+                buffer.rotate(draw.randrange(buffer.size // item) * item)
 
     def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the process's clock, as it was before any of the runs could replace it."""
-        clock = perf_counter_ns
-        begin = clock()
-        for run in runs:
-            run()
-        return (clock() - begin) / 1e9
+        """Seconds by the clock of the host."""
+        return seconds_of(runs)
 
     def poison(self) -> None:
         """Make the output NaN, so that an element nobody writes shows."""
@@ -291,14 +289,17 @@ class ExternalCall:
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
         self.variant, self.path = variant, Path(call["output"]["path"])
-        self.size = byte_size(tuple(call["output"]["shape"]), call["dtype"])
+        self.size = byte_size(tuple(call["output"]["shape"]), call["output"]["dtype"])
         self.description = self.path.with_suffix(".call.json")
         self.seconds: float | None = None
+        """What it said of its last run."""
+        self.own_sum = 0.0
+        """What it said of the runs that are being timed."""
         self.refill(call)
 
     def refill(self, call: dict[str, Any]) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
-        inputs = [self._own_file(tensor, DTYPES[call["dtype"]][1]) for tensor in call["inputs"]]
+        inputs = [self._own_file(tensor, DTYPES[tensor["dtype"]][1]) for tensor in call["inputs"]]
         self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in inputs}
         self.before = {name: path.read_bytes() for name, path in self.inputs.items()}
         self.path = Path(call["output"]["path"])
@@ -332,6 +333,7 @@ class ExternalCall:
             tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise Refused(f"exit {done.returncode}: {' '.join(tail)}")
         self.seconds = own_seconds(done.stdout.decode(errors="replace"))
+        self.own_sum += self.seconds or 0.0
 
     def refresh(self, draw: random.Random | None) -> None:
         """Nothing to do: a program gets fresh files each round."""
@@ -344,12 +346,9 @@ class ExternalCall:
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the program's own clock where it has one, else of its whole runs."""
-        begin = perf_counter_ns()
-        own = 0.0
-        for run in runs:
-            run()
-            own += self.seconds or 0.0
-        return own if self.seconds is not None else (perf_counter_ns() - begin) / 1e9
+        self.own_sum = 0.0
+        whole = seconds_of(runs)
+        return whole if self.seconds is None else self.own_sum
 
     def poison(self) -> None:
         """Nothing to do: each run starts without an output file."""
@@ -375,7 +374,7 @@ class ExternalCall:
         return self.seconds
 
 
-PLAIN = ("name", "path", "shape")
+PLAIN = ("name", "path", "shape", "dtype")
 """What a program is told of a tensor."""
 
 

@@ -15,14 +15,15 @@ Function = Callable[..., Any]
 
 def through_function(function: Function, mistake: Mistake) -> Function:
     """A function of tensors, each of its calls by way of `mistake`; its output starts as NaN."""
-    shapes: dict[tuple[torch.Size, ...], tuple[int, ...]] = {}
+    forms: dict[tuple[torch.Size, ...], tuple[tuple[int, ...], Any]] = {}
 
     def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
         sizes = tuple(tensor.shape for tensor in tensors)
-        if sizes not in shapes:
-            shapes[sizes] = tuple(function(*tensors, **attributes).shape)
+        if sizes not in forms:
+            once = array_of(function(*tensors, **attributes))
+            forms[sizes] = once.shape, once.dtype
         arrays = [array_of(tensor) for tensor in tensors]
-        output = poisoned(shapes[sizes], arrays[0].dtype)
+        output = poisoned(*forms[sizes])
         mistake(_honest(function, tensors[0].device), arrays, output, attributes)
         _give_back(tensors, arrays)
         return tensor_of(output).to(tensors[0].device)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from loop.bench.child import clock, torch_side, variants
+from loop.bench.child import clock, host_clock, torch_side
 
 Terms = dict[str, Any]
 Function = Callable[..., Any]
@@ -40,7 +40,7 @@ def patch_clock(function: Function, terms: Terms) -> Function:
     """All clocks by their names, wherever they are looked up."""
 
     def patch() -> None:
-        for module in (time, clock, variants, torch_side):
+        for module in (time, clock, host_clock):
             for name in ("perf_counter", "perf_counter_ns"):
                 if hasattr(module, name):
                     _replace(module, name, _slow(getattr(module, name)))
@@ -80,7 +80,7 @@ def slow_while_timed(function: Function, terms: Terms) -> Function:
 
 
 def _measuring(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and frame.f_code.co_name != "measure":
+    while frame is not None and frame.f_code is not host_clock.seconds_of.__code__:
         frame = frame.f_back
     return frame
 

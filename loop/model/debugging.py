@@ -1,0 +1,179 @@
+"""What debugging finds: the part that is wrong, the smallest workload, boundaries, places, and what was tried."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.measurement import Check, VariantChecks
+from loop.model.outcome import Output
+from loop.model.target import Workload
+
+Outcome = Literal["fails", "passes", "other"]
+"""What the gate says of a probe: the failure that is looked for, none, or another one that says nothing of it."""
+
+
+class Probe(Model):
+    """One workload that the gate was asked about while a cause was looked for."""
+
+    variant: str
+    """Name of the variant."""
+    workload: Workload
+    """What was computed."""
+    outcome: Outcome
+    """What the gate said."""
+    message: str
+    """In its own words."""
+
+
+class ComponentChecks(Model):
+    """A component of a variant by itself."""
+
+    component: str
+    """Its name."""
+    variant: str
+    """The variant it is a part of."""
+    title: str
+    """What it computes."""
+    checks: VariantChecks
+    """Its outputs against a reference of its own."""
+
+    @property
+    def outcome(self) -> str:
+        """`is right by itself`, or in which way it is not."""
+        first = self.checks.first_failure
+        return f"is {first.status}: {first.message}" if first else "is right by itself"
+
+
+class Smallest(Model):
+    """The smallest workload found on which a variant fails."""
+
+    variant: str
+    """Name of the variant."""
+    check: Check
+    """What the gate says there."""
+    began: str
+    """Workload from which the search began."""
+    words: str
+    """The workload as a command line gives it: `B=1 S=65 D=64`."""
+    seed: int
+    """Base seed that gives it these values again."""
+    probes: int
+    """Workloads that were tried."""
+    minimal: bool
+    """Whether no dimension can be made one smaller; false where the budget ended the search."""
+    note: str = ""
+    """What is odd about it, such as a failure that does not come every time."""
+
+
+class Boundary(Model):
+    """From which size of one dimension on a variant fails, as far as that was tried."""
+
+    variant: str
+    """Name of the variant."""
+    dimension: str
+    """A dimension, or the shorthand of several."""
+    around: str
+    """Workload in which only this dimension was changed."""
+    fails: tuple[int, ...]
+    """Sizes at which it fails."""
+    passes: tuple[int, ...]
+    """Sizes at which it does not."""
+    others: tuple[int, ...]
+    """Sizes of which nothing can be said: refused there, or failing in another way."""
+    text: str
+    """What follows from them."""
+
+
+class Whereabouts(Model):
+    """Where in an output the wrong elements are."""
+
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Name of the workload."""
+    text: str
+    """In words."""
+
+
+class Try(Model):
+    """One build of one variant that went through the gate in an earlier session."""
+
+    session: str
+    """The session."""
+    variant: str
+    """Name of the variant."""
+    build_id: str | None
+    """Its build; None where nothing is built."""
+    ground: str
+    """Hash of the target's files then."""
+    hypothesis: str
+    """What was thought to be wrong; empty where nothing was said."""
+    right: bool
+    """What the gate said."""
+    message: str
+    """In its own words, where it was wrong."""
+    smallest: str = ""
+    """The smallest failing workload, where it was looked for."""
+
+
+class ComponentsOutput(Output):
+    """Components of the variants that are wrong, each by itself."""
+
+    components: tuple[ComponentChecks, ...] = ()
+    """One a component."""
+    wrong: tuple[str, ...] = ()
+    """Names of those that are not right."""
+
+
+class SmallestOutput(Output):
+    """The smallest failing workload of each variant that is wrong."""
+
+    smallest: tuple[Smallest, ...] = ()
+    """One a variant."""
+    probes: tuple[Probe, ...] = ()
+    """Everything that was tried."""
+
+
+class BoundaryOutput(Output):
+    """Boundaries in the dimensions of the variants that are wrong."""
+
+    boundaries: tuple[Boundary, ...] = ()
+    """One a variant and dimension."""
+    probes: tuple[Probe, ...] = ()
+    """Everything that was tried."""
+
+
+class MapOutput(Output):
+    """Where the outputs are wrong."""
+
+    places: tuple[Whereabouts, ...] = ()
+    """One a variant and workload."""
+
+
+class HypothesesOutput(Output):
+    """What was tried before, and whether this is something else."""
+
+    hypothesis: str = ""
+    """What is thought to be wrong this time."""
+    builds: dict[str, str] = Field(default_factory=dict)
+    """Variant to the build that is tried."""
+    tries: tuple[Try, ...] = ()
+    """Earlier tries of the selected variants, oldest first."""
+    repeated: tuple[str, ...] = ()
+    """Variants whose very build was found wrong before."""
+
+
+class ScopeOutput(Output):
+    """How many variants were changed at once."""
+
+    changed: tuple[str, ...] = ()
+    """Compiled variants whose build is not the known good's."""
+    count: int = 0
+    """How many they are."""
+    simple: str = ""
+    """The simplest of them: the first in the manifest; empty where one at most was changed."""
+    simple_right: bool = True
+    """Whether that one is right."""
+    estimate_minutes: float = 0.0
+    """What the plan is to be counted with: three times its budget where too much was changed at once."""

@@ -1,0 +1,87 @@
+"""What debugging came to, in a few lines a variant: fault, component, boundary, place, smallest workload."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.debugging import (
+    Boundary,
+    BoundaryOutput,
+    ComponentChecks,
+    ComponentsOutput,
+    MapOutput,
+    Smallest,
+    SmallestOutput,
+)
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.record import Finished, SessionHead
+from loop.report.findings import found as findings
+
+SILENT = ("refused", "crashed", "hung")
+"""What gives no output: the message is the variant's or its emulator's own word on the fault."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with one variant, as far as it was found."""
+
+    variant: str
+    lines: tuple[tuple[str, str], ...]
+    """Label and text."""
+    command: str
+    """What repeats the smallest failure; empty where none was looked for."""
+
+
+def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
+    """One a variant that was found wrong and looked into."""
+    small = {one.variant: one for output in findings(finished, SmallestOutput) for one in output.smallest}
+    wrong = {
+        c.variant: c for output in findings(finished, VerifyOutput) for c in output.variants if c.first_failure
+    }
+    found = []
+    for variant, checks in wrong.items():
+        lines = tuple(_lines(finished, checks, small.get(variant)))
+        command = (
+            head.verify_command(variant, small[variant].words, small[variant].seed) if variant in small else ""
+        )
+        if command or any(label == "Component" for label, _ in lines):
+            found.append(Diagnosis(variant, lines, command))
+    return tuple(found)
+
+
+def _lines(
+    finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None
+) -> Iterator[tuple[str, str]]:
+    silent = [check for check in checks.checks if check.status in SILENT]
+    if silent:
+        yield "Fault", silent[0].message
+    parts = [one for output in findings(finished, ComponentsOutput) for one in output.components]
+    yield from _components([one for one in parts if one.variant == checks.variant])
+    sizes = [one for output in findings(finished, BoundaryOutput) for one in output.boundaries]
+    yield from _boundaries([one for one in sizes if one.variant == checks.variant])
+    places = [one for output in findings(finished, MapOutput) for one in output.places]
+    mine = [one for one in places if one.variant == checks.variant]
+    if mine:
+        yield "Where", f"{mine[0].text} (on {mine[0].workload})"
+    if small is not None:
+        yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")
+
+
+def _components(parts: Sequence[ComponentChecks]) -> Iterator[tuple[str, str]]:
+    wrong = [one for one in parts if one.checks.first_failure]
+    held = ", ".join(one.component for one in parts if one not in wrong)
+    for one in wrong:
+        yield "Component", f"{one.component} ({one.title}) {one.outcome}"
+    if held:
+        rest = "" if wrong else ", so the fault lies in how they are put together"
+        yield "Component", f"right by itself: {held}{rest}"
+
+
+def _boundaries(sizes: Sequence[Boundary]) -> Iterator[tuple[str, str]]:
+    """Those that turn somewhere; the dimensions that make no difference together."""
+    for one in sizes:
+        if one.passes:
+            yield "Boundary", f"{one.text}, in {one.around}"
+    always = [one.dimension for one in sizes if not one.passes]
+    if always:
+        yield "Boundary", f"none in {', '.join(always)}: it fails at every size tried"

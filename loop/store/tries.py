@@ -1,0 +1,55 @@
+"""What was tried before: every build that went through the gate, with what was thought and what came of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from loop.errors import LoopError
+from loop.model.debugging import SmallestOutput, Try
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput, read_output
+from loop.model.record import SessionHead
+from loop.store.sessions import RECENT, SessionFolder, every
+
+
+def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
+    """Builds that earlier sessions of the same target and device held against the reference, oldest first.
+
+    Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
+    """
+    folders = every(root)
+    ids = [folder.id for folder in folders]
+    before = folders[: ids.index(head.id)] if head.id in ids else folders
+    return tuple(one for folder in before[-RECENT:] for one in _of(folder, head))
+
+
+def _of(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
+    """One a variant: the last verification counts. A damaged session says nothing."""
+    try:
+        then, finished = folder.head(), folder.finished()
+    except LoopError:
+        return
+    if (then.target, then.device) != (head.target, head.device):
+        return
+    outputs = [read_output(record.action, record.output) for record in finished]
+    checked = {c.variant: c for output in outputs if isinstance(output, VerifyOutput) for c in output.variants}
+    small = {
+        one.variant: one.check.workload.name
+        for output in outputs
+        if isinstance(output, SmallestOutput)
+        for one in output.smallest
+    }
+    yield from (_try(folder.id, then, checks, small.get(checks.variant, "")) for checks in checked.values())
+
+
+def _try(session: str, then: SessionHead, checks: VariantChecks, smallest: str) -> Try:
+    failure = checks.first_failure
+    return Try(
+        session=session,
+        variant=checks.variant,
+        build_id=checks.build_id,
+        ground=then.ground,
+        hypothesis=then.hypothesis,
+        right=checks.right,
+        message=failure.message if failure else "",
+        smallest=smallest,
+    )

@@ -1,0 +1,158 @@
+"""`kernel.emulate` as a step: what was made for a GPU, right or wrong under the emulator."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.context import NoArguments
+from loop.actions.emulating import emulate
+from loop.bench.room import Bench
+from loop.model.output import EmulateOutput
+from loop.processes import finish
+from tests.targets import compiled, make_context, open_bench, write_target
+
+SCALE = r"""
+#include "loop_device.cuh"
+#include "loop_kernel.h"
+
+__global__ void scale(const float *x, float *y, int count, int factor) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  simt::shared_store(simt::shared_base() + threadIdx.x * 4, i < count ? simt::global_load(x + i) : 0.0f);
+  BARRIER;
+  const unsigned partner = blockDim.x - 1 - threadIdx.x;
+  const float value = simt::shared_load<float>(simt::shared_base() + partner * 4);
+  const int j = static_cast<int>(blockIdx.x * blockDim.x + partner);
+  if (j < count + EXTRA) simt::global_store(y + j, factor * value);
+}
+
+static int run(const LoopTensor *inputs, LoopTensor *outputs, int factor) {
+  const int64_t *sizes = inputs[0].sizes, *strides = inputs[0].strides;
+  if (strides[1] != 1 || strides[0] != sizes[1]) return 4;
+  const int count = static_cast<int>(sizes[0] * sizes[1]);
+  const auto *x = static_cast<const float *>(inputs[0].data);
+  auto *y = static_cast<float *>(outputs[0].data);
+  simt::withdraw_all();
+  simt::expose(x, sizeof(float) * count, "x", false);
+  simt::expose(y, sizeof(float) * count, "y", true);
+  return simt::launch<scale>(dim3((count + 63) / 64), dim3(64), 256, nullptr, x, y, count, factor) ? 0 : 3;
+}
+
+LOOP_EXPORT int twice(const LoopTensor *in, LoopTensor *out, const double *, void *) { return run(in, out, 2); }
+LOOP_EXPORT int thrice(const LoopTensor *in, LoopTensor *out, const double *, void *) { return run(in, out, 3); }
+LOOP_EXPORT const char *loop_error(int error) {
+  return error == 4 ? "inputs must be contiguous" : simt::launch_error();
+}
+"""
+
+
+def emulated(entry: str, barrier: str = "__syncthreads()", extra: int = 0) -> dict[str, Any]:
+    """A variant for a GPU, with the recipe for the emulator."""
+    flags = [
+        "-x",
+        "c++",
+        "-std=c++17",
+        "-O1",
+        "-DLOOP_EMULATE",
+        f"-DBARRIER={barrier}",
+        f"-DEXTRA={extra}",
+        "-pthread",
+    ]
+    nvcc = {"compiler": "nvcc", "flags": ["-arch={arch}"]}
+    return compiled(entry, device="cuda", sources=["scale.cu"], build=nvcc, emulation={"flags": flags})
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench with a warm judge for this file."""
+    folder = tmp_path_factory.mktemp("emulating")
+    variants = {
+        "right": emulated("twice"),
+        "wrong": emulated("thrice"),
+        "racy": emulated("twice", barrier=""),
+        "outside": emulated("twice", extra=1),
+        "broken": emulated("twice", barrier="nonsense"),
+        "ours": compiled(),
+    }
+    target = write_target(folder, variants, dtypes={"cpu": "float64", "cuda": "float32"}, flops="2e8 * N")
+    (folder / "scale.cu").write_text(SCALE)
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def found(bench: Bench, *names: str, **fields: Any) -> EmulateOutput:
+    """What emulating these variants finds."""
+    output = finish(emulate(make_context(bench, "ours", emulated=names, **fields), NoArguments())).output
+    assert isinstance(output, EmulateOutput)
+    return output
+
+
+def test_a_right_kernel_passes_in_the_types_of_a_gpu(bench: Bench) -> None:
+    """Though the session measures another type on the processor; only what is emulated is looked at."""
+    output = found(bench, "right")
+    assert output.ok
+    assert ("right",) == output.right
+    (checks,) = output.variants
+    assert checks.emulated
+    assert {"float32"} == {check.workload.dtype for check in checks.checks}
+    assert "declined" in {check.status for check in checks.checks}
+    assert output.control is not None
+    assert output.control.right
+
+
+def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
+    """It gets a verdict, as on a GPU."""
+    output = found(bench, "right", "wrong")
+    assert not output.ok
+    assert ("right",) == output.right
+    assert ("wrong",) == output.wrong
+    assert {("wrong", "incorrect")} == {(one.variant, one.verdict) for one in output.verdicts}
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("racy", r"race: .* no barrier lies|nobody has written"), ("outside", r"outside all tensors: .* of y")],
+)
+def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str, fault: str) -> None:
+    """The emulator's own words reach the check, and the process that met the fault goes on."""
+    output = found(bench, name)
+    assert not output.ok
+    message = output.variants[0].checks[0].message
+    assert re.search(r"thread \d+ of block \(0, 0, 0\) at scale\.cu:\d+: ", message)
+    assert re.search(fault, message)
+    assert re.search(r"\(seed \d+\)", message)
+    assert len(output.variants[0].checks) == len(found(bench, "right").variants[0].checks)
+
+
+def test_what_does_not_compile_is_not_exercised(bench: Bench) -> None:
+    """The others are verified all the same."""
+    output = found(bench, "broken", "right")
+    assert not output.ok
+    assert ("right",) == output.right
+    assert ("broken under the emulator: it has no build",) == output.not_exercised
+    assert "nonsense" in output.message
+
+
+def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> None:
+    """By the manifest's own count of operations."""
+    output = found(bench, "right", checks=())
+    left = [line for line in output.not_exercised if "too much work" in line]
+    assert [] == left
+    big = bench.target.model_copy(update={"flops": "3e8 * N"})
+    whole, bench.target = bench.target, big
+    try:
+        output = found(bench, "right")
+    finally:
+        bench.target = whole
+    assert ("N5 M3 float32 under the emulator: too much work for it",) == output.not_exercised
+    assert output.ok
+
+
+def test_on_a_gpu_nothing_is_emulated_and_that_is_said(bench: Bench) -> None:
+    """A pass that claims nothing."""
+    output = found(bench)
+    assert output.ok
+    assert () == output.variants
+    assert "under the emulator: they run on the GPU here" in output.not_exercised[0]

@@ -1,0 +1,192 @@
+"""`kernel.must_not_compile` and `kernel.instances` as steps: real compilers, sources that err on purpose."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.context import NoArguments
+from loop.actions.promises import instances, must_not_compile
+from loop.bench.room import Bench
+from loop.model.output import InstancesOutput, MustNotCompileOutput
+from loop.processes import finish
+from tests.targets import compiled, make_context, open_bench
+from tests.tiny_cuda import cuda, nvcc, write_cuda_target
+
+NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
+WARPS = "rows are cut into whole warps"
+LACKS = "/nowhere/nvcc: no such compiler on the PATH"
+ODD = {"title": "half a warp", "source": "bad.cu", "flags": ["-DROWS=48"], "says": WARPS}
+EVEN = {"title": "whole warps", "source": "bad.cu", "flags": ["-DROWS=64"], "says": WARPS}
+OTHER = {"title": "no rows", "source": "bad.cu", "flags": [], "says": WARPS}
+QUOTED = {"title": "quoted", "source": "quoted.cpp", "flags": [], "says": WARPS}
+NO_NVCC = nvcc(compiler="/nowhere/nvcc")
+PROMISED = {
+    "symbol": "tiny::rows<{T}, {N}>",
+    "over": {"T": ["float"], "N": [96, 128]},
+    "file": "rows.h",
+    "line": "template __global__ void tiny::rows<{T}, {N}>(const {T} *, {T} *, unsigned);",
+}
+LINE = "template __global__ void tiny::rows<float, 96>(const float *, float *, unsigned);"
+
+
+def bad(*sources: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A CUDA variant that promises that these do not compile."""
+    return cuda(must_not_compile=list(sources), **fields)
+
+
+def promising(*flags: str, **fields: Any) -> dict[str, Any]:
+    """A CUDA variant that promises two instances, of which it launches one."""
+    return cuda("plain", *flags, instances=[PROMISED], **fields)
+
+
+VARIANTS: dict[str, Any] = {
+    "strict": bad(ODD),
+    "lax": bad(ODD, EVEN, OTHER),
+    "strict_emulated": bad(ODD, build=NO_NVCC),
+    "lax_emulated": bad(EVEN, build=NO_NVCC),
+    "nothing_at_hand": {**bad(ODD, build=NO_NVCC), "emulation": None},
+    "host": compiled(must_not_compile=[QUOTED]),
+    "lacks": promising(),
+    "holds": promising("-DINSTANCES"),
+    "lacks_emulated": promising(build=NO_NVCC),
+    "holds_emulated": promising("-DINSTANCES", build=NO_NVCC),
+    "unbuildable": {**promising(build=NO_NVCC), "emulation": None},
+    "broken": promising("-DSPILL=oops"),
+    "plain": cuda(),
+}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for all of them."""
+    folder = tmp_path_factory.mktemp("promises")
+    target = write_cuda_target(folder, VARIANTS)
+    (folder / "quoted.cpp").write_text(f'static_assert(sizeof(int) == 4 && Q, "{WARPS}");\n')
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def refused(bench: Bench, *names: str) -> MustNotCompileOutput:
+    """What compiling the bad sources of these variants finds."""
+    found = finish(must_not_compile(make_context(bench, emulated=names), NoArguments())).output
+    assert isinstance(found, MustNotCompileOutput)
+    return found
+
+
+def looked_up(bench: Bench, *names: str) -> InstancesOutput:
+    """What looking up the instances of these variants finds."""
+    found = finish(instances(make_context(bench, emulated=names), NoArguments())).output
+    assert isinstance(found, InstancesOutput)
+    return found
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
+    """The static assertion's, as nvcc prints it."""
+    found = refused(bench, "strict")
+    assert (True, "1 of 1 bad configurations are refused, each in its own words") == (found.ok, found.message)
+    (check,) = found.checks
+    assert ("strict", "half a warp", "refused") == (check.variant, check.title, check.status)
+    assert f'error: static assertion failed with "{WARPS}"' in check.message
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_what_compiles_and_what_fails_for_another_reason_fail_the_step(bench: Bench) -> None:
+    """Each is told from the other."""
+    found = refused(bench, "lax")
+    assert ["refused", "compiled", "other"] == [one.status for one in found.checks]
+    assert (False, "lax, whole warps: it compiles; and 1 more") == (found.ok, found.message)
+    assert "assert it at compile time: static_assert(condition, message)" == found.hint
+    assert "ROWS" in found.checks[2].message, "the compiler's own first error"
+
+
+def test_without_nvcc_the_emulators_compiler_is_asked(bench: Bench) -> None:
+    """Static assertions fire there too; who compiled is said."""
+    found = refused(bench, "strict_emulated", "lax_emulated")
+    assert ["refused", "compiled"] == [one.status for one in found.checks]
+    note = f"what must not compile of strict_emulated: {LACKS}; looked at as g++ builds it for the emulator"
+    assert note in found.not_exercised
+    assert WARPS in found.checks[0].message
+
+
+def test_without_any_compiler_nothing_is_claimed(bench: Bench) -> None:
+    """It passes, and says what was not done and what mends it."""
+    found = refused(bench, "nothing_at_hand")
+    assert (True, "nothing was compiled", ()) == (found.ok, found.message, found.checks)
+    (said,) = found.not_exercised
+    assert said.startswith(f"what must not compile of nothing_at_hand: {LACKS}; install it")
+
+
+def test_a_source_line_that_is_quoted_says_nothing(bench: Bench) -> None:
+    """Compilers show the line of an error: the promised words stand in it whatever is wrong with it."""
+    found = finish(must_not_compile(make_context(bench, "host"), NoArguments())).output
+    assert isinstance(found, MustNotCompileOutput)
+    assert [("host", "other")] == [(one.variant, one.status) for one in found.checks]
+    assert found.message.startswith("host, quoted: refused for another reason: quoted.cpp:1:")
+    assert "mend `says` in target.yaml" in str(found.hint)
+
+
+def test_a_manifest_may_name_nothing(bench: Bench) -> None:
+    """Then there is nothing to do."""
+    assert (True, "the manifest names nothing that must not compile") == (
+        refused(bench, "plain").ok,
+        refused(bench, "plain").message,
+    )
+    assert (True, "the manifest promises no instances") == (
+        looked_up(bench, "plain").ok,
+        looked_up(bench, "plain").message,
+    )
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -> None:
+    """Demangled, and the file to add it to."""
+    found = looked_up(bench, "lacks")
+    assert (False, 2, "lacks has no tiny::rows<float, 96>") == (found.ok, found.promised, found.message)
+    assert f"add to rows.h: {LINE}" == found.hint
+    (one,) = found.missing
+    assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (one.variant, one.symbol, one.file, one.line)
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_instances_that_are_there_pass(bench: Bench) -> None:
+    """Launched ones and those that were only instantiated."""
+    found = looked_up(bench, "holds")
+    assert (True, "all 2 promised instances are there", ()) == (found.ok, found.message, found.not_exercised)
+
+
+def test_without_nvcc_the_build_for_the_emulator_is_looked_at(bench: Bench) -> None:
+    """The same templates; that it is another build is said."""
+    held, lost = looked_up(bench, "holds_emulated"), looked_up(bench, "lacks_emulated")
+    assert (True, 2, False, 1) == (held.ok, held.promised, lost.ok, len(lost.missing))
+    note = f"instances of holds_emulated: {LACKS}; looked at as g++ builds it for the emulator"
+    assert (note,) == held.not_exercised
+
+
+def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is said, with what mends it."""
+    found = looked_up(bench, "unbuildable")
+    assert (True, "nothing was looked up", 0) == (found.ok, found.message, found.promised)
+    assert f"instances of unbuildable: {LACKS}; install it" in found.not_exercised[0]
+    monkeypatch.setattr("loop.bench.binaries.shutil.which", lambda name: None)
+    found = looked_up(bench, "holds_emulated")
+    assert (True, 0) == (found.ok, found.promised)
+    assert "there is no nm to read the library with; install binutils" in found.not_exercised[-1]
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_variant_that_does_not_compile_has_no_instances(bench: Bench) -> None:
+    """The compiler's error comes first."""
+    found = looked_up(bench, "broken", "holds")
+    assert not found.ok
+    assert found.message.startswith("broken: ")
+    assert "oops" in found.message
+    assert 2 == found.promised, "the others are looked at all the same"

@@ -1,0 +1,285 @@
+"""`kernel.resources` as a step: real nvcc and g++, spills, budgets, launches, and machines that lack the tools."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions.parallelism import ParallelismTerms, parallelism
+from loop.actions.resources import ResourceTerms, resources
+from loop.bench.machine import compiler_version
+from loop.bench.room import Bench
+from loop.model.output import ParallelismOutput, ResourcesOutput
+from loop.processes import finish
+from tests.makers import make_finished
+from tests.targets import compiled, make_context, open_bench
+from tests.tiny_cuda import cuda, emulator, nvcc, write_cuda_target
+
+NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
+ROWS, DOUBLES = "tiny::rows<float, 128>", "tiny::rows<double, 64>"
+LAUNCH = {"blocks": "(N * M + 127) // 128", "threads": 128, "registers": 40, "shared_bytes": 2560}
+VARIANTS: dict[str, Any] = {
+    "plain": cuda(budgets=[{"kernel": "rows", "registers": 64, "shared_bytes": 4096, "blocks_per_sm": 12}]),
+    "floats": cuda("floats"),
+    "crowded": cuda("plain", "-DSPILL=90"),
+    "allowed": cuda("plain", "-DSPILL=90", budgets=[{"kernel": "crowded", "spill_bytes": 100_000}]),
+    "tight": cuda("plain", "-DTIGHT", budgets=[{"kernel": "rows", "registers": 4}, {"kernel": "gone"}]),
+    "wide": cuda("plain", "-DSHARED=101000"),
+    "reads": cuda("reads"),
+    "silent": cuda("silent"),
+    "unasked": cuda(build={"compiler": "nvcc", "flags": ["-std=c++17", "-arch={arch}"]}),
+    "elsewhere": cuda(build={"compiler": "nvcc", "flags": ["-std=c++17", "-arch=sm_90", "-Xptxas", "-v"]}),
+    "broken": cuda("plain", "-DSPILL=oops"),
+    "alone": {**cuda(launch=LAUNCH), "emulation": None},
+    "mute": {**cuda(), "emulation": None},
+    "host": compiled(),
+    "host_only": {**cuda(sources=["host.cu"]), "emulation": None},
+    "no_nvcc": cuda(build=nvcc(compiler="/nowhere/nvcc")),
+    "no_nvcc_wide": cuda("plain", "-DSHARED=102000", build=nvcc(compiler="/nowhere/nvcc")),
+    "no_nvcc_alone": {**cuda(launch=LAUNCH, build=nvcc(compiler="/nowhere/nvcc")), "emulation": None},
+    "no_nvcc_at_all": {**cuda(build=nvcc(compiler="/nowhere/nvcc")), "emulation": None},
+    "no_compiler": cuda(build=nvcc(compiler="/nowhere/nvcc"), emulation=emulator(compiler="no-such-compiler")),
+}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for all of them."""
+    folder = tmp_path_factory.mktemp("cuda")
+    target = write_cuda_target(folder, VARIANTS)
+    (folder / "host.cu").write_text('#include "loop_kernel.h"\nLOOP_EXPORT int plain() { return 0; }\n')
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def looked(bench: Bench, *names: str, device: str = "sm_89") -> ResourcesOutput:
+    """What the step finds of these variants."""
+    found = finish(resources(make_context(bench, emulated=names), ResourceTerms(device=device)))
+    assert isinstance(found.output, ResourcesOutput)
+    return found.output
+
+
+def missing(found: ResourcesOutput) -> list[str]:
+    """What was not exercised, but for what a disassembler would tell."""
+    return [text for text in found.not_exercised if not text.startswith("share of matrix instructions")]
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
+    """Variants that share sources and flags share a library, and its report."""
+    found = looked(bench, "plain", "floats")
+    assert (True, "sm_89", "NVIDIA L4") == (found.ok, found.device, found.device_name)
+    (library,) = found.libraries
+    assert (("plain", "floats"), "sm_89") == (library.variants, library.architecture)
+    assert {ROWS, DOUBLES, "tail"} == {one.short for one in library.kernels}
+    assert found.message.startswith("3 kernels for sm_89: no spill, at most ")
+    assert found.message.endswith("; 12 to 24 blocks a multiprocessor of NVIDIA L4")
+    assert ["launches of floats on N2 M300 float64, and 2 more: error 3: no such type"] == missing(found)
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_launches_meet_the_compilers_report(bench: Bench) -> None:
+    """Declared shared memory by the compiler, dynamic by the launch; every type of the variant is asked for."""
+    found = looked(bench, "plain")
+    rows = next(one for one in found.placements if one.kernel == ROWS)
+    assert (128, 512 + 2048, 12, "threads") == (rows.threads, rows.shared_bytes, rows.resident, rows.limited_by)
+    assert ("N2 M300 float32", 3) == (rows.workload, rows.workloads), "two of the plan and one of another set"
+    assert rows.registers is not None
+    assert DOUBLES in {one.kernel for one in found.placements}
+    assert ["N2 M300 float32", "N5 M300 float32"] == [one.workload for one in found.fillings], "the plan's alone"
+    assert [5, 12] == [one.items for one in found.fillings]
+    assert ["memory", "memory"] == [one.by for one in found.bounds]
+    assert [pytest.approx(0.016), pytest.approx(0.04)] == [one.us for one in found.bounds]
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_spill_fails_the_step(bench: Bench) -> None:
+    """Though no budget speaks of it; with one that allows it, it is said and passes."""
+    found = looked(bench, "crowded")
+    assert not found.ok
+    assert found.message.startswith("crowded spills ")
+    assert (found.message,) == found.spilled
+    assert f"On sm_89, {found.message}." in found.learned
+    assert "allow it under `budgets`" in str(found.hint)
+    allowed = looked(bench, "allowed")
+    assert allowed.ok
+    assert "4 kernels for sm_89: spills of up to " in allowed.message
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_spilling_kernel_is_allowed_by_any_variant_of_its_library(bench: Bench) -> None:
+    """They are one binary."""
+    assert looked(bench, "crowded", "allowed").ok
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_broken_budgets_fail_the_step(bench: Bench) -> None:
+    """With what is taken and what may be; one that fits no kernel is broken too."""
+    found = looked(bench, "tight")
+    assert not found.ok
+    assert "the budget for 'gone' fits no kernel of tight" in found.broken
+    assert any(text.startswith(f"{ROWS}: ") and text.endswith(" registers, budget 4") for text in found.broken)
+    assert found.message.endswith("; and 2 more"), "two kernels of that name, and the name of none"
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
+    """With what its block asks for."""
+    found = looked(bench, "wide")
+    assert not found.ok
+    (said,) = found.impossible
+    assert said.startswith(f"{ROWS} cannot be launched on NVIDIA L4 for N2 M300 float32: shared memory (128 thr")
+    assert said.endswith(" registers each, 101512 bytes of shared memory)")
+    assert "take a smaller tile, more warps or fewer registers" == found.hint
+
+
+def test_host_code_that_cannot_be_asked_fails_the_step(bench: Bench) -> None:
+    """It would crash on a GPU's machine as well."""
+    found = looked(bench, "reads")
+    assert not found.ok
+    assert "reads does not say what it launches on N2 M300 float32: crashed with SIGSEGV" in found.message
+    assert "in a dry run no tensor may be touched by the host" == found.hint
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
+    """With the compiler's first error."""
+    found = looked(bench, "broken")
+    assert not found.ok
+    assert "oops" in found.message
+    assert found.message.startswith("broken: ")
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_compiler_that_was_not_asked_is_no_pass(bench: Bench) -> None:
+    """The flag that mends it is named."""
+    found = looked(bench, "unasked")
+    assert (False, ()) == (found.ok, found.libraries)
+    assert "unasked: its compiler was not asked what kernels take" == found.message
+    assert "add `-Xptxas -v` to its `build.flags`" == found.hint
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_code_for_another_gpu_says_nothing_of_this_one(bench: Bench) -> None:
+    """And that is said; what the launches tell alone remains."""
+    found = looked(bench, "elsewhere")
+    assert (True, ()) == (found.ok, found.libraries)
+    mend = "let `-arch={arch}` stand in its `build.flags`"
+    assert [f"elsewhere on sm_89: its code is for sm_90 only; {mend}"] == missing(found)
+    expected = (
+        "nothing was compiled for sm_89; 12 to 24 blocks a multiprocessor of NVIDIA L4 by threads and shared"
+    )
+    assert f"{expected} memory alone" == found.message
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> None:
+    """Static arithmetic only: the report says so. Without either nothing tells the launches."""
+    found = looked(bench, "alone", "mute")
+    assert found.ok
+    assert [("alone", "", 12)] == list({(one.variant, one.kernel, one.resident) for one in found.fillings})
+    expected = "launches of alone: static arithmetic only, on the launch that the manifest declares"
+    assert expected in missing(found)
+    assert any(text.startswith("launches of mute: nothing tells them; declare") for text in missing(found))
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_gpu_that_the_manifest_does_not_know_has_no_occupancy(bench: Bench) -> None:
+    """Registers and spills are those of its architecture all the same."""
+    found = looked(bench, "plain", device="sm_80")
+    assert found.ok
+    assert ("sm_80", "", (), ()) == (found.device, found.device_name, found.placements, found.bounds)
+    assert "sm_80" == found.libraries[0].architecture
+    assert "occupancy on sm_80: the manifest has no such device under `devices`" in missing(found)
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_library_without_kernels_has_none_that_spill(bench: Bench) -> None:
+    """Host code that calls others' kernels: nothing is claimed of those."""
+    found = looked(bench, "host_only")
+    assert (True, ()) == (found.ok, found.libraries)
+    assert "compiler's report for sm_89: host_only has no kernel of its own" in missing(found)
+
+
+def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) -> None:
+    """Launches are asked all the same; nothing is claimed of registers and spills."""
+    found = looked(bench, "no_nvcc")
+    assert (True, (), ()) == (found.ok, found.libraries, found.spilled)
+    expected = "nothing was compiled for sm_89; 12 to 24 blocks a multiprocessor of NVIDIA L4"
+    assert f"{expected} by threads and shared memory alone" == found.message
+    assert [None] * 3 == [one.registers for one in found.placements]
+    (said,) = missing(found)
+    assert said.startswith("compiler's report for sm_89: no_nvcc: /nowhere/nvcc: no such compiler on the PATH; ")
+    assert "apt-get install nvidia-cuda-toolkit" in said
+
+
+def test_without_nvcc_a_launch_may_still_be_impossible(bench: Bench) -> None:
+    """Its shared memory is the host code's own figure."""
+    found = looked(bench, "no_nvcc_wide")
+    assert not found.ok
+    assert f"{ROWS} cannot be launched on NVIDIA L4" in found.message
+
+
+def test_without_any_compiler_the_declared_launch_is_all_there_is(bench: Bench) -> None:
+    """And where nothing is declared, nothing."""
+    found = looked(bench, "no_nvcc_alone")
+    assert (True, "nothing was compiled for sm_89") == (found.ok, found.message)
+    assert 2 == len(found.fillings)
+    found = looked(bench, "no_nvcc_at_all", "no_compiler")
+    assert (True, "nothing was compiled for sm_89", ()) == (found.ok, found.message, found.fillings)
+    assert any(text.startswith("launches: no_compiler: no-such-compiler: no such") for text in missing(found))
+
+
+def test_a_path_without_nvcc_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compiler is looked for anew, on the PATH as it is."""
+    for name in ("g++", "as", "ld", "sh", "nm", "c++filt"):
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / name).symlink_to(os.path.realpath(found))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    compiler_version.cache_clear()
+    try:
+        said = looked(bench, "plain")
+    finally:
+        compiler_version.cache_clear()
+    assert (True, ()) == (said.ok, said.libraries)
+    assert any("plain: nvcc: no such compiler on the PATH" in text for text in said.not_exercised)
+
+
+def test_a_session_without_cuda_variants_has_nothing_to_look_at(bench: Bench) -> None:
+    """A variant for the processor is none."""
+    found = finish(resources(make_context(bench, "host"), ResourceTerms())).output
+    assert (True, "none of the variants is compiled by nvcc", ()) == (found.ok, found.message, found.not_exercised)
+
+
+def test_a_silent_emulated_build_is_named(bench: Bench) -> None:
+    """It follows no protocol, or launches nothing on any workload."""
+    found = looked(bench, "silent")
+    assert "launches of silent: its emulated build tells of none in a dry run" in missing(found)
+    assert () == found.fillings
+
+
+def test_parallelism_takes_the_launches_that_were_told(bench: Bench) -> None:
+    """Later in the session; the manifest declares none."""
+    told = make_finished("resources", output=looked(bench, "no_nvcc"))
+    context = make_context(bench, "no_nvcc", finished=[told])
+    found = finish(parallelism(context, ParallelismTerms())).output
+    assert isinstance(found, ParallelismOutput)
+    mine = [one for one in found.fillings if one.variant == "no_nvcc"]
+    assert [(ROWS, 5), (ROWS, 12)] == [(one.kernel, one.items) for one in mine]
+    assert not [text for text in found.not_exercised if "no_nvcc:" in text]

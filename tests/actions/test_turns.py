@@ -1,0 +1,109 @@
+"""Turns of debugging: nothing is tried twice, no change without a hypothesis, one variant at a time."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions import ACTIONS
+from loop.bench.room import Bench
+from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
+from loop.model.record import KnownGood
+from loop.processes import finish
+from tests.targets import make_builds, make_context
+from tests.two_stage import open_two_stage
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for the target in two stages."""
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
+        yield made
+
+
+def build_of(bench: Bench, name: str) -> str:
+    """The build of a variant as it is now."""
+    return make_builds(bench, name)[name].build_id
+
+
+def tried(build_id: str, **fields: Any) -> Try:
+    """An earlier try that came to nothing."""
+    base = {"session": "before", "variant": "odd", "ground": "", "hypothesis": "an index is off", "right": False}
+    return Try.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
+
+
+def turn(bench: Bench, *tries: Try, hypothesis: str = "") -> HypothesesOutput:
+    """What is said before a turn."""
+    context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
+    output = finish(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
+    assert isinstance(output, HypothesesOutput)
+    return output
+
+
+def test_a_first_turn_needs_no_hypothesis(bench: Bench) -> None:
+    """Nothing was changed yet; what is at hand is recorded."""
+    output = turn(bench)
+    assert (True, "turn 1: nothing was tried before") == (output.ok, output.message)
+    assert {"odd": build_of(bench, "odd")} == output.builds
+
+
+def test_a_build_that_was_wrong_is_not_tried_again(bench: Bench) -> None:
+    """Whatever is thought of it now: it says which session, what came of it, and what was thought."""
+    output = turn(bench, tried(build_of(bench, "odd")), hypothesis="another idea")
+    expected = "odd as it is was already tried in before: 3 elements wrong, when it was thought: an index is off"
+    assert (False, expected, ("odd",)) == (output.ok, output.message, output.repeated)
+    assert output.hint is not None
+    assert "loop report before" in output.hint
+
+
+def test_a_change_needs_a_hypothesis(bench: Bench) -> None:
+    """Once something was found wrong; after it was mended none is asked for."""
+    without = turn(bench, tried("another build"))
+    assert not without.ok
+    assert without.message.startswith("odd was wrong in before, and no hypothesis stands behind this change")
+    assert "--hypothesis" in (without.hint or "")
+    assert turn(bench, tried("another build", right=True, message="")).ok
+
+
+def test_a_turn_with_a_hypothesis_goes_ahead(bench: Bench) -> None:
+    """With its number, and what the turns before it showed."""
+    output = turn(bench, tried("one"), tried("two", session="after"), hypothesis="the sign")
+    assert (True, "turn 3: the sign", "the sign") == (output.ok, output.message, output.hypothesis)
+    assert "Tried in before: an index is off; it did not cure odd: 3 elements wrong." in output.learned
+
+
+def scope(bench: Bench, *names: str, **builds: str) -> ScopeOutput:
+    """What is said of these variants, where those builds were good."""
+    good = {name: KnownGood(session="s", build_id=build, commit=None) for name, build in builds.items()}
+    context = make_context(bench, *names, known_good=good)
+    output = finish(ACTIONS["debug.scope"].run(context, ACTIONS["debug.scope"].arguments())).output
+    assert isinstance(output, ScopeOutput)
+    return output
+
+
+def test_one_changed_variant_is_in_order(bench: Bench) -> None:
+    """However wrong: the gate finds that. What has no known good was not changed."""
+    output = scope(bench, "odd", "right", odd="old", right=build_of(bench, "right"))
+    assert (True, ("odd",), 1, "odd alone was changed") == (
+        output.ok,
+        output.changed,
+        output.count,
+        output.message,
+    )
+    assert "no variant was changed since its known good" == scope(bench, "odd", "right").message
+
+
+def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) -> None:
+    """The first in the manifest's order; it goes through the whole gate."""
+    output = scope(bench, "right", "odd", right="old", odd="old")
+    assert (True, "right", True, 2) == (output.ok, output.simple, output.simple_right, output.count)
+    assert "right, odd were changed; the simplest, right, is right" == output.message
+
+
+def test_several_changes_with_a_wrong_simple_one_are_refused(bench: Bench) -> None:
+    """With what to put back, and three times the estimate."""
+    output = scope(bench, "odd", "right", odd="old", right="old")
+    assert (False, False, 3.0) == (output.ok, output.simple_right, output.estimate_minutes)
+    assert output.message.endswith("is not right: count with 3 min, 3 times the estimate")
+    assert "put right back as it was, and get odd right first" == output.hint

@@ -1,0 +1,86 @@
+"""The two stages of split attention in float64: together they are attention, however the keys are cut."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loop.bench.child.attention import (
+    attention_partial_form,
+    attention_partials,
+    attention_split_partial,
+    attention_split_reduce,
+    eager,
+)
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    """float64 normals."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def split(q: Tensor, k: Tensor, v: Tensor, ranges: int, **attributes: Any) -> Tensor:
+    """The first stage."""
+    given = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
+    return attention_split_partial(q, k, v, sizes={"P": ranges}, **given)
+
+
+@pytest.mark.parametrize("ranges", [1, 2, 3, 7])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (33, 77), (77, 33), (64, 192), (130, 130)])
+@pytest.mark.parametrize("alignment", ["top_left", "bottom_right"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_both_stages_are_attention(ranges: int, queries: int, keys: int, alignment: str, causal: bool) -> None:
+    """With empty ranges, and rows that see nothing."""
+    q, k, v = draw(2, 3, queries, 8, seed=1), draw(2, 3, keys, 8, seed=2), draw(2, 3, keys, 8, seed=3)
+    given: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}
+    partials = split(q, k, v, ranges, **given)
+    assert (ranges, 2, 3, queries, 12) == partials.shape
+    assert 1e-13 > float((attention_split_reduce(partials) - eager(q, k, v, **given)).abs().max())
+
+
+def test_a_row_of_a_partial_by_hand() -> None:
+    """Logits 0 and ln 3 in one range: weights 1/3 and 1 after the maximum log2(3) is taken away."""
+    q = torch.tensor([[[[1.0]]]], dtype=torch.float64)
+    k = torch.tensor([[[[0.0], [math.log(3)]]]], dtype=torch.float64)
+    v = torch.tensor([[[[4.0], [8.0]]]], dtype=torch.float64)
+    first, second = split(q, k, v, 2, scale=1.0)
+    assert pytest.approx([4 / 3 + 8, math.log2(3), 4 / 3, 0, 0]) == first.flatten().tolist()
+    assert [0.0, -math.inf, 0.0, 0.0, 0.0] == second.flatten().tolist()
+
+
+def test_a_range_holds_whole_tiles() -> None:
+    """130 keys are three tiles: two ranges have two and one, four have one each and none."""
+    q, k, v = draw(1, 1, 2, 4, seed=1), draw(1, 1, 130, 4, seed=2), draw(1, 1, 130, 4, seed=3)
+    for ranges, ends in ((2, [128, 130]), (4, [64, 128, 130, 130])):
+        partials, begin = split(q, k, v, ranges), 0
+        for part, end in zip(partials, ends, strict=True):
+            (alone,) = split(q, k[:, :, begin:end], v[:, :, begin:end], 1)
+            assert torch.allclose(part, alone, atol=1e-13, rtol=0)
+            begin = end
+
+
+def test_the_form_does_not_see_which_maximum_was_taken() -> None:
+    """A lower one makes larger sums that mean the same; a row sum counted twice is another thing."""
+    q, k, v = (draw(1, 2, n, 4, seed=n) for n in (9, 70, 71))
+    right = split(q, k, v[:, :, :70], 2)
+    lower = right.clone()
+    lower[..., 4] -= 3
+    lower[..., [0, 1, 2, 3, 5]] *= 8
+    assert torch.allclose(attention_partial_form(right), attention_partial_form(lower), atol=1e-13, rtol=0)
+    lower[..., 5] *= 2
+    assert not torch.allclose(attention_partial_form(right), attention_partial_form(lower), atol=0.1)
+    assert -math.inf == float(attention_partial_form(split(q, k[:, :, :0], v[:, :, :0], 1))[0, 0, 0, 0, 4])
+
+
+def test_known_good_partials_hold_rows_of_all_kinds() -> None:
+    """Full ranges, empty ones, rows that see nothing; the same for the same seed."""
+    sizes = {"P": 4, "B": 1, "H": 2, "Sq": 64, "D": 8, "W": 12}
+    ((one,), (again,), (other,)) = (attention_partials(sizes=sizes, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert (4, 1, 2, 64, 12) == one.shape
+    empty = one[..., 8] == -math.inf
+    assert [True, True, True] == [bool(part.any()) for part in (~empty[3], empty[3], empty.all(dim=0))]
+    assert not bool(attention_split_reduce(one).isnan().any())

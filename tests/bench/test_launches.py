@@ -1,0 +1,81 @@
+"""What host code launches, asked of it in a dry run: real g++, a real child."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.bench.launches import ask_launches
+from loop.bench.room import Bench
+from loop.model.resources import WorkloadLaunches
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import build_one, open_bench
+from tests.tiny_cuda import cuda, write_cuda_target
+
+ROWS, TAIL = "_ZN4tiny4rowsIfLi128EEEvPKT_PS1_j", "_Z4tailPf"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for variants that keep the protocol, and some that do not."""
+    folder = tmp_path_factory.mktemp("telling")
+    variants = {name: cuda(name) for name in ("plain", "floats", "reads", "silent", "garbles", "nowhere")}
+    with open_bench(folder, write_cuda_target(folder, variants), build_cache) as made:
+        yield made
+
+
+def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
+    """What a variant launches on the workloads of these sets."""
+    made = build_one(bench.folder, bench.emulations([name])[name], bench.cache, name)
+    workloads = expand(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
+    found: tuple[WorkloadLaunches, ...] = finish(ask_launches(bench, made, workloads))
+    return found
+
+
+def test_each_call_tells_its_own_launches(bench: Bench) -> None:
+    """Kernel, grid, block and dynamic shared memory, in order; what else the emulator knows is left out."""
+    small, larger, empty = told(bench, "plain")
+    (one,) = small.launches
+    assert (ROWS, (5, 1, 1), (128, 1, 1), 2048) == (one.kernel, one.grid, one.block, one.shared)
+    assert [(ROWS, 12), (TAIL, 1)] == [(one.kernel, one.blocks) for one in larger.launches]
+    assert ("told", ()) == (empty.status, empty.launches)
+    assert "N5 M300 float32" == larger.workload.name
+
+
+def test_a_large_workload_needs_no_memory(bench: Bench) -> None:
+    """Addresses are made up, and nothing is computed."""
+    (one,) = told(bench, "plain", "large")
+    assert [131072, 1] == [launch.blocks for launch in one.launches]
+
+
+def test_an_error_of_the_variant_concerns_one_call(bench: Bench) -> None:
+    """In its own words; the others are asked all the same."""
+    calls = told(bench, "floats", dtype="float64")
+    assert ["declined"] * 3 == [one.status for one in calls]
+    assert "error 3: no such type" == calls[0].why
+
+
+def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
+    """On a GPU it would read device memory: it crashes here, and is asked no more."""
+    (one,) = told(bench, "reads")
+    assert ("lost", "crashed with SIGSEGV") == (one.status, one.why)
+
+
+def test_a_build_that_knows_no_protocol_tells_nothing(bench: Bench) -> None:
+    """That is for the caller to notice."""
+    assert [("told", ())] * 3 == [(one.status, one.launches) for one in told(bench, "silent")]
+
+
+def test_a_line_that_is_no_launch_is_refused(bench: Bench) -> None:
+    """An emulator that writes something else is no emulator of ours."""
+    (one,) = told(bench, "garbles")
+    assert "lost" == one.status
+    assert "what it tells of a launch cannot be read: Field required" == one.why
+
+
+def test_a_library_without_the_entry_cannot_be_asked(bench: Bench) -> None:
+    """As in verification."""
+    (one,) = told(bench, "nowhere")
+    assert "lost" == one.status
+    assert "the library exports no `nowhere`" in one.why

@@ -1,0 +1,101 @@
+"""Components: part of a variant through the same gate, with types, inputs and a form of their own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.bench.call import make_call
+from loop.bench.room import Bench
+from loop.bench.verify import Job, verify
+from loop.errors import LoopError
+from loop.model.measurement import VariantChecks
+from loop.model.target import PythonFunction, Signature, Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import make_builds, make_sides
+from tests.two_stage import open_two_stage
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for the target in two stages."""
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
+        yield made
+
+
+def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
+    """What the gate says of a component."""
+    part = bench.target.components[name].model_copy(update=changes)
+    side = bench.side(part.of, make_builds(bench, part.of)[part.of])
+    alone = replace(side, terms={**side.terms, "entry": part.entry})
+    with bench.part(part):
+        workloads = expand(bench.target, bench.target.workloads, "float32", 7)
+        (found,) = finish(verify(bench, [Job(alone, workloads, layouts=False)]))
+    assert isinstance(found, VariantChecks)
+    return found
+
+
+@pytest.mark.parametrize("name", ["right_partial", "right_reduce", "sum_twice_partial", "last_split_reduce"])
+def test_a_component_that_is_right_passes(name: str, bench: Bench) -> None:
+    """With tensors of two types in one call: an output, or an input, in float64 beside float32."""
+    found = checked(bench, name)
+    assert found.right, found.first_failure
+    assert len(found.checks) > 1
+
+
+@pytest.mark.parametrize("name", ["sum_twice_reduce", "half_weights_partial"])
+def test_a_component_that_is_wrong_is_found(name: str, bench: Bench) -> None:
+    """With its own error map."""
+    first = checked(bench, name).first_failure
+    assert first is not None
+    assert ("wrong", True) == (first.status, first.wrong > 0)
+
+
+def test_infinity_is_right_where_it_belongs(bench: Bench) -> None:
+    """A range in which a row sees no key has a maximum of minus infinity, and passes as that."""
+    part = bench.target.components["right_partial"]
+    masked = {"P": 3, "B": 1, "Sq": 9, "Sk": 3, "D": 4, "W": 6, "causal": True}
+    assert checked(bench, "right_partial", workloads=(masked,)).right
+    assert part.signature.types == {"output": "float64"}
+
+
+def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
+    """Sums over their row sum: sums and row sums that are both doubled pass in it, and only in it."""
+    form = PythonFunction(python="stages:mean_form")
+    doubled = checked(bench, "right_partial", entry="right_doubled")
+    assert [False] * 4 == [one.passed for one in doubled.checks]
+    assert checked(bench, "right_partial", entry="right_doubled", form=form).right
+    assert checked(bench, "right_partial", form=form).right
+    assert not checked(bench, "half_weights_partial", form=form).right
+
+
+def test_inputs_of_the_wrong_shape_are_the_targets_fault(bench: Bench) -> None:
+    """The maker is named, with what it gave."""
+    few = {"P": 2, "B": 2, "Sq": 5, "D": 8, "W": 12}
+    with pytest.raises(
+        LoopError, match=r"the maker of inputs: expected partials of shape \[2, 2, 5, 12\], got \[2, 2"
+    ):
+        checked(bench, "right_reduce", workloads=(few,))
+
+
+def test_the_target_is_itself_again_afterwards(bench: Bench) -> None:
+    """Also after a component that could not be judged: its reference and its workloads."""
+    whole = bench.target
+    (side,) = make_sides(bench, "right")
+    workloads = expand(bench.target, ["masked"], "float32")
+    for _ in range(2):
+        (found,) = finish(verify(bench, [Job(side, workloads)]))
+        assert found.right
+        checked(bench, "right_reduce")
+    assert whole == bench.target
+
+
+def test_each_tensor_of_a_call_has_its_type() -> None:
+    """That of the workload, where the signature gives it no other."""
+    given = {"inputs": {"x": "N", "y": "N"}, "output": "N", "types": {"y": "float64", "output": "bfloat16"}}
+    workload = Workload.model_validate({"name": "w", "sizes": {"N": 3}, "dtype": "float16"})
+    call = make_call(Signature.model_validate(given), workload, "/tmp", "me")
+    assert ["float16", "float64", "bfloat16"] == [one.dtype for one in (*call.inputs, call.output)]

@@ -1,0 +1,160 @@
+"""The assembler's report: lines of several releases and architectures, odd names, and a real compiler's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loop.bench.build import LOG
+from loop.bench.resources import asks_for_report, made_by_nvcc, parse, read_report, with_loops
+from loop.model.target import BuildRecipe, CAbiVariant
+from loop.processes import finish
+from tests.makers import make_build
+from tests.targets import build_one
+from tests.tiny_cuda import cuda, nvcc, write_cuda_target
+
+NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
+REPORT = """\
+ptxas warning : Registers are spilled to local memory in function '_Z5spillILi90EEvPf', 1112 bytes spill stores
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z5spillILi90EEvPf' for 'sm_80'
+ptxas info    : Function properties for _Z5spillILi90EEvPf
+    712 bytes stack frame, 1112 bytes spill stores, 1540 bytes spill loads
+ptxas info    : Used 64 registers, used 0 barriers, 712 bytes cumulative stack size, 360 bytes cmem[0]
+ptxas info    : Compile time = 73.773 ms
+ptxas info    : Compiling entry function 'plain_name' for 'sm_90a'
+ptxas info    : Function properties for plain_name
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers, used 1 barriers, 4000 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compiling entry function '_ZN38_GLOBAL__N__a66f293c_6_odd_cu_5a21a1676hiddenEPf' for 'sm_90a'
+ptxas info    : Function properties for _ZN38_GLOBAL__N__a66f293c_6_odd_cu_5a21a1676hiddenEPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers
+ptxas info    : Function properties for _Z3recfi
+    56 bytes stack frame, 16 bytes spill stores, 16 bytes spill loads
+ptxas info    : Function properties for _Z7inlinedf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized
+"""
+OLDER = """\
+ptxas info    : Compiling entry function '_Z4tailPf' for 'sm_70'
+ptxas info    : Function properties for _Z4tailPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, 4096 bytes smem, 368 bytes cmem[0], 8 bytes cmem[2]
+"""
+
+
+def test_every_kernel_of_every_architecture_is_read() -> None:
+    """With what it takes; warnings and times say nothing."""
+    found = {(one.architecture, one.symbol): one for one in parse(REPORT)}
+    spill = found["sm_80", "_Z5spillILi90EEvPf"]
+    assert (64, 1112, 1540, 712, 0) == (
+        spill.registers,
+        spill.spill_stores,
+        spill.spill_loads,
+        spill.stack_bytes,
+        spill.shared_bytes,
+    )
+    plain = found["sm_90a", "plain_name"]
+    assert (12, 0, 4000, True) == (plain.registers, plain.spill_bytes, plain.shared_bytes, plain.entry)
+    assert 4 == len(found)
+
+
+def test_a_function_that_kernels_call_counts_where_it_takes_something() -> None:
+    """It is no entry, has no registers of its own, and may spill."""
+    functions = [one for one in parse(REPORT) if not one.entry]
+    assert [("_Z3recfi", None, 16, 56)] == [
+        (one.symbol, one.registers, one.spill_bytes, one.stack_bytes) for one in functions
+    ]
+
+
+def test_older_assemblers_say_it_in_another_order() -> None:
+    """No barriers, constants behind."""
+    (one,) = parse(OLDER)
+    assert ("sm_70", 32, 4096) == (one.architecture, one.registers, one.shared_bytes)
+
+
+def test_a_log_without_a_report_has_no_kernels() -> None:
+    """Warnings of the compiler alone."""
+    assert () == parse("x.cu(3): warning #177-D: variable declared but never referenced\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["-Xptxas", "-v"], True),
+        (["-O3", "-Xptxas", "-O3", "-Xptxas", "-v"], True),
+        (["-Xptxas=-v,-warn-spills"], True),
+        (["--ptxas-options=-v"], True),
+        (["-Xptxas", "-O3,--verbose"], True),
+        (["-res-usage"], True),
+        (["--resource-usage"], True),
+        (["-O3", "-v"], False),
+        (["-Xcompiler", "-v"], False),
+        (["-Xptxas", "-O3", "-v"], False),
+        ([], False),
+    ],
+)
+def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
+    """The assembler's `-v`, however it gets there; the driver's own is another."""
+    assert expected == asks_for_report(flags)
+
+
+def test_nvcc_is_known_by_its_name() -> None:
+    """Wherever it lies."""
+    assert made_by_nvcc(BuildRecipe(compiler="/usr/local/cuda/bin/nvcc"))
+    assert not made_by_nvcc(BuildRecipe(compiler="g++"))
+
+
+def test_names_are_demangled_where_they_can_be(tmp_path: Path) -> None:
+    """A log stands beside its library."""
+    (tmp_path / LOG).write_text(REPORT)
+    read = finish(read_report(make_build(library=str(tmp_path / "kernel.so"))))
+    expected = ["void spill<90>(float*)", "plain_name", "(anonymous namespace)::hidden(float*)", "rec(float, int)"]
+    assert expected == [one.name for one in read.kernels]
+    assert not read.cut
+
+
+def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
+    """Kernels may be missing from it."""
+    (tmp_path / LOG).write_text(f"{OLDER}\n... 4711 bytes left out ...\n{REPORT}")
+    assert finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).cut
+
+
+def test_a_build_without_a_log_tells_nothing(tmp_path: Path) -> None:
+    """As one that another release of loop made."""
+    assert () == finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).kernels
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> None:
+    """Two architectures; 90 floats a thread in 64 registers spill in both."""
+    both = ["-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_89,code=sm_89"]
+    recipe = {"compiler": "nvcc", "flags": ["-std=c++17", *both, "-Xptxas", "-v", "-DSPILL=90"]}
+    target = write_cuda_target(tmp_path, {"v": cuda(build=recipe)})
+    variant = target.variants["v"]
+    assert isinstance(variant, CAbiVariant)
+    made = build_one(tmp_path, variant, build_cache)
+    kernels = finish(read_report(made)).kernels
+    assert {"sm_80", "sm_89"} == {one.architecture for one in kernels}
+    rows = next(one for one in kernels if one.short == "tiny::rows<float, 128>")
+    assert (512, 0, True) == (rows.shared_bytes, rows.spill_bytes, rows.entry)
+    crowded = [one for one in kernels if one.short == "crowded"]
+    assert [64, 64] == [one.registers for one in crowded]
+    assert all(one.spill_stores > 100 and one.stack_bytes > 100 for one in crowded)
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_without_a_disassembler_loops_are_unknown_and_the_remedy_is_said(
+    tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not zero."""
+    monkeypatch.setattr("loop.bench.resources.disassembler", lambda: None)
+    variant = write_cuda_target(tmp_path, {"v": cuda(build=nvcc())}).variants["v"]
+    assert isinstance(variant, CAbiVariant)
+    made = build_one(tmp_path, variant.compiled_for("sm_89"), build_cache)
+    kernels, why = finish(with_loops(made, finish(read_report(made)).kernels))
+    assert [None] * 3 == [one.loop for one in kernels]
+    assert why.startswith("no cuobjdump with nvdisasm; `pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`")

@@ -1,0 +1,101 @@
+"""ldmatrix and mma against a model of their own, written from the tables of the PTX ISA (9.7.14.5)."""
+
+import numpy
+import pytest
+import torch
+
+from tests.emulator.fixtures import Array, Fixtures, aligned
+
+LANES = numpy.arange(32)
+GROUP, IN_GROUP = LANES // 4, LANES % 4
+"""`groupID` and `threadID_in_group` of the manual."""
+
+
+def element(values: Array, bfloat: bool) -> Array:
+    """The 16 bits of each number in the type that is multiplied."""
+    dtype = torch.bfloat16 if bfloat else torch.float16
+    return torch.from_numpy(values).to(dtype).view(torch.int16).numpy().view(numpy.uint16)
+
+
+def packed(low: Array, high: Array) -> Array:
+    """Two elements in a register, the one with the lower index in the lower half."""
+    return low.astype(numpy.uint32) | high.astype(numpy.uint32) << 16
+
+
+def a_fragment(a: Array) -> Array:
+    """Registers [32, 4] of a 16x16 matrix: row = groupID (+ 8 for a2, a3, a6, a7), column = 2 threadID + (i & 1)
+    (+ 8 for i >= 4)."""
+    registers = []
+    for pair in range(4):
+        row = GROUP + (8 if pair in (1, 3) else 0)
+        column = 2 * IN_GROUP + (8 if pair >= 2 else 0)
+        registers.append(packed(a[row, column], a[row, column + 1]))
+    return numpy.ascontiguousarray(numpy.stack(registers, axis=1))
+
+
+def b_fragment(b: Array) -> Array:
+    """Registers [32, 2] of a 16x8 matrix: row = 2 threadID + (i & 1) (+ 8 for i >= 2), column = groupID."""
+    registers = [packed(b[row, GROUP], b[row + 1, GROUP]) for row in (2 * IN_GROUP, 2 * IN_GROUP + 8)]
+    return numpy.ascontiguousarray(numpy.stack(registers, axis=1))
+
+
+def c_fragment(c: Array) -> Array:
+    """Registers [32, 4] of a 16x8 matrix: row = groupID (+ 8 for i >= 2), column = 2 threadID + (i & 1)."""
+    places = [(GROUP + 8 * (i // 2), 2 * IN_GROUP + i % 2) for i in range(4)]
+    return numpy.ascontiguousarray(numpy.stack([c[place] for place in places], axis=1))
+
+
+def multiply(emulated: Fixtures, a: Array, b: Array, c: Array, *, bfloat: bool) -> Array:
+    """The registers of d = a b + c."""
+    left, right = a_fragment(element(a, bfloat)), b_fragment(element(b, bfloat))
+    d = numpy.full((32, 4), numpy.nan, numpy.float32)
+    assert "" == emulated.fault("mma", left, right, c_fragment(c), d, int(bfloat))
+    return d
+
+
+@pytest.mark.parametrize("bfloat", [False, True], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("seed", range(5))
+def test_mma_multiplies_as_the_manual_draws_it(emulated: Fixtures, seed: int, bfloat: bool) -> None:
+    """d = a b + c: whole numbers, which any order of additions adds without an error."""
+    draw = numpy.random.RandomState(seed)
+    a, b, c = (draw.randint(-8, 9, shape).astype(numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+    assert (c_fragment(a @ b + c) == multiply(emulated, a, b, c, bfloat=bfloat)).all()
+
+
+@pytest.mark.parametrize("bfloat", [False, True], ids=["float16", "bfloat16"])
+def test_mma_adds_in_float(emulated: Fixtures, bfloat: bool) -> None:
+    """Random numbers, subnormal ones among them: as near to float64 as sums of 16 products in float32 are."""
+    draw = numpy.random.RandomState(9)
+    a, b, c = (draw.standard_normal(shape).astype(numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+    a[::3] *= 1e-6
+    dtype = torch.bfloat16 if bfloat else torch.float16
+    exact = [torch.from_numpy(x).to(dtype).double().numpy() for x in (a, b)]
+    expected = c_fragment(exact[0] @ exact[1] + c)
+    numpy.testing.assert_allclose(expected, multiply(emulated, a, b, c, bfloat=bfloat), rtol=1e-5, atol=2e-6)
+
+
+def test_mma_keeps_infinity_and_nan_where_they_belong(emulated: Fixtures) -> None:
+    """A row of a, a column of b; zero times infinity is NaN."""
+    a, b, c = (numpy.ones(shape, numpy.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+    a[3, 5], a[9, 0], a[11, 2] = numpy.inf, numpy.nan, numpy.inf
+    b[2, 6] = 0.0
+    with numpy.errstate(invalid="ignore"):
+        expected = c_fragment(a @ b + c)
+    numpy.testing.assert_array_equal(expected, multiply(emulated, a, b, c, bfloat=False))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_ldmatrix_hands_out_rows_as_the_manual_says(emulated: Fixtures, seed: int, transposed: bool) -> None:
+    """Lane l gets of matrix q the elements 2 (l mod 4) and one more of row l / 4; with .trans, of its columns.
+
+    Rows lie anywhere, and lane 8q + r says where row r of matrix q is.
+    """
+    draw = numpy.random.RandomState(seed)
+    rows = draw.randint(0, 1 << 16, (32, 8)).astype(numpy.uint16)
+    addresses = (16 * draw.permutation(512)[:32]).astype(numpy.uint32)
+    found = numpy.zeros((32, 4), numpy.uint32)
+    assert "" == emulated.fault("ldmatrix", aligned(rows), addresses, found, int(transposed))
+    for q, matrix in enumerate(rows.reshape(4, 8, 8)):
+        source = matrix.T if transposed else matrix
+        assert (packed(source[GROUP, 2 * IN_GROUP], source[GROUP, 2 * IN_GROUP + 1]) == found[:, q]).all()

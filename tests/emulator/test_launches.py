@@ -1,0 +1,121 @@
+"""A launch: its limits, its seed, its threads, and what one leaves behind for the next: nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+
+from tests.emulator.fixtures import Fixtures, aligned, each_seed, seed_of
+
+IMPOSSIBLE = {
+    ((0, 1, 1), (32, 1, 1), 0): "launched with an empty grid or block",
+    ((1, 1, 1), (0, 1, 1), 0): "launched with an empty grid or block",
+    ((1, 1, 1), (1025, 1, 1), 0): "launched with blocks of 1025 x 1 x 1 threads, a GPU takes 1024",
+    ((1, 1, 1), (32, 33, 1), 0): "launched with blocks of 32 x 33 x 1 threads",
+    ((1, 1, 1), (1, 1, 65), 0): "a GPU takes 1024 in all and 64 along z",
+    ((1, 1, 1), (65536, 65536, 1), 0): "launched with blocks of 65536 x 65536 x 1 threads",
+    ((1, 65536, 1), (32, 1, 1), 0): "more than 65535 blocks along y or z",
+    ((1 << 31, 4, 1), (32, 1, 1), 0): "more blocks than the emulator can count",
+    ((1, 1, 1), (32, 1, 1), 232449): "asks for 232449 bytes of shared memory a block",
+}
+FAULTS = ("no_barrier", "unwritten", "half_a_warp_shuffles", "two_different_barriers", "shared_beyond_its_end")
+
+
+def shape_fault(emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> str:
+    """Launch a kernel that does nothing."""
+    return emulated.fault("idle", numpy.array(grid, numpy.uint32), numpy.array(block, numpy.uint32), shared)
+
+
+@pytest.mark.parametrize(("grid", "block", "shared"), IMPOSSIBLE)
+def test_what_no_gpu_would_launch_is_refused(
+    emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...], shared: int
+) -> None:
+    """With a sentence."""
+    assert IMPOSSIBLE[grid, block, shared] in shape_fault(emulated, grid, block, shared)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared"),
+    [((1, 1, 1), (1024, 1, 1), 232448), ((2, 1, 1), (16, 1, 64), 0), ((3, 1, 1), (1, 1, 1), 1)],
+)
+def test_the_largest_and_the_smallest_are_launched(
+    emulated: Fixtures, grid: tuple[int, ...], block: tuple[int, ...], shared: int
+) -> None:
+    """Limits are within bounds."""
+    assert "" == shape_fault(emulated, grid, block, shared)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_ends_its_launch_and_nothing_else(emulated: Fixtures, name: str) -> None:
+    """The next launch, on the same stacks and the same memory, is as if it were the first."""
+    for _ in range(20):
+        assert "" != emulated.fault(name)
+        assert "" == emulated.fault("barrier")
+        assert "" == emulated.fault("pipeline")
+
+
+def test_the_seed_that_is_told_replays_the_fault(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Word by word, though schedules differ."""
+    told = {emulated.fault("no_barrier_before_refill") for _ in range(30)}
+    assert 1 < len(told)
+    for fault in told:
+        monkeypatch.setenv("LOOP_EMULATOR_SEED", seed_of(fault))
+        assert fault == emulated.fault("no_barrier_before_refill")
+
+
+def test_of_many_faults_the_first_block_s_is_told(emulated: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any number of CPU threads, though later blocks get there sooner."""
+    for number in ("1", "2", "7"):
+        monkeypatch.setenv("LOOP_THREADS", number)
+        for _ in range(5):
+            assert "of block (5, 0, 0)" in emulated.fault("many_faults")
+
+
+def test_results_do_not_depend_on_schedule_or_cpu_threads(
+    emulated: Fixtures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A right kernel computes the same bits in every order of its threads."""
+    given = numpy.random.RandomState(0).standard_normal((6, 64)).astype(numpy.float32)
+    found = set()
+    for seed in each_seed(monkeypatch, 20):
+        monkeypatch.setenv("LOOP_THREADS", str(seed % 3 + 1))
+        output = numpy.zeros(6, numpy.float32)
+        assert "" == emulated.fault("sum", aligned(given), output, 6)
+        found.add(output.tobytes())
+    assert 1 == len(found)
+    numpy.testing.assert_allclose(2 * given.sum(1), numpy.frombuffer(found.pop(), numpy.float32), rtol=1e-4)
+
+
+def test_launches_are_written_down(emulated: Fixtures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of JSON each: the kernel by its mangled name, grid, block, shared memory."""
+    told = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
+    assert "" == shape_fault(emulated, (2, 3, 4), (8, 2, 1), 100)
+    assert "" == emulated.fault("barrier")
+    idle, barrier = (json.loads(line) for line in told.read_text().splitlines())
+    expected = {"kernel": "_Z11idle_kernelv", "grid": [2, 3, 4], "block": [8, 2, 1], "shared": 100}
+    assert expected.items() <= idle.items()
+    assert ("_Z14barrier_kernelv", 256) == (barrier["kernel"], barrier["shared"])
+
+
+def test_a_dry_launch_runs_nothing(emulated: Fixtures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and refused where it is impossible; memory is not touched."""
+    told = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
+    monkeypatch.setenv("LOOP_EMULATOR_DRY", "1")
+    assert "" == emulated.fault("no_barrier")
+    assert "" == emulated.fault("sum", 0, 0, 5)
+    assert "empty grid" in emulated.fault("sum", 0, 0, 0)
+    launches = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [1, 5, 0] == [launch["grid"][0] for launch in launches]
+
+
+@pytest.mark.parametrize("name", ["recursion", "large_frame"])
+def test_a_stack_that_overflows_ends_its_process(emulated: Fixtures, name: str) -> None:
+    """At once, by a signal, and not by writing over another thread's stack: a worker is lost, nothing else."""
+    code = f"import ctypes; ctypes.CDLL({str(emulated.path)!r}).{name}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert -11 == done.returncode

@@ -1,0 +1,98 @@
+"""Element types: all patterns of 16 bits, and the rounding of many floats, against PyTorch."""
+
+import math
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from tests.emulator.fixtures import KERNELS, Array, Fixtures, compiled
+
+PATTERNS = numpy.arange(1 << 16, dtype=numpy.uint32).astype(numpy.uint16)
+EDGES = (65504, 65519.996, 65520, 65536, 3e38, 3.4e38, 2**-24, 2**-25, 2**-26, 1e-45)
+POWERS = (0, 1, -1, 0.5, 127.5, 128, -126, -126.5, -149, -math.inf, math.inf, 1e-40)
+TYPES = {"half": torch.float16, "bfloat": torch.bfloat16}
+
+
+@pytest.fixture(scope="module", params=["-march=native", "-march=x86-64"])
+def numbers(request: pytest.FixtureRequest, build_cache: Path) -> Fixtures:
+    """Conversions as this processor does them best, and as any x86-64 does them."""
+    return Fixtures(compiled(KERNELS / "numbers.cu", build_cache, request.param))
+
+
+def widened(numbers: Fixtures, name: str, bits: Array) -> Array:
+    """To float32."""
+    values = numpy.empty(bits.size, numpy.float32)
+    numbers.fill(f"{name}_to_float", bits, values, bits.size)
+    return values
+
+
+def rounded(numbers: Fixtures, name: str, values: Array) -> Array:
+    """From float32."""
+    bits = numpy.empty(values.size, numpy.uint16)
+    numbers.fill(f"float_to_{name}", values, bits, values.size)
+    return bits
+
+
+def by_torch(name: str, values: Array) -> Array:
+    """The same, by PyTorch."""
+    return torch.from_numpy(values).to(TYPES[name]).view(torch.int16).numpy().view(numpy.uint16)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_pattern_is_the_number_it_stands_for(numbers: Fixtures, name: str) -> None:
+    """Zeros with their signs, subnormals, infinities; NaN is NaN."""
+    expected = torch.from_numpy(PATTERNS.view(numpy.int16)).view(TYPES[name]).float().numpy()
+    found = widened(numbers, name, PATTERNS)
+    assert (numpy.isnan(expected) == numpy.isnan(found)).all()
+    there = ~numpy.isnan(expected)
+    assert (expected[there].view(numpy.uint32) == found[there].view(numpy.uint32)).all()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_pattern_comes_back(numbers: Fixtures, name: str) -> None:
+    """What has the type's precision is not changed by rounding to it; NaN becomes the one that CUDA knows."""
+    values = widened(numbers, name, PATTERNS)
+    expected = numpy.where(numpy.isnan(values), 0x7FFF, PATTERNS)
+    assert (expected == rounded(numbers, name, values)).all()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_floats_are_rounded_to_nearest_with_ties_to_even(numbers: Fixtures, name: str) -> None:
+    """Random patterns, and the midpoints of all neighbours with the floats around them."""
+    anything = numpy.random.RandomState(0).randint(0, 1 << 32, 400_000, dtype=numpy.uint32)
+    middles = midpoints(numbers, name)
+    near = numpy.concatenate([middles.view(numpy.uint32) + numpy.uint32(d) for d in (0, 1, 0xFFFFFFFF)])
+    edges = numpy.array(EDGES, numpy.float32)
+    values = numpy.concatenate([anything, near, edges.view(numpy.uint32), (-edges).view(numpy.uint32)])
+    floats = values.view(numpy.float32)
+    there = ~numpy.isnan(floats)
+    assert (by_torch(name, floats)[there] == rounded(numbers, name, floats)[there]).all()
+    assert (rounded(numbers, name, floats)[~there] == 0x7FFF).all()
+
+
+def midpoints(numbers: Fixtures, name: str) -> Array:
+    """The floats halfway between neighbouring numbers of a type, of either sign."""
+    values = widened(numbers, name, PATTERNS)
+    finite = numpy.sort(values[numpy.isfinite(values)]).astype(numpy.float64)
+    return ((finite[:-1] + finite[1:]) / 2).astype(numpy.float32)
+
+
+def test_the_first_of_a_pair_lies_in_the_lower_half(numbers: Fixtures) -> None:
+    """As mma wants its operands."""
+    pairs = numpy.zeros(1, numpy.uint32)
+    numbers.fill("pack_halves", numpy.array([1.0, -2.0], numpy.float32), pairs, 1)
+    assert 0xC0003C00 == pairs[0]
+
+
+def test_powers_of_two_are_those_of_the_gpu(numbers: Fixtures) -> None:
+    """To 2 units in the last place; below the least normal number they are 0."""
+    given = numpy.array(POWERS, numpy.float32)
+    found = numpy.empty_like(given)
+    numbers.fill("powers_of_two", given, found, given.size)
+    with numpy.errstate(over="ignore", under="ignore"):
+        expected = numpy.exp2(given.astype(numpy.float64)).astype(numpy.float32)
+    expected[expected < numpy.finfo(numpy.float32).tiny] = 0
+    numpy.testing.assert_allclose(expected, found, rtol=2.4e-7)
+    assert [0, 0, 0] == found[[7, 8, 9]].tolist()

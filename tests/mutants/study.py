@@ -1,0 +1,147 @@
+"""Mutants compiled and run, each in processes of its own: what showed the mistake, if anything did."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loop.library.targets import target
+from loop.model.target import CAbiVariant
+from loop.places import project
+from tests.conftest import ROOT
+from tests.mutants.mutants import COVERED, CUDA, KERNELS, Mutant, Sources, sources
+from tests.mutants.truth import prepare
+
+VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k")
+"""Each as the manifest emulates it; `@sm_90`: with the tiles of that device."""
+COMPILE_LIMIT_S = 180
+RUN_LIMIT_S = 60
+"""Without a mistake a variant takes less than 3 s."""
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant."""
+
+    key: str
+    how: str
+    """What showed the mistake; `survived`, or `does not compile`."""
+    variant: str = ""
+    workload: str = ""
+    detail: str = ""
+
+    @property
+    def killed(self) -> bool:
+        """Whether the mistake was found."""
+        return self.how not in ("survived", "does not compile")
+
+
+class Study:
+    """A folder with a copy of the kernels, workloads with their truth, and conflicts without any mistake."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kernels: Path = KERNELS,
+        variants: Sequence[str] = VARIANTS,
+        checked: Sequence[str] | None = None,
+    ) -> None:
+        self.folder, self.variants = folder, variants
+        shutil.copytree(kernels, folder / "base")
+        self.sources: Sources = sources(folder / "base")
+        self._prefix = folder / "prefix.h"
+        self._prefix.write_text('#include <algorithm>\n#include <cmath>\n#include "loop_device.cuh"\n')
+        self._compile(["-x", "c++-header"], self._prefix, self._prefix.with_suffix(".h.gch"))
+        for variant in variants:
+            prepare(folder / "truth", variant)
+        for variant in variants if checked is None else checked:
+            self._record(variant)
+
+    def _record(self, variant: str) -> None:
+        """The conflicts of a variant without a mistake, which must be right."""
+        unchanged = Mutant("none", "none", self.sources[f"{variant}.cuh"], ())
+        outcome = self._try(unchanged, variant, self.folder / "none")
+        if outcome.how != "survived":
+            raise ValueError(f"{variant} is wrong without any mistake: {outcome}")
+        (self.folder / "truth" / f"{variant}.json").write_text(outcome.detail)
+
+    def outcomes(self, mutants: Iterable[Mutant]) -> Iterator[Outcome]:
+        """Of every mutant, in order."""
+        with ThreadPoolExecutor(WORKERS) as pool:
+            yield from pool.map(self.outcome, mutants)
+
+    def outcome(self, mutant: Mutant) -> Outcome:
+        """Of one: the variants that include its file are tried until one shows the mistake."""
+        folder = self.folder / f"m{abs(hash(mutant.key)):x}"
+        try:
+            for variant in COVERED[mutant.file]:
+                if variant in self.variants:
+                    outcome = self._try(mutant, variant, folder)
+                    if outcome.how != "survived":
+                        return outcome
+            return Outcome(mutant.key, "survived")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _try(self, mutant: Mutant, variant: str, folder: Path) -> Outcome:
+        shutil.copytree(self.folder / "base" / "attention", folder / "attention", dirs_exist_ok=True)
+        (folder / CUDA / mutant.file).write_text(mutant.text)
+        library = folder / f"{variant}.so"
+        name, _, device = variant.partition("@")
+        flags = ["-include", str(self._prefix), "-shared"]
+        flags += ["-UATTENTION_sm_89", f"-DATTENTION_{device}"] if device else []
+        if wrong := self._compile(flags, folder / CUDA / f"{name}.cu", library):
+            return Outcome(mutant.key, "does not compile", variant, detail=wrong)
+        return self._run(mutant.key, variant, library)
+
+    def _compile(self, flags: Sequence[str], source: Path, made: Path) -> str:
+        """The first error, if there is one."""
+        command = ["g++", *emulation_flags(), *flags, f"-I{self.folder / 'base' / 'include'}"]
+        command += ["-o", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        return (errors or [f"exit {done.returncode}"])[0] if done.returncode else ""
+
+    def _run(self, key: str, variant: str, library: Path) -> Outcome:
+        command = [sys.executable, "-m", "tests.mutants.child", str(library), variant]
+        command += [str(self.folder / "truth"), str(library.with_suffix(".launches"))]
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_LIMIT_S)
+            lines, code = done.stdout.splitlines(), done.returncode
+        except subprocess.TimeoutExpired as expired:
+            said = expired.stdout or b""
+            lines, code = (said.decode() if isinstance(said, bytes) else said).splitlines(), None
+        told = [json.loads(line) for line in lines]
+        workload = next((line["workload"] for line in reversed(told) if "workload" in line), "")
+        if code != 0:
+            how = "hang" if code is None else "crash"
+            detail = "no end" if code is None else f"exit {code}"
+            return Outcome(key, how, variant, workload, detail)
+        last = told[-1]
+        if "survived" in last:
+            return Outcome(key, "survived", variant, detail=json.dumps(last["survived"]))
+        return Outcome(key, last["killed"], variant, workload, last["detail"])
+
+
+def emulation_flags() -> list[str]:
+    """Those of the manifest, but for less optimisation: compilers take most of the time here."""
+    variant = target(project(None, Path("/"))).value.variants["tensor_core"]
+    assert isinstance(variant, CAbiVariant)
+    assert variant.emulation is not None
+    return [*(flag for flag in variant.emulation.flags if not flag.startswith(("-O", "-g"))), "-Og", "-fPIC"]
+
+
+def save(path: Path, outcome: Outcome) -> None:
+    """Add a line of JSON to a log."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def load(path: Path) -> list[Outcome]:
+    """What a log has, if it is there."""
+    return [Outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,0 +1,224 @@
+"""What mutants are run on: shapes at the edges of tiles, inputs that bite, strides that all differ."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One call of attention."""
+
+    queries: int
+    keys: int
+    depth: int
+    batches: int = 1
+    heads: int = 1
+    causal: bool = False
+    right: bool = False
+    """Whether the diagonal ends at the bottom right."""
+    scale: float | None = None
+    dtype: str = "float16"
+    values: str = "normal"
+    layout: str = "contiguous"
+    ranges: int = 0
+    """When not 0: split_k's two passes are called one by one, with this many ranges."""
+
+    @property
+    def name(self) -> str:
+        """What differs from the defaults."""
+        shape = f"B={self.batches} H={self.heads} Sq={self.queries} Sk={self.keys} D={self.depth}"
+        others = [f for f in fields(self)[5:] if getattr(self, f.name) != f.default]
+        return " ".join([shape, *(f"{one.name}={getattr(self, one.name)}" for one in others)])
+
+
+def causal(queries: int, keys: int, depth: int, *, right: bool = False, **others: Any) -> Workload:
+    """A call under a causal mask."""
+    return Workload(queries, keys, depth, causal=True, right=right, **others)
+
+
+GENERAL = (
+    causal(130, 130, 64, batches=2, heads=2, layout="mixed"),
+    causal(70, 150, 40, right=True, batches=2, heads=2, layout="mixed", dtype="bfloat16"),
+    causal(150, 70, 64, right=True, heads=2, layout="mixed"),  # The first 80 rows see no key.
+    causal(150, 70, 32, batches=2, layout="mixed"),
+    Workload(100, 200, 128, heads=2, batches=2, layout="mixed"),
+    causal(33, 150, 4, batches=2, heads=2, layout="odd"),
+    causal(90, 90, 7, heads=2, layout="odd", dtype="bfloat16"),
+    causal(40, 129, 16, scale=-0.7, layout="mixed"),
+    Workload(65, 80, 64, scale=-0.3),
+    Workload(64, 250, 32, values="rising"),
+    Workload(64, 250, 32, values="falling"),
+    causal(100, 250, 64, right=True, values="falling"),
+    causal(70, 100, 64, values="low"),
+    Workload(33, 150, 32, values="low"),
+    causal(65, 129, 64, right=True, values="sharp", heads=2),
+    causal(80, 80, 128, values="huge", dtype="bfloat16"),
+    causal(80, 90, 64, values="nan"),
+    Workload(20, 90, 32, values="constant"),
+    Workload(20, 40, 64, heads=3, layout="shared"),
+    Workload(5, 0, 64, heads=2),
+    causal(5, 0, 16, right=True),
+    *(causal(n, m, 16, heads=2) for n, m in ((63, 65), (64, 64), (65, 63), (16, 16), (17, 31))),
+    *(causal(n, m, 16, right=True) for n, m in ((1, 129), (128, 64), (192, 64), (64, 192), (33, 32), (32, 33))),
+    *(Workload(n, m, 32, heads=2) for n, m in ((64, 64), (1, 65), (15, 63), (16, 128), (48, 96))),
+)
+SPECIAL = {
+    "tensor_core": (
+        causal(200, 330, 16, right=True, heads=2),
+        Workload(128, 256, 64),
+        # Grids that fill the device run other tiles.
+        causal(140, 140, 64, batches=4, heads=30, layout="mixed"),
+        causal(100, 70, 64, right=True, batches=8, heads=29, scale=-0.2, dtype="bfloat16"),
+        Workload(20, 130, 64, batches=8, heads=29, values="falling"),
+    ),
+    "tensor_core@sm_90": (
+        causal(140, 140, 128, batches=4, heads=66, layout="mixed"),
+        causal(100, 70, 128, right=True, batches=8, heads=66, scale=-0.2, dtype="bfloat16"),
+        Workload(20, 130, 128, batches=8, heads=66, values="rising"),
+    ),
+    "fa1": (
+        causal(40, 70, 100, batches=2, heads=2, layout="mixed"),
+        Workload(20, 40, 200, layout="odd"),
+        causal(20, 33, 65, heads=2, layout="odd", dtype="bfloat16"),
+        Workload(17, 33, 1, heads=2),
+        causal(30, 50, 130, right=True, values="falling", layout="odd"),
+    ),
+    "small": (
+        causal(33, 700, 64, right=True, heads=2, layout="mixed"),
+        Workload(20, 700, 64, values="rising"),
+        Workload(20, 700, 64, values="falling", dtype="bfloat16"),
+        causal(20, 300, 128, right=True, values="rising", heads=2),
+        causal(40, 600, 64, values="low", right=True),
+        Workload(33, 290, 16, heads=2),
+        *(Workload(16, keys, 64) for keys in (128, 129, 256, 257)),
+    ),
+    "split_k": (
+        causal(20, 1300, 64, right=True, heads=2, layout="mixed"),
+        causal(65, 700, 32, heads=3, batches=2, layout="mixed"),
+        Workload(20, 1290, 16, heads=8, dtype="bfloat16"),
+        Workload(20, 700, 64, values="rising"),
+        causal(20, 700, 64, right=True, values="falling"),
+        Workload(9, 700, 128, values="low"),
+        causal(150, 200, 16, right=True, heads=2, ranges=2),
+        *(causal(30, 300, depth, right=True, heads=2, ranges=9) for depth in (4, 32, 40, 128)),
+        causal(30, 300, 64, heads=2, batches=2, ranges=5, values="falling"),
+        Workload(30, 5000, 8, ranges=3, dtype="bfloat16"),
+        Workload(33, 320, 24, ranges=5),
+        Workload(33, 320, 24, ranges=5),  # The same again, on other values.
+    ),
+}
+
+
+def workloads(variant: str) -> tuple[Workload, ...]:
+    """What a variant is run on, in this order; with the tiles of another device, on grids that fill it."""
+    return SPECIAL[variant] if "@" in variant else GENERAL + SPECIAL[variant]
+
+
+# The values ---------------------------------------------------------------------------------------------------
+
+
+def inputs(one: Workload, seed: int) -> tuple[Array, Array, Array]:
+    """q, k and v, [B, H, S, D], float32."""
+    draw = numpy.random.RandomState(seed)
+    heads = one.batches, one.heads
+    q, k, v = (draw.standard_normal((*heads, n, one.depth)) for n in (one.queries, one.keys, one.keys))
+    q, k, v = MAKERS[one.values](q, k, v)
+    if one.layout == "shared":
+        k, v = (numpy.broadcast_to(x[:, :1], x.shape) for x in (k, v))
+    return q.astype(numpy.float32), k.astype(numpy.float32), v.astype(numpy.float32)
+
+
+def _slope(q: Array, k: Array, v: Array, each: float) -> tuple[Array, Array, Array]:
+    """Logits that rise by `each` from key to key, and noise."""
+    q = 1 + q / 8
+    steps = each * (numpy.arange(k.shape[-2]) - k.shape[-2] / 2)
+    return q, steps[:, None] / math.sqrt(k.shape[-1]) + k / 8, v
+
+
+def _low(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Logits near -150: 2^x of them is no longer a float, their differences are ordinary."""
+    return 1 + q / 16, -150 / math.sqrt(k.shape[-1]) + k / 4, v
+
+
+def _nan(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """One key is NaN: rows that see it are, the others are not."""
+    k[..., k.shape[-2] // 2, :] = math.nan
+    return q, k, v
+
+
+MAKERS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array, Array]]] = {
+    "normal": lambda q, k, v: (q, k, v),
+    "sharp": lambda q, k, v: (20 * q, k, v),
+    "rising": lambda q, k, v: _slope(q, k, v, 0.3),
+    "falling": lambda q, k, v: _slope(q, k, v, -0.3),
+    "low": _low,
+    "huge": lambda q, k, v: (q, k, 1e4 * v),
+    "nan": _nan,
+    "constant": lambda q, k, v: (q, k[..., :1, :1] + 0 * k, v),
+}
+
+# Their strides ------------------------------------------------------------------------------------------------
+
+ORDERS = ((0, 2, 1), (0, 1, 2), (1, 0, 2), (2, 0, 1))
+"""How q, k, v and o lie in memory where strides are to differ: batch 0, head 1, row 2, the outermost first."""
+PADS = {"contiguous": (0, 0, 0, 0), "shared": (0, 0, 0, 0), "mixed": (8, 16, 24, 8), "odd": (1, 2, 3, 5)}
+"""Elements after each row of q, k, v and o."""
+
+
+def strides(one: Workload, tensor: int) -> tuple[int, int, int, int]:
+    """In elements, of q, k, v or o."""
+    rows = one.queries if tensor in (0, 3) else one.keys
+    sizes = one.batches, one.heads, rows
+    order = (0, 1, 2) if one.layout in ("contiguous", "shared") else ORDERS[tensor]
+    found, step = [0, 0, 0], one.depth + PADS[one.layout][tensor]
+    for axis in reversed(order):
+        found[axis] = step
+        step *= max(sizes[axis], 1)
+    if one.layout == "shared" and tensor in (1, 2):
+        found[1] = 0
+    return found[0], found[1], found[2], 1
+
+
+# What is handed to the child ------------------------------------------------------------------------------------
+
+
+def rounded(values: Array, dtype: str) -> Array:
+    """The bits of the nearest elements."""
+    if dtype == "float16":
+        return values.astype(numpy.float16).view(numpy.uint16)
+    bits = values.view(numpy.uint32)
+    near = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+    return numpy.where(numpy.isnan(values), numpy.uint16(0x7FFF), near)
+
+
+def widened(bits: Array, dtype: str) -> Array:
+    """Elements as float64."""
+    if dtype == "float16":
+        return bits.view(numpy.float16).astype(numpy.float64)
+    return (bits.astype(numpy.uint32) << 16).view(numpy.float32).astype(numpy.float64)
+
+
+def save(path: Path, one: Workload, **arrays: Array) -> None:
+    """A workload with its inputs and its truth."""
+    numpy.savez(path, workload=numpy.array(json.dumps(asdict(one))), **arrays)  # type: ignore[arg-type]
+
+
+def load(path: Path) -> tuple[Workload, dict[str, Array]]:
+    """What was saved."""
+    with numpy.load(path) as found:
+        arrays = {name: found[name] for name in found.files}
+    return Workload(**json.loads(str(arrays.pop("workload")))), arrays
+
+
+def paths(folder: Path, variant: str) -> Sequence[Path]:
+    """The files of a variant's workloads, in order."""
+    return sorted((folder / variant).glob("*.npz"))

@@ -1,0 +1,132 @@
+"""The conclusion of debugging: short, at the top of the report, nothing in it that was not found."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from loop.model.debugging import (
+    Boundary,
+    BoundaryOutput,
+    ComponentChecks,
+    ComponentsOutput,
+    MapOutput,
+    Smallest,
+    SmallestOutput,
+    Whereabouts,
+)
+from loop.model.measurement import Check, VariantChecks
+from loop.model.record import Finished
+from loop.places import shipped
+from loop.report import render_report
+from loop.report.diagnosis import diagnoses
+from tests.makers import make_check, make_finished, make_record, make_session_head, make_verify
+
+HEAD = make_session_head()
+WRONG = make_check(right=False)
+
+
+def step(name: str, output: Any) -> Finished:
+    """The end of a step of defensive debugging."""
+    return make_finished(name, action=f"debug.{name}", pattern="baseline-first", output=output)
+
+
+def verified(*checks: Check) -> Finished:
+    """The end of a verification of `cpu`."""
+    return make_finished(output=make_verify(*checks))
+
+
+def component(name: str, right: bool) -> ComponentChecks:
+    """A component of `cpu`."""
+    checks = VariantChecks(variant=f"cpu {name}", build_id=None, checks=(make_check(right=right),))
+    return ComponentChecks(component=name, variant="cpu", title=f"does {name}", checks=checks)
+
+
+def components(*parts: ComponentChecks) -> Finished:
+    """The end of the step on components."""
+    return step("components", ComponentsOutput(ok=True, message="looked at", components=parts))
+
+
+def small(note: str = "") -> Finished:
+    """The end of the search for the smallest workload."""
+    one = Smallest(
+        variant="cpu",
+        check=make_check("B1 H1 S65 D1 float32", right=False),
+        began="w",
+        words="B=1 H=1 S=65 D=1 dtype=float32",
+        seed=9,
+        probes=20,
+        minimal=not note,
+        note=note,
+    )
+    return step("smallest", SmallestOutput(ok=True, message="found", smallest=(one,)))
+
+
+def sizes(dimension: str, text: str, *passes: int) -> Boundary:
+    """What was found along one dimension."""
+    given = {"fails": (65, 66), "passes": passes, "others": (), "text": text, "around": "B1 H1 S96 D64"}
+    return Boundary.model_validate({"variant": "cpu", "dimension": dimension, **given})
+
+
+def lines(*finished: Finished) -> list[tuple[str, str]]:
+    """What is said of `cpu`."""
+    (found,) = diagnoses(HEAD, finished)
+    return list(found.lines)
+
+
+def report(finished: Sequence[Finished]) -> str:
+    """The report of a failed session."""
+    return render_report(shipped("templates"), make_record(HEAD, status="failed"), finished)
+
+
+def test_everything_that_was_found_stands_at_the_top() -> None:
+    """Component, boundary, place, smallest workload, and the command that repeats it, before anything else."""
+    found = (sizes("S", "passes up to S=64, fails from S=65 on", 64), sizes("D", "fails"), sizes("B", "fails"))
+    place = Whereabouts(variant="cpu", workload="B1 H1 S96 D64", text="rows 64 to 95 of 96, all heads")
+    finished = (
+        verified(WRONG),
+        components(component("first", True), component("second", False)),
+        small(),
+        step("boundary", BoundaryOutput(ok=True, message="found", boundaries=found)),
+        step("map", MapOutput(ok=True, message="found", places=(place,))),
+    )
+    text = report(finished)
+    top = text[: text.index("## Objective")]
+    assert "What is wrong with `cpu`:" in top
+    assert [
+        "- Component: second (does second) is wrong: 3 of 4096 elements wrong on B1 H1 S64 D64 float32",
+        "- Component: right by itself: first",
+        "- Boundary: passes up to S=64, fails from S=65 on, in B1 H1 S96 D64",
+        "- Boundary: none in D, B: it fails at every size tried",
+        "- Where: rows 64 to 95 of 96, all heads (on B1 H1 S96 D64)",
+        "- Smallest workload: B1 H1 S65 D1 float32",
+    ] == [line for line in top.splitlines() if line.startswith("- ")]
+    command = (
+        "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu --threads 8 --seed 9"
+    )
+    assert f"```sh\n{command}\n```" in top
+
+
+def test_a_fault_in_the_variants_own_words_comes_first() -> None:
+    """What the emulator says is better than what can be concluded."""
+    fault = "error 9: split_k.cuh:88: read of shared memory nobody wrote on B1 H1 S64 D64 float32"
+    check = make_check(right=False, status="refused", message=fault, worst=None, first=None)
+    assert ("Fault", fault) == lines(verified(WRONG, check), small())[0]
+
+
+def test_components_that_are_right_leave_what_is_between_them() -> None:
+    """All of them have to be."""
+    expected = "right by itself: first, second, so the fault lies in how they are put together"
+    found = components(component("first", True), component("second", True))
+    assert [("Component", expected)] == lines(verified(WRONG), found)
+
+
+def test_what_is_odd_about_the_smallest_is_said() -> None:
+    """It may not fail every time."""
+    expected = ("Smallest workload", "B1 H1 S65 D1 float32; fails at times")
+    assert [expected] == lines(verified(WRONG), small("fails at times"))
+
+
+def test_without_debugging_there_is_no_conclusion() -> None:
+    """A failure alone is none, and neither are components of a variant that is right."""
+    assert () == diagnoses(HEAD, (verified(WRONG),))
+    assert () == diagnoses(HEAD, (verified(make_check()), small()))
+    assert "What is wrong with" not in report((verified(WRONG),))

@@ -1,0 +1,74 @@
+"""An error map in words."""
+
+from typing import Any
+
+import pytest
+
+from loop.model.measurement import Check, MapPart, Span
+from loop.model.target import Signature
+from loop.rules.whereabouts import whereabouts
+from tests.makers import make_check
+
+SIGNATURE = Signature.model_validate(
+    {"inputs": {"q": "B H Sq D"}, "output": "B H Sq D", "words": {"H": "heads", "Sq": "query rows"}}
+)
+
+
+def spans(**found: tuple[int, int, int, int]) -> dict[str, Span]:
+    """First, last, count and size by dimension."""
+    names = ("first", "last", "count", "size")
+    return {name: Span(**dict(zip(names, numbers, strict=True))) for name, numbers in found.items()}
+
+
+def parts(*errors: float | None, wrong: int = 1) -> tuple[MapPart, ...]:
+    """Parts of a dimension with these largest errors; 0 stands for nothing wrong."""
+    return tuple(MapPart(first=n, last=n, wrong=wrong if e != 0 else 0, largest=e) for n, e in enumerate(errors))
+
+
+def wrong(**fields: Any) -> Check:
+    """A wrong check."""
+    return make_check(right=False).model_copy(update=fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ((64, 127, 64, 128), "query rows 64 to 127 of 128"),
+        ((64, 64, 1, 128), "query rows 64 alone, of 128"),
+        ((0, 127, 128, 128), "all query rows"),
+        ((1, 127, 64, 128), "64 of 128 query rows between 1 and 127"),
+    ],
+)
+def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], expected: str) -> None:
+    """All of it, a range, a single index, or some of them."""
+    assert expected == whereabouts(wrong(spans=spans(Sq=found)), SIGNATURE)
+
+
+def test_what_is_partly_wrong_comes_first() -> None:
+    """Dimensions of one index say nothing; one without a word goes by its name."""
+    found = spans(B=(0, 0, 1, 1), H=(0, 1, 2, 2), Sq=(64, 127, 64, 128), D=(0, 3, 4, 4))
+    assert "query rows 64 to 127 of 128, all heads, all of D" == whereabouts(wrong(spans=found), SIGNATURE)
+
+
+def test_an_error_that_grows_is_said() -> None:
+    """As in the recorded history: row 0 exact, row 32 off by 0.158, row 63 by 0.199."""
+    check = wrong(
+        spans=spans(Sq=(9, 63, 55, 64)), map={"Sq": parts(0, 0.08, 0.158, 0.199), "D": parts(0.2, 0.1, 0.2)}
+    )
+    expected = "query rows 9 to 63 of 64; the error grows along Sq, from 0.08 to 0.2"
+    assert expected == whereabouts(check, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "errors", [(0.1, 0.1, 0.1), (0.1, 0.3, 0.2), (0.1, 0.3), (0.1, 0.2, None), (0.1, 0.2, 1e308)]
+)
+def test_what_does_not_grow_is_not_said_to(errors: tuple[float | None, ...]) -> None:
+    """Even, falling in between, too few parts, or no number."""
+    check = wrong(spans=spans(Sq=(0, 1, 2, 2)), map={"Sq": parts(*errors)})
+    assert "all query rows" == whereabouts(check, SIGNATURE)
+
+
+def test_without_a_map_there_is_nothing_to_say() -> None:
+    """A crash leaves no output; a scalar has one place."""
+    assert "" == whereabouts(make_check(right=False), SIGNATURE)
+    assert "its one element" == whereabouts(wrong(spans=spans(Sq=(0, 0, 1, 1))), SIGNATURE)
