@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-gate help session test lint types check schema bench bench-verdict fuzz clean
+.PHONY: bench-attention bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -47,11 +47,17 @@ schema: $(VENV)/.made  ## write the JSON Schemas anew
 bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/RESULTS.md
 	$(BIN)/python -m tests.speed
 
+bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; writes tests/speed/ATTENTION.md
+	$(BIN)/python -m tests.speed.attention
+
 bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
 	$(BIN)/python -m tests.speed.verdict
 
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
 	$(BIN)/python -m tests.speed.gate
+
+mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are found; writes tests/mutants/RESULTS.md
+	$(BIN)/python -m tests.mutants
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
+#include <limits>
 
 #include "loop_kernel.h"
 
@@ -42,6 +42,7 @@ enum Error {
   kMisalignedRows,
   kTooLarge,
   kLaunchFailed,
+  kInvalidScale,
   kErrors
 };
 
@@ -70,6 +71,7 @@ constexpr const char *kSentences[] = {
     "rows do not begin at multiples of 16 bytes (pointers, strides, or D no multiple of 8): fa1 and auto take such",
     "a size is beyond what one launch can count: 65535 heads or batches, 2^30 queries or keys",
     "the launch failed",
+    "scale is not a finite number of type float",
 };
 static_assert(sizeof kSentences / sizeof *kSentences == kErrors, "a sentence for every error");
 
@@ -102,16 +104,17 @@ inline Error check_tensor(const LoopTensor &tensor) {
   return kSuccess;
 }
 
-// Whether two elements may share memory: sorted by stride, each dimension must step over all those before it.
+// Whether two elements may share memory: sorted by stride, each dimension must step over all those before it. In
+// double, which does not overflow and is exact for any tensor that there is memory for.
 inline bool overlaps_itself(const LoopTensor &tensor) {
   int order[] = {0, 1, 2};
-  const auto step = [&](int i) { return std::abs(tensor.strides[i]); };
+  const auto step = [&](int i) { return std::fabs(static_cast<double>(tensor.strides[i])); };
   std::sort(order, order + 3, [&](int a, int b) { return step(a) < step(b); });
-  int64_t reach = tensor.sizes[3];
+  double reach = static_cast<double>(tensor.sizes[3]);
   for (int i : order) {
     if (tensor.sizes[i] <= 1) continue;
     if (step(i) < reach) return true;
-    reach += (tensor.sizes[i] - 1) * step(i);
+    reach += static_cast<double>(tensor.sizes[i] - 1) * step(i);
   }
   return false;
 }
@@ -136,6 +139,7 @@ inline Error check(const LoopTensor *inputs, const LoopTensor *outputs, const do
   }
   if (attributes[0] != 0 && attributes[0] != 1) return kInvalidCausal;
   if (attributes[1] != 0 && attributes[1] != 1) return kInvalidAlignment;
+  if (std::fabs(attributes[2]) > static_cast<double>(std::numeric_limits<float>::max())) return kInvalidScale;
   return kSuccess;
 }
 

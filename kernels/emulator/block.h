@@ -11,7 +11,8 @@
 #include "lane.h"
 #include "shared_memory.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 constexpr uint64_t kPatience = 100'000'000;  // Memory accesses of one thread between meetings: more is a spin.
 
@@ -120,10 +121,6 @@ class Block {
     return Stamp(lane.thread, block_interval_, warp_intervals_[lane.thread / kLanes], sites_.number(where));
   }
 
- private:
-  Sites sites_;
-
- public:
   SharedMemory shared{sites_};
   uint64_t conflicts = 0;  // Shared-memory wavefronts of ldmatrix beyond the four that it needs.
   uint64_t fetches = 0;    // ldmatrix executed.
@@ -145,7 +142,8 @@ class Block {
   }
 
   void count(Lane &lane, Where where) {
-    if (++lane.accesses > kPatience) fail(lane, where, "spins: it touches memory for ever without meeting other threads");
+    if (++lane.accesses > kPatience)
+      fail(lane, where, "spins: it touches memory for ever without meeting other threads");
   }
 
   [[noreturn]] void fail(Lane &lane, Where where, const std::string &what) {
@@ -177,6 +175,7 @@ class Block {
   bool release();
   bool deadlock(const Lane &waiting, const std::string &what);
 
+  Sites sites_;
   Shape shape_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<unsigned> warp_intervals_;
@@ -190,4 +189,5 @@ class Block {
   std::string fault_;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

@@ -7,7 +7,8 @@
 #include "block.h"
 #include "half.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 inline void execute_sync_warp(Block &block, Lane *const *lanes) {
   for (int i = 0; i < kLanes; i++)
@@ -21,7 +22,8 @@ inline void execute_shuffle(Block &block, Lane *const *lanes) {
   for (int i = 0; i < kLanes; i++) {
     if (!lanes[i]) continue;
     const int source = lanes[i]->source & (kLanes - 1);
-    if (!lanes[source]) return block.fault_in(*lanes[i], format("shuffles a value from lane %d, which is not there", source));
+    if (!lanes[source])
+      return block.fault_in(*lanes[i], format("shuffles a value from lane %d, which is not there", source));
     lanes[i]->value = values[source];
   }
 }
@@ -51,7 +53,8 @@ void execute_ldmatrix(Block &block, Lane *const *lanes) {
   uint16_t rows[32][8];
   for (int i = 0; i < kLanes; i++) {
     Lane &lane = *lanes[i];
-    if (!block.shared.read(lane.address, 16, block.stamp(lane, lane.where))) return block.fault_in(lane, block.shared.fault());
+    if (!block.shared.read(lane.address, 16, block.stamp(lane, lane.where)))
+      return block.fault_in(lane, block.shared.fault());
     std::memcpy(rows[i], block.shared.at(lane.address), 16);
   }
   for (int q = 0; q < 4; q++) block.conflicts += conflicts_of(lanes + 8 * q);
@@ -100,4 +103,5 @@ inline constexpr Collective kLdmatrixTransposed{"ldmatrix.trans", execute_ldmatr
 inline constexpr Collective kMmaHalf{"mma (f16)", execute_mma<half_to_float>, true};
 inline constexpr Collective kMmaBfloat{"mma (bf16)", execute_mma<bfloat_to_float>, true};
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

@@ -6,7 +6,12 @@
 #include <cstring>
 #include <string>
 
-namespace simt::emulator {
+// GCC makes the statics of inline code one to a process, over the borders of libraries: two emulated ones would run
+// each other's blocks. What is hidden is a library's own.
+#define SIMT_PRIVATE __attribute__((visibility("hidden")))
+
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 // A place in a kernel's source. As a default argument it is the place of the call.
 struct Where {
@@ -34,4 +39,5 @@ __attribute__((format(printf, 1, 2))) inline std::string format(const char *patt
   return text;
 }
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

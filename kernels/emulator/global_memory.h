@@ -1,25 +1,45 @@
 // Which global memory a launch may touch, and who wrote what in it.
 //
-// Of every byte that a kernel may write it is known which block wrote it in this launch, and when in that block. Two
-// blocks that write one element are at fault, and so is a block that reads what another wrote: nothing orders them.
-// Inside a block the rules are those of shared memory, but reads leave no mark.
+// Of every two bytes that a kernel may write it is known which block wrote them last in this launch, and when in that
+// block. Two blocks that write one element are at fault, and so is a block that reads what another wrote: nothing
+// orders them. Inside a block the rules are those of shared memory, but reads leave no mark.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "stamp.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
-// The last write of every byte of a region.
+// Zeros that take no memory until they are touched.
+template <typename T>
+std::unique_ptr<T[], decltype(&std::free)> zeros(size_t count) {
+  void *memory = std::calloc(count, sizeof(T));
+  if (!memory) throw std::bad_alloc();
+  return {static_cast<T *>(memory), std::free};
+}
+
+// The last writes of a region, two bytes at a time.
 struct Writers {
-  explicit Writers(size_t bytes) : blocks(bytes), stamps(bytes) {}
-  std::vector<std::atomic<uint32_t>> blocks;  // Plus one; 0: nobody.
-  std::vector<std::atomic<uint64_t>> stamps;
+  static constexpr size_t kGranule = 2;
+  static constexpr uint64_t kMostBlocks = (1u << 30) - 1;
+
+  using Mark = std::atomic<uint32_t>;  // The block plus one, and two bits: which of the two bytes. 0: nobody.
+  using Time = std::atomic<uint64_t>;  // A stamp in that block.
+
+  explicit Writers(size_t bytes)
+      : marks(zeros<Mark>(bytes / kGranule + 1)), stamps(zeros<Time>(bytes / kGranule + 1)) {}
+
+  std::unique_ptr<Mark[], decltype(&std::free)> marks;
+  std::unique_ptr<Time[], decltype(&std::free)> stamps;
 };
 
 // A tensor, or memory that the host allocated.
@@ -62,11 +82,11 @@ class GlobalMemory {
     const Region *region;
     if (std::string fault = find(access, "reads", &region); !fault.empty()) return fault;
     if (!region || !region->writable) return {};
-    for (size_t i = index(*region, access.data), end = i + access.bytes; i < end; i++) {
-      const uint32_t writer = region->writers->blocks[i].load(std::memory_order_relaxed);
-      if (!writer) continue;
-      if (writer != access.block + 1) return of_another_block("reads", *region, i, writer - 1, "writes");
-      if (const Stamp write = written(*region, i); !write.before(access.now)) return race("reads", *region, i, write, access);
+    for (Granule one(*region, access); one.more(); one.next()) {
+      const uint32_t mark = one.mark().load(std::memory_order_relaxed);
+      if (!(mark & one.bytes())) continue;
+      if (mark >> 2 != access.block + 1) return of_another_block("reads", one, mark, "writes");
+      if (const Stamp write = one.stamp(); !write.before(access.now)) return race("reads", one, write, access);
     }
     return {};
   }
@@ -77,34 +97,57 @@ class GlobalMemory {
     if (std::string fault = find(access, "writes", &region); !fault.empty()) return fault;
     if (!region) return {};
     if (!region->writable) return format("writes to its input %s", region->name.c_str());
-    for (size_t i = index(*region, access.data), end = i + access.bytes; i < end; i++) {
-      const uint32_t writer = region->writers->blocks[i].exchange(access.block + 1, std::memory_order_relaxed);
-      if (writer && writer != access.block + 1)
-        return of_another_block("writes", *region, i, writer - 1, "writes too");
+    for (Granule one(*region, access); one.more(); one.next()) {
+      const uint32_t mark = one.mark().exchange((access.block + 1) << 2 | one.bytes(), std::memory_order_relaxed);
       Stamp now = access.now;
-      if (writer) {
-        const Stamp write = written(*region, i);
+      if (mark & one.bytes()) {
+        if (mark >> 2 != access.block + 1) return of_another_block("writes", one, mark, "writes too");
+        const Stamp write = one.stamp();
         const bool same = now.same_instruction(write) && std::memcmp(access.data, value, access.bytes) == 0;
-        if (!write.before(now) && !same) return race("writes", *region, i, write, access);
+        if (!write.before(now) && !same) return race("writes", one, write, access);
         now = now.with(write);
       }
-      region->writers->stamps[i].store(now.bits(), std::memory_order_relaxed);
+      if (mark >> 2 == access.block + 1) one.keep(mark & 3);
+      one.stamp(now);
     }
     return {};
   }
 
  private:
-  static Stamp written(const Region &region, size_t i) {
-    return Stamp(region.writers->stamps[i].load(std::memory_order_relaxed));
+  // The pieces of an access.
+  class Granule {
+   public:
+    Granule(const Region &region, const GlobalAccess &access)
+        : region_(region), begin_(reinterpret_cast<uintptr_t>(access.data) - region.begin), end_(begin_ + access.bytes),
+          index_(begin_ / Writers::kGranule) {}
+    bool more() const { return index_ * Writers::kGranule < end_; }
+    void next() { index_++; }
+
+    const Region &region() const { return region_; }
+    size_t at() const { return std::max(begin_, index_ * Writers::kGranule); }
+    // Which of its two bytes belong to the access.
+    uint32_t bytes() const { return (begin_ <= 2 * index_ ? 1 : 0) | (end_ >= 2 * index_ + 2 ? 2 : 0); }
+    Writers::Mark &mark() const { return region_.writers->marks[index_]; }
+    // The other byte is this block's too, as it was before.
+    void keep(uint32_t bytes) const {
+      if (bytes & ~this->bytes()) mark().fetch_or(bytes, std::memory_order_relaxed);
+    }
+    Stamp stamp() const { return Stamp(region_.writers->stamps[index_].load(std::memory_order_relaxed)); }
+    void stamp(Stamp now) const { region_.writers->stamps[index_].store(now.bits(), std::memory_order_relaxed); }
+
+   private:
+    const Region &region_;
+    size_t begin_, end_, index_;
+  };
+
+  static std::string of_another_block(const char *verb, const Granule &one, uint32_t mark, const char *does) {
+    return format("%s %s at byte %zu, which block %u of the same launch %s", verb, one.region().name.c_str(), one.at(),
+                  (mark >> 2) - 1, does);
   }
 
-  static std::string of_another_block(const char *verb, const Region &region, size_t i, uint32_t block, const char *does) {
-    return format("%s %s at byte %zu, which block %u of the same launch %s", verb, region.name.c_str(), i, block, does);
-  }
-
-  static std::string race(const char *verb, const Region &region, size_t i, Stamp earlier, const GlobalAccess &access) {
+  static std::string race(const char *verb, const Granule &one, Stamp earlier, const GlobalAccess &access) {
     return format("race: %s %s at byte %zu, which thread %u of the block wrote at %s; no barrier lies between", verb,
-                  region.name.c_str(), i, earlier.thread_beside(access.now.thread()),
+                  one.region().name.c_str(), one.at(), earlier.thread_beside(access.now.thread()),
                   access.sites.text(earlier.site()).c_str());
   }
 
@@ -134,11 +177,8 @@ class GlobalMemory {
   static uintptr_t distance(const Region &region, uintptr_t at) {
     return at < region.begin ? region.begin - at : at >= region.end ? at - region.end + 1 : 0;
   }
-  static size_t index(const Region &region, const void *data) {
-    return reinterpret_cast<uintptr_t>(data) - region.begin;
-  }
-
   std::vector<Region> regions_;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

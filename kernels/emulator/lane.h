@@ -7,7 +7,8 @@
 #include "fault.h"
 #include "fiber.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 constexpr int kLanes = 32;
 
@@ -67,4 +68,5 @@ struct Lane {
   int source = 0;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

@@ -17,13 +17,15 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "collectives.h"
 #include "schedule.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 inline GlobalMemory &global_memory() {
   static thread_local GlobalMemory memory;
@@ -66,8 +68,7 @@ class Launch {
   // Run all blocks, unless the launch itself is impossible; true when nothing was wrong.
   bool run(const Kernel &kernel) {
     fault_ = impossible();
-    const bool dry = std::getenv("LOOP_EMULATOR_DRY");
-    if (fault_.empty() && !dry) run_blocks(kernel);
+    if (fault_.empty() && !std::getenv("LOOP_EMULATOR_DRY")) run_blocks(kernel);
     if (const char *path = std::getenv("LOOP_EMULATOR_LAUNCHES")) write_down(path);
     launch_fault() = fault_;
     return fault_.empty();
@@ -75,46 +76,52 @@ class Launch {
 
  private:
   static constexpr uint64_t kMostThreads = 1024, kMostShared = 232448;  // Of a block; shared memory: an H200's.
+  static constexpr const char *kNoMemory = "no memory for the stacks of a block's threads, or for who wrote what";
   static constexpr uint64_t kMostFibers = 16384;  // At a time: Linux maps 65530 pieces of memory, two for a stack.
 
   std::string impossible() const {
     const Index3 grid = shape_.grid, block = shape_.block;
     if (!shape_.threads() || !shape_.blocks()) return "launched with an empty grid or block";
     if (block.x > kMostThreads || block.y > kMostThreads || block.z > 64 || shape_.threads() > kMostThreads)
-      return format("launched with blocks of %u x %u x %u threads, a GPU takes 1024 in all and 64 along z", block.x, block.y,
-                    block.z);
+      return format("launched with blocks of %u x %u x %u threads, a GPU takes 1024 in all and 64 along z", block.x,
+                    block.y, block.z);
     if (grid.y > 65535 || grid.z > 65535) return "launched with more than 65535 blocks along y or z";
-    if (shape_.blocks() >= UINT32_MAX) return "launched with more blocks than the emulator can count";
-    if (shape_.shared_bytes > kMostShared) return format("asks for %zu bytes of shared memory a block", shape_.shared_bytes);
+    if (shape_.blocks() > Writers::kMostBlocks) return "launched with more blocks than the emulator can count";
+    if (shape_.shared_bytes > kMostShared)
+      return format("asks for %zu bytes of shared memory a block", shape_.shared_bytes);
     return {};
   }
 
   void run_blocks(const Kernel &kernel) {
     const uint64_t seed = choose_seed();
     GlobalMemory &global = global_memory();
-    global.begin_launch();
-    std::atomic<uint64_t> next{0};
-    std::atomic<bool> stop{false};
-    const auto work = [&] {
-      std::unique_ptr<Block> block = Pool::shared().take();
-      try {
-        block->prepare(shape_);
-        for (uint64_t i; !stop && (i = next++) < shape_.blocks();)
-          if (!block->run(static_cast<uint32_t>(i), seed, kernel, global)) {
-            stop = true;
-            report(i, block->fault() + format(" (seed %llu)", static_cast<unsigned long long>(seed)));
-          }
-      } catch (const std::bad_alloc &) {
-        stop = true;
-        report(0, "no memory for the stacks of a block's threads");
-      }
-      add(*block);
-      Pool::shared().give_back(std::move(block));
-    };
+    const auto work = [&] { take_blocks(kernel, seed, global); };
     std::vector<std::thread> helpers;
-    for (uint64_t i = 1; i < cpu_threads(); i++) helpers.emplace_back(work);
+    try {
+      global.begin_launch();
+      for (uint64_t i = 1; i < cpu_threads(); i++) helpers.emplace_back(work);
+    } catch (const std::bad_alloc &) {
+      report(0, kNoMemory);
+    } catch (const std::system_error &) {
+      // The system has no more threads: those that there are do it.
+    }
     work();
     for (std::thread &helper : helpers) helper.join();
+  }
+
+  // What every CPU thread does: one block after the other, until there are none or one is at fault.
+  void take_blocks(const Kernel &kernel, uint64_t seed, GlobalMemory &global) {
+    std::unique_ptr<Block> block = Pool::shared().take();
+    try {
+      block->prepare(shape_);
+      for (uint64_t i; !stop_ && (i = next_++) < shape_.blocks();)
+        if (!block->run(static_cast<uint32_t>(i), seed, kernel, global))
+          report(i, block->fault() + format(" (seed %llu)", static_cast<unsigned long long>(seed)));
+    } catch (const std::bad_alloc &) {
+      report(0, kNoMemory);
+    }
+    add(*block);
+    Pool::shared().give_back(std::move(block));
   }
 
   static uint64_t choose_seed() {
@@ -134,6 +141,7 @@ class Launch {
   // that a seed gives the same words again on any number of CPU threads.
   void report(uint64_t block, const std::string &fault) {
     const std::lock_guard<std::mutex> held(mutex_);
+    stop_ = true;
     if (!fault_.empty() && faulted_ <= block) return;
     fault_ = fault, faulted_ = block;
   }
@@ -161,7 +169,10 @@ class Launch {
   std::mutex mutex_;
   std::string fault_;
   uint64_t faulted_ = 0;  // The block that did.
+  std::atomic<uint64_t> next_{0};
+  std::atomic<bool> stop_{false};
   uint64_t conflicts_ = 0, fetches_ = 0;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

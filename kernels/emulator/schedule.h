@@ -7,7 +7,8 @@
 
 #include "block.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 inline void Block::begin_lanes() {
   const unsigned threads = static_cast<unsigned>(shape_.threads());
@@ -80,11 +81,11 @@ inline bool Block::execute(int warp) {
 }
 
 inline bool Block::diverged(const Lane &one, const Lane &other) {
-  const std::string place = other.where.text();
-  const std::string does = other.thread >= shape_.threads()      ? "does not exist"
-                           : other.state == Lane::kDone       ? "has returned"
-                           : other.state == Lane::kAtBarrier ? "waits in __syncthreads at " + place
-                                                             : std::string("is in ") + other.collective->name + " at " + place;
+  const std::string at = " at " + other.where.text();
+  const std::string does = other.thread >= shape_.threads()  ? "does not exist"
+                           : other.state == Lane::kDone      ? "has returned"
+                           : other.state == Lane::kAtBarrier ? "waits in __syncthreads" + at
+                                                             : std::string("is in ") + other.collective->name + at;
   fault_ = describe(one, one.where, format("divergence: all lanes of the warp have to execute %s together, thread %u ",
                                            one.collective->name, other.thread) + does);
   return false;
@@ -106,7 +107,8 @@ inline bool Block::release() {
     } else if (!first) {
       first = &lane;
     } else if (lane.where != first->where) {
-      return deadlock(*first, format("while thread %u waits in another, at %s", lane.thread, lane.where.text().c_str()));
+      const std::string place = lane.where.text();
+      return deadlock(*first, format("while thread %u waits in another, at %s", lane.thread, place.c_str()));
     }
   }
   if (returned) return deadlock(*first, format("for thread %u, which has returned", returned->thread));
@@ -124,4 +126,5 @@ inline bool Block::deadlock(const Lane &waiting, const std::string &what) {
   return false;
 }
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

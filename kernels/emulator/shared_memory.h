@@ -18,7 +18,8 @@
 
 #include "stamp.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 class SharedMemory {
  public:
@@ -97,7 +98,8 @@ class SharedMemory {
 
   bool writable(const char *verb, const Cell *cell, Stamp now, bool same) {
     if (cell->write.in_flight()) return in_flight(verb, cell);
-    if (!cell->write.never() && !cell->write.before(now) && !same) return race(verb, cell, now, "wrote", cell->write);
+    const Stamp write = cell->write;
+    if (!write.never() && !write.before(now) && !same) return race(verb, cell, now, "wrote", write);
     for (const Stamp read : {cell->read, cell->other_read})
       if (!read.never() && !read.before(now)) return race(verb, cell, now, "read", read);
     return true;
@@ -116,8 +118,9 @@ class SharedMemory {
   }
 
   bool in_flight(const char *verb, const Cell *cell) {
-    return fail(format("%s byte %u of shared memory, where the copy that thread %u issued at %s has not been waited for",
-                       verb, address_of(cell), cell->write.thread(), sites_.text(cell->write.site()).c_str()));
+    constexpr const char *kSays = "%s byte %u of shared memory, where the copy that thread %u issued at %s has not been "
+                                  "waited for";
+    return fail(format(kSays, verb, address_of(cell), cell->write.thread(), sites_.text(cell->write.site()).c_str()));
   }
 
   bool fail(std::string fault) {
@@ -131,4 +134,5 @@ class SharedMemory {
   std::string fault_;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

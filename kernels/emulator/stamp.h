@@ -7,7 +7,8 @@
 
 #include "fault.h"
 
-namespace simt::emulator {
+namespace simt {
+namespace emulator SIMT_PRIVATE {
 
 // Places in the source, numbered: small enough for a stamp. Places beyond the first seven files share an eighth.
 class Sites {
@@ -75,10 +76,12 @@ class Stamp {
 
   // Whether both are of one warp, and nothing orders its lanes between them.
   bool together(Stamp other) const {
-    return warp() == other.warp() && warp_interval() == other.warp_interval() && block_interval() == other.block_interval();
+    return warp() == other.warp() && warp_interval() == other.warp_interval() &&
+           block_interval() == other.block_interval();
   }
 
   uint64_t bits_ = 0;
 };
 
-}  // namespace simt::emulator
+}  // namespace emulator
+}  // namespace simt

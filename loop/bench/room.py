@@ -4,13 +4,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from loop.bench import sanitizers
 from loop.bench.call import Call, make_call, widen
 from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
@@ -52,6 +53,8 @@ class Side:
     """Share of its time by which every call is made longer on purpose."""
     mistake: dict[str, Any] | None = None
     """The mistake that a control makes on purpose, in the words of `loop.bench.controls`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What its worker's environment has besides."""
 
     @property
     def compiled(self) -> bool:
@@ -76,6 +79,8 @@ class Bench:
     """Folder of loop_kernel.h."""
     device: Device
     threads: int
+    sanitize: bool = False
+    """Whether emulated variants are built and run with the sanitizers."""
     scratch: Path = field(default_factory=lambda: new_scratch())
     _sensors: tuple[Sensors | None] | None = None
     _examiner: Worker | None = None
@@ -160,7 +165,10 @@ class Bench:
             terms["python"] = f"{variant.module}:{variant.function}"
         if build is not None:
             terms |= {"library": build.library, "build_id": build.build_id}
-        return Side(name, terms, variant.dtypes, variant.deterministic, build.build_id if build else None)
+        side = Side(name, terms, variant.dtypes, variant.deterministic, build.build_id if build else None)
+        if emulated and self.sanitize and isinstance(variant, CAbiVariant):
+            return replace(side, environment=sanitizers.environment(variant.build.compiler))
+        return side
 
     @contextlib.contextmanager
     def part(self, component: Component) -> Iterator[None]:
@@ -178,7 +186,7 @@ class Bench:
 
     def open(self, side: Side) -> Worker:
         """A fresh worker that was asked to load `side`; the reply is still to be received."""
-        worker = Worker(self.threads, pinned=True)
+        worker = Worker(self.threads, pinned=True, environment=side.environment)
         terms = {"folder": str(self.folder), "threads": self.threads, "device": self.device}
         worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
         return worker
@@ -246,7 +254,8 @@ class Bench:
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that the emulator can run, as they are built for it."""
         chosen = {name: self.target.variants[name] for name in names if name in self.target.emulated}
-        return {name: variant.emulated() for name, variant in chosen.items() if isinstance(variant, CAbiVariant)}
+        found = {name: one.emulated() for name, one in chosen.items() if isinstance(one, CAbiVariant)}
+        return {name: sanitizers.sanitized(one) for name, one in found.items()} if self.sanitize else found
 
     @property
     def architecture(self) -> str:

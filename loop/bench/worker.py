@@ -6,10 +6,11 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from loop.bench import sanitizers
 from loop.errors import LoopError
 from loop.processes import Child, Tick, describe_exit
 
@@ -39,7 +40,9 @@ class Refusal(Exception):
 class Worker:
     """One child process. Not usable after WorkerLost."""
 
-    def __init__(self, threads: int, *, pinned: bool = False) -> None:
+    def __init__(
+        self, threads: int, *, pinned: bool = False, environment: Mapping[str, str] | None = None
+    ) -> None:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         os.set_blocking(self._reply, False)
@@ -48,7 +51,11 @@ class Worker:
         try:
             self.child = Child(
                 [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
-                env={**thread_environment(threads, self._cores), "PYTHONPATH": python_path()},
+                env={
+                    **thread_environment(threads, self._cores),
+                    "PYTHONPATH": python_path(),
+                    **(environment or {}),
+                },
                 stdin=request_read,
                 pass_fds=[reply_write],
             )
@@ -129,7 +136,8 @@ class Worker:
 
     def _lost(self, kind: str, how: str) -> WorkerLost:
         self.child.kill()
-        return WorkerLost(kind, how, self.child.errors.text[-2000:])
+        errors = self.child.errors.text
+        return WorkerLost(kind, sanitizers.told(errors) or how, errors[-2000:])
 
     def close(self) -> None:
         """End the child and free its pipes."""

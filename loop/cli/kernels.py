@@ -73,6 +73,10 @@ def kernels_verify(
         bool,
         typer.Option("--emulate", help="Run the GPU's variants under the emulator, GPU or not."),
     ] = False,
+    sanitize: Annotated[
+        bool,
+        typer.Option("--sanitize", help="Emulate with AddressSanitizer and UBSan, several times as slow."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Hold variants against the float64 reference, on all workloads of the target.
@@ -86,7 +90,7 @@ def kernels_verify(
       loop kernels verify --emulate split_k --workloads edges
     """
     options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
-    _bench("verify", variants, json, emulate=emulate, **options)
+    _bench("verify", variants, json, emulate=emulate, sanitize=sanitize, **options)
 
 
 @kernels_app.command("measure")

@@ -50,6 +50,8 @@ class BenchRequest:
     """Empty the caches before each timed call."""
     emulate: bool = False
     """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
+    sanitize: bool = False
+    """Emulate, with the sanitizers."""
     gpu: str = "sm_89"
     """The GPU that is reckoned with where kernels are held against one: its compute capability."""
     json: bool = False
@@ -100,8 +102,9 @@ class Chosen:
 
 def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
     """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
-    names = request.variants or (target.emulated if request.emulate else ())
-    device = choose_device("cpu" if request.emulate else request.device, target, names)
+    emulate = request.emulate or request.sanitize
+    names = request.variants or (target.emulated if emulate else ())
+    device = choose_device("cpu" if emulate else request.device, target, names)
     variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
     if what in EMULATES:
         return Chosen(device, variants, emulated)
@@ -171,7 +174,8 @@ def walk_alone(
 ) -> int:
     """Walk one pattern without leaving a session; the exit code."""
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
-    with open_bench(setting, chosen.device, choose_threads(request.threads)) as bench:
+    threads = choose_threads(request.threads)
+    with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         context = Context(
             bench=bench,
             plan=plan,

@@ -121,8 +121,8 @@ def choose_threads(wanted: int | None) -> int:
     return wanted or cores()
 
 
-def open_bench(setting: Setting, device: Device, threads: int) -> Bench:
-    """The bench of a session; use it as a context manager."""
+def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
+    """The bench of a session; use it as a context manager. `sanitize`: emulated variants, that is."""
     return Bench(
         target=setting.target,
         folder=setting.project.target,
@@ -130,4 +130,5 @@ def open_bench(setting: Setting, device: Device, threads: int) -> Bench:
         include=include_folder(),
         device=device,
         threads=threads,
+        sanitize=sanitize,
     )

@@ -83,7 +83,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         ),
         (
             "entry: scale,",
-            "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: scale.c, line: 'make s<{N}>;'}],",
+            "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: s.c, line: 'make s<{N}>;'}],",
             "line: {N}, which `over` does not have",
         ),
         (

@@ -4,6 +4,7 @@ import ctypes
 import json
 import math
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import numpy
 
 from loop.bench.child.tensors import DTYPES, LoopTensor
-from tests.mutants.workloads import Array, Workload, load, paths, strides, widened
+from tests.mutants.workloads import Array, Workload, load, strides, widened
 
 GUARD, POISON = 0xFFFF, 0x7FFF
 """NaN between and around the elements of a tensor, and another NaN in an output's elements."""
 MARGIN = 64
 """Elements of guard on either side."""
+CPU_LIMIT_S, MEMORY_LIMIT = 40, 8 << 30
+"""Without a mistake a variant takes seconds. What hangs ends by itself, also when nobody waits for it any more."""
 EXTRA = 4
 """Floats of a row of partials beside its features."""
 
@@ -66,8 +69,8 @@ class Variant:
         self.library.loop_error.restype = ctypes.c_char_p
         os.environ["LOOP_EMULATOR_LAUNCHES"] = str(launches)
 
-    def run(self, one: Workload, arrays: dict[str, Array], seed: int) -> int:
-        """Bank conflicts of a call; raises Killed when anything about it is wrong."""
+    def run(self, one: Workload, arrays: dict[str, Array], seed: int) -> None:
+        """Call it; raises Killed when anything about it is wrong."""
         os.environ["LOOP_EMULATOR_SEED"] = str(seed)
         self.launches.unlink(missing_ok=True)
         memory = [Memory(one, n, arrays[name]) for n, name in enumerate("qkv")]
@@ -81,7 +84,8 @@ class Variant:
         if not output.untouched_outside():
             raise Killed("out of bounds", "writes between the rows of the output")
         lines = self.launches.read_text().splitlines() if self.launches.exists() else []
-        return sum(json.loads(line)["conflicts"] for line in lines)
+        if conflicts := sum(json.loads(line)["conflicts"] for line in lines):
+            raise Killed("conflicts", f"{conflicts} bank conflicts of ldmatrix")
 
     def call(self, entry: str, memory: list[Memory], output: Any, numbers: tuple[float, ...]) -> None:
         """Call an entry on inputs and an output."""
@@ -139,25 +143,25 @@ def compare(output: Array, arrays: dict[str, Array]) -> None:
 
 
 def main() -> None:
-    """`child LIBRARY VARIANT FOLDER LAUNCHES`: one line of JSON a workload, the last one is the verdict."""
+    """`child LIBRARY VARIANT FOLDER LAUNCHES`: one line of JSON a workload of the folder, then the verdict."""
     library, name, folder, launches = sys.argv[1:]
-    files = paths(Path(folder), name)
-    usual = Path(folder) / f"{name}.json"
-    conflicts = json.loads(usual.read_text()) if usual.exists() else [math.inf] * len(files)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     variant = Variant(Path(library), name, Path(launches))
-    met = []
-    for number, file in enumerate(files):
+    for number, file in enumerate(sorted(Path(folder).glob("*.npz"))):
         one, arrays = load(file)
-        sys.stdout.write(json.dumps({"workload": one.name}) + "\n")
-        sys.stdout.flush()
+        tell(workload=one.name)
         try:
-            met.append(variant.run(one, arrays, seed=number + 1))
-            if met[-1] > conflicts[number]:
-                raise Killed("conflicts", f"{met[-1]} bank conflicts of ldmatrix, {conflicts[number]} without it")
+            variant.run(one, arrays, seed=number + 1)
         except Killed as killed:
-            sys.stdout.write(json.dumps({"killed": killed.how, "detail": killed.detail}) + "\n")
-            return
-    sys.stdout.write(json.dumps({"survived": met}) + "\n")
+            return tell(killed=killed.how, detail=killed.detail)
+    return tell(survived=True)
+
+
+def tell(**facts: object) -> None:
+    """A line of JSON, at once: a crash must not lose it."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

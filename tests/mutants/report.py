@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.mutants.explanations import VERDICTS, Reason
 from tests.mutants.mutants import Mutant
 from tests.mutants.study import Outcome
+from tests.mutants.truth import SETS
 
 APART = ("warp barrier dropped",)
 """Operators that the totals leave out."""
@@ -65,6 +66,10 @@ def report(pairs: Pairs, places: Mapping[str, int], reasons: Mapping[str, Reason
         "",
         *_kinds(pairs),
         "",
+        "## What the manifest's own workloads let through",
+        "",
+        *_let_through(pairs),
+        "",
         "## Those that survived",
         "",
         *_survivors(pairs, reasons),
@@ -86,6 +91,16 @@ def _kinds(pairs: Pairs) -> Iterator[str]:
     yield "|:--|--:|"
     for kind, count in kinds.most_common():
         yield f"| {kind} | {count} |"
+
+
+def _let_through(pairs: Pairs) -> Iterator[str]:
+    killed = [(mutant, outcome) for mutant, outcome in pairs if outcome.killed]
+    missed = [(mutant, outcome) for mutant, outcome in killed if not outcome.manifest]
+    yield f"The sets `{'`, `'.join(SETS)}` of target.yaml, as a session checks variants on them: they find"
+    yield f"{len(killed) - len(missed)} of the {len(killed)} mutants that are killed here. These they do not:"
+    yield ""
+    for mutant, outcome in missed:
+        yield f"- {mutant.key} ({outcome.how} with {outcome.workload})"
 
 
 def _survivors(pairs: Pairs, reasons: Mapping[str, Reason]) -> Iterator[str]:

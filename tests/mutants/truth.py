@@ -1,30 +1,94 @@
 """What the gate holds a result against: float64, and the bounds that the bench's judge draws around it."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import torch
 from torch import Tensor
 
+from loop.actions.emulating import MOST_FLOPS, work_of
 from loop.bench.child.attention import eager
 from loop.bench.child.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors
+from loop.bench.child.torch_side import make_values
 from loop.library.targets import target
+from loop.model.target import Dtype, Fill, Target
+from loop.model.target import Workload as Shaped
+from loop.model.workloads import expand, fills, shape
 from loop.places import project
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
 
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+DTYPES: dict[str, Dtype] = {"float16": "float16", "bfloat16": "bfloat16"}
+SETS = ("history", "edges", "values")
+"""What the bundled plans check on."""
+SEED = 1
 
 
-def prepare(folder: Path, variant: str) -> None:
-    """Write every workload of a variant, with inputs, reference and bounds."""
+def prepare(folder: Path, variants: Iterable[str]) -> None:
+    """Write the workloads of variants, and those of the manifest, with inputs, reference and bounds."""
     torch.set_num_threads(1)
-    (folder / variant).mkdir(parents=True, exist_ok=True)
-    tolerance = target(project(None, Path("/"))).value.tolerance
-    for number, one in enumerate(workloads(variant)):
-        bits = [rounded(x, one.dtype) for x in inputs(one, seed=number + 1)]
-        bounds = tolerance[one.dtype]  # type: ignore[index]
+    for variant in variants:
+        ours = workloads(variant)
+        _write(folder / "ours" / variant, [(one, inputs(one, seed=n + 1)) for n, one in enumerate(ours)])
+    _write(folder / "manifest", list(of_manifest()))
+
+
+def _write(folder: Path, calls: Sequence[tuple[Workload, Sequence[Array]]]) -> None:
+    folder.mkdir(parents=True)
+    tolerance = manifest().tolerance
+    for number, (one, values) in enumerate(calls):
+        bits = [rounded(x, one.dtype) for x in values]
+        bounds = tolerance[DTYPES[one.dtype]]
         truth = judged(one, bits, bounds.atol, bounds.rtol)
-        save(folder / variant / f"{number:03}.npz", one, q=bits[0], k=bits[1], v=bits[2], **truth)
+        save(folder / f"{number:03}.npz", one, q=bits[0], k=bits[1], v=bits[2], **truth)
+
+
+def manifest() -> Target:
+    """The bundled target."""
+    return target(project(None, Path("/"))).value
+
+
+def of_manifest() -> Iterator[tuple[Workload, Sequence[Array]]]:
+    """What a session checks variants on under the emulator, values included."""
+    bundled, laid_out = manifest(), set()
+    for one in expand(bundled, SETS, "float16", seed=SEED):
+        ours = _converted(one)
+        if work_of(bundled, one) > MOST_FLOPS:
+            continue
+        values = [_values(one, fill, n) for n, fill in enumerate(fills(bundled, one))]
+        yield ours, values
+        if one.dtype not in laid_out:
+            laid_out.add(one.dtype)
+            yield replace(ours, layout="strided"), values
+
+
+def _converted(one: Shaped) -> Workload:
+    sizes, attributes = one.sizes, one.attributes
+    scale = attributes["scale"]
+    return Workload(
+        sizes["Sq"],
+        sizes["Sk"],
+        sizes["D"],
+        sizes["B"],
+        sizes["H"],
+        bool(attributes["causal"]),
+        attributes["alignment"] == "bottom_right",
+        None if scale is None else float(scale),
+        one.dtype,
+        one.values,
+    )
+
+
+def _values(one: Shaped, fill: Fill, index: int) -> Array:
+    names = manifest().signature.inputs
+    text = list(names.values())[index]
+    axis = text.split().index(fill.nan_along) if fill.nan_along else None
+    recipe = {"kind": fill.kind, "scale": fill.scale, "axis": axis}
+    stream = numpy.random.RandomState((one.seed * 64 + index) % 2**32)
+    sizes = shape(text, one)
+    return make_values(recipe, stream, {"shape": sizes, "room": 0}).reshape(sizes)
 
 
 def judged(one: Workload, bits: list[Array], atol: float, rtol: float) -> dict[str, Array]:

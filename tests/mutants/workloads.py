@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ GENERAL = (
     causal(80, 80, 128, values="huge", dtype="bfloat16"),
     causal(80, 90, 64, values="nan"),
     Workload(20, 90, 32, values="constant"),
+    causal(40, 90, 64, values="zero"),
     Workload(20, 40, 64, heads=3, layout="shared"),
     Workload(5, 0, 64, heads=2),
     causal(5, 0, 16, right=True),
@@ -75,15 +76,6 @@ SPECIAL = {
     "tensor_core": (
         causal(200, 330, 16, right=True, heads=2),
         Workload(128, 256, 64),
-        # Grids that fill the device run other tiles.
-        causal(140, 140, 64, batches=4, heads=30, layout="mixed"),
-        causal(100, 70, 64, right=True, batches=8, heads=29, scale=-0.2, dtype="bfloat16"),
-        Workload(20, 130, 64, batches=8, heads=29, values="falling"),
-    ),
-    "tensor_core@sm_90": (
-        causal(140, 140, 128, batches=4, heads=66, layout="mixed"),
-        causal(100, 70, 128, right=True, batches=8, heads=66, scale=-0.2, dtype="bfloat16"),
-        Workload(20, 130, 128, batches=8, heads=66, values="rising"),
     ),
     "fa1": (
         causal(40, 70, 100, batches=2, heads=2, layout="mixed"),
@@ -119,8 +111,8 @@ SPECIAL = {
 
 
 def workloads(variant: str) -> tuple[Workload, ...]:
-    """What a variant is run on, in this order; with the tiles of another device, on grids that fill it."""
-    return SPECIAL[variant] if "@" in variant else GENERAL + SPECIAL[variant]
+    """What a variant is run on, in this order."""
+    return GENERAL + SPECIAL[variant.partition("@")[0]]
 
 
 # The values ---------------------------------------------------------------------------------------------------
@@ -164,21 +156,32 @@ MAKERS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array, Array]]] =
     "huge": lambda q, k, v: (q, k, 1e4 * v),
     "nan": _nan,
     "constant": lambda q, k, v: (q, k[..., :1, :1] + 0 * k, v),
+    "zero": lambda q, k, v: (
+        q * (numpy.arange(q.shape[-2]) % 2)[:, None],
+        k,
+        v,
+    ),  # Every other row of q: logits 0.
 }
 
 # Their strides ------------------------------------------------------------------------------------------------
 
 ORDERS = ((0, 2, 1), (0, 1, 2), (1, 0, 2), (2, 0, 1))
 """How q, k, v and o lie in memory where strides are to differ: batch 0, head 1, row 2, the outermost first."""
-PADS = {"contiguous": (0, 0, 0, 0), "shared": (0, 0, 0, 0), "mixed": (8, 16, 24, 8), "odd": (1, 2, 3, 5)}
-"""Elements after each row of q, k, v and o."""
+PADS = {
+    "contiguous": (0, 0, 0, 0),
+    "shared": (0, 0, 0, 0),
+    "strided": (8, 8, 8, 0),
+    "mixed": (8, 16, 24, 8),
+    "odd": (1, 2, 3, 5),
+}
+"""Elements after each row of q, k, v and o. `strided` is the bench's own other layout of inputs."""
 
 
 def strides(one: Workload, tensor: int) -> tuple[int, int, int, int]:
     """In elements, of q, k, v or o."""
     rows = one.queries if tensor in (0, 3) else one.keys
     sizes = one.batches, one.heads, rows
-    order = (0, 1, 2) if one.layout in ("contiguous", "shared") else ORDERS[tensor]
+    order = _order(one.layout, tensor)
     found, step = [0, 0, 0], one.depth + PADS[one.layout][tensor]
     for axis in reversed(order):
         found[axis] = step
@@ -186,6 +189,12 @@ def strides(one: Workload, tensor: int) -> tuple[int, int, int, int]:
     if one.layout == "shared" and tensor in (1, 2):
         found[1] = 0
     return found[0], found[1], found[2], 1
+
+
+def _order(layout: str, tensor: int) -> tuple[int, ...]:
+    if layout == "strided":
+        return (0, 1, 2) if tensor == 3 else (0, 2, 1)
+    return (0, 1, 2) if layout in ("contiguous", "shared") else ORDERS[tensor]
 
 
 # What is handed to the child ------------------------------------------------------------------------------------
@@ -217,8 +226,3 @@ def load(path: Path) -> tuple[Workload, dict[str, Array]]:
     with numpy.load(path) as found:
         arrays = {name: found[name] for name in found.files}
     return Workload(**json.loads(str(arrays.pop("workload")))), arrays
-
-
-def paths(folder: Path, variant: str) -> Sequence[Path]:
-    """The files of a variant's workloads, in order."""
-    return sorted((folder / variant).glob("*.npz"))

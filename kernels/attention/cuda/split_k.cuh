@@ -1,7 +1,7 @@
 // Attention in two passes: the keys are cut into ranges, a block for each range and tile of queries; then the
 // ranges' results are reduced. For few queries and many keys, where there would be few blocks otherwise.
 //
-// A partial result of a row over range i: its highest logit m_i, its sum l_i = sum_j 2^(x_j - m_i) and its weighted
+// A partial result of a row over range i: a logit m_i near its highest, its sum l_i = sum_j 2^(x_j - m_i) and its weighted
 // values P_i = sum_j 2^(x_j - m_i) v_j, with logits x in powers of two. The reduction, each range once:
 //
 //     M = max m_i      l = sum_i 2^(m_i - M) l_i      O = sum_i 2^(m_i - M) P_i / l

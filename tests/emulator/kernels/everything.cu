@@ -1,7 +1,6 @@
-// All fixtures in one translation unit: the headers are read once.
+// All kernels of these tests in one translation unit: the headers are read once.
 #include "copies.cu"
 #include "fragments.cu"
 #include "meetings.cu"
 #include "memory.cu"
-#include "numbers.cu"
 #include "races.cu"

@@ -1,0 +1,125 @@
+"""Emulated kernels with sanitizers: what the emulator cannot see is reported, and what is right passes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.bench.room import Bench
+from loop.bench.sanitizers import environment, told
+from loop.bench.verify import Job, verify
+from loop.errors import LoopError
+from loop.model.measurement import Check
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import build_one, compiled, open_bench, write_target
+
+SOURCE = r"""
+#include "loop_device.cuh"
+#include "loop_kernel.h"
+
+using namespace simt;
+
+static float table[32];
+
+enum Way { kIndex, kPointer, kTable, kSum };
+
+// y = 2 x, and on the way `reach` elements of an array are written, or `reach` is added to itself.
+template <Way kWay>
+__global__ void twice(const float *x, float *y, int count, int reach) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float own[4] = {};
+  float *volatile place = kWay == kTable ? table : own;  // Volatile: the compiler does not know where it points.
+  volatile int sum = 0;
+  if constexpr (kWay == kSum) {
+    sum = reach + reach;
+  } else {
+    for (int n = 0; n < reach; n++) kWay == kIndex ? void(own[n] = 1.0f) : void(place[n] = 1.0f);
+  }
+  global_store(y + i, 2.0f * global_load(x + i));
+}
+
+template <Way kWay>
+static int run(const LoopTensor *in, LoopTensor *out, int reach) {
+  const int count = static_cast<int>(in->sizes[0] * in->sizes[1]);
+  if (in->strides[1] != 1 || in->strides[0] != in->sizes[1]) return 4;
+  const float *x = static_cast<const float *>(in->data);
+  float *y = static_cast<float *>(out->data);
+  return launch<twice<kWay>>(dim3((count + 63) / 64), dim3(64), 0, nullptr, x, y, count, reach) ? 0 : 3;
+}
+#define ENTRY(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *, void *)
+ENTRY(clean) { return run<kIndex>(in, out, 4); }
+ENTRY(wrong_index) { return run<kIndex>(in, out, 5); }
+ENTRY(beyond_its_array) { return run<kPointer>(in, out, 5); }
+ENTRY(beyond_the_table) { return run<kTable>(in, out, 33); }
+ENTRY(overflows) { return run<kSum>(in, out, 0x7fffffff); }
+LOOP_EXPORT const char *loop_error(int error) { return error == 4 ? "inputs must be contiguous" : launch_error(); }
+"""
+BITES = {
+    "wrong_index": "runtime error: index 4 out of bounds for type 'float [4]'",
+    "beyond_its_array": "AddressSanitizer: stack-buffer-overflow",
+    "beyond_the_table": "AddressSanitizer: global-buffer-overflow",
+    "overflows": "runtime error: signed integer overflow: 2147483647 ",
+}
+
+
+def emulated(entry: str) -> dict[str, Any]:
+    """A variant for a GPU; all of them share a library."""
+    flags = ["-x", "c++", "-std=c++17", "-O1", "-DLOOP_EMULATE", "-pthread"]
+    recipes = {"build": {"compiler": "nvcc", "flags": []}, "emulation": {"flags": flags}}
+    return compiled(entry, device="cuda", sources=["scale.cu"], **recipes)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench that sanitizes."""
+    folder = tmp_path_factory.mktemp("sanitized")
+    target = write_target(folder, {name: emulated(name) for name in ("clean", *BITES)})
+    (folder / "scale.cu").write_text(SOURCE)
+    with open_bench(folder, target, build_cache) as made:
+        made.sanitize = True
+        yield made
+
+
+def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
+    """What emulating a variant with sanitizers finds, on contiguous inputs."""
+    (variant,) = bench.emulations([name]).values()
+    side = bench.side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
+    wanted = expand(bench.target, ["some"], "float32")
+    (found,) = finish(verify(bench, [Job(side, wanted, layouts=False)]))
+    return tuple(found.checks)
+
+
+def test_a_right_kernel_passes(bench: Bench) -> None:
+    """No false alarm: neither the fibers' stacks nor Python's own memory is complained of."""
+    assert {"right"} == {check.status for check in checks_of(bench, "clean")}
+
+
+@pytest.mark.parametrize("name", BITES)
+def test_what_the_emulator_does_not_see_is_told(bench: Bench, name: str) -> None:
+    """An array of a thread, one of the program, arithmetic: its worker dies of it, and says what and where."""
+    for check in checks_of(bench, name):
+        assert ("crashed", True) == (check.status, BITES[name] in check.message), check.message
+        assert "scale.cu:" in check.message
+
+
+def test_a_report_becomes_a_line() -> None:
+    """The sanitizers' own summary; nothing where they said nothing."""
+    address = (
+        "==7==ERROR: AddressSanitizer: SEGV on x\nSUMMARY: AddressSanitizer: SEGV /a/b.cu:7 in f()\nShadow bytes"
+    )
+    undefined = "/a/b.cuh:12:3: runtime error: shift exponent 40 is too large\n    #0 0x1 in f"
+    assert "AddressSanitizer: SEGV /a/b.cu:7 in f()" == told(address)
+    assert "runtime error: shift exponent 40 is too large at b.cuh:12" == told(undefined)
+    assert "" == told("Segmentation fault")
+
+
+def test_a_compiler_without_sanitizers_is_refused(tmp_path: Path) -> None:
+    """With what to install."""
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\necho libasan.so\n")
+    compiler.chmod(0o755)
+    with pytest.raises(LoopError, match=r"has no libasan\.so and no libubsan\.so"):
+        environment(str(compiler))

@@ -1,0 +1,44 @@
+"""The same fixtures, built otherwise: with the C library's fibers, and by the compiler for a GPU."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.emulator.fixtures import KERNELS, Fixtures, compiled
+from tests.emulator.test_copies import IN_FLIGHT
+from tests.emulator.test_meetings import DEADLOCKS, DIVERGED
+from tests.emulator.test_races import RACES, RIGHT
+
+
+@pytest.fixture(scope="module")
+def portable(build_cache: Path) -> Fixtures:
+    """The fixtures with fibers that the C library switches."""
+    return Fixtures(compiled(KERNELS / "everything.cu", build_cache, "-O0", "-DLOOP_PORTABLE_FIBERS"))
+
+
+def test_portable_fibers_find_the_same(portable: Fixtures) -> None:
+    """Where there is no switch of our own, `swapcontext` does it."""
+    assert {""} == {portable.fault(name) for name in RIGHT}
+    assert [] == [name for name in (*RACES, *IN_FLIGHT, *DEADLOCKS, *DIVERGED) if not portable.fault(name)]
+
+
+def test_libraries_in_one_process_share_nothing(emulated: Fixtures, portable: Fixtures) -> None:
+    """Neither stacks nor faults: GCC would make the statics of inline code one for both."""
+    for _ in range(10):
+        for one, other in ((emulated, portable), (portable, emulated)):
+            assert "" == one.fault("pipeline")
+            assert "deadlock" in other.fault("two_different_barriers")
+            assert "" == one.fault("barriers_where_all_threads_are")
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_fixtures_are_cuda_too(tmp_path: Path) -> None:
+    """What these tests run is what a GPU would: nvcc takes the same sources."""
+    command = ["nvcc", "-std=c++17", "-arch=sm_89", "-c", f"-I{ROOT / 'kernels' / 'include'}"]
+    source, made = KERNELS / "everything.cu", tmp_path / "everything.o"
+    done = subprocess.run([*command, str(source), "-o", str(made)], capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr

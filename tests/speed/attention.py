@@ -1,0 +1,273 @@
+"""`make bench-attention`: the CUDA variants against PyTorch's own attention kernels, on a GPU.
+
+Same tensors, turn about, CUDA-graph replay and eager calls; SDPA's flash, memory-efficient and cuDNN backends,
+each forced. A ratio is the library's time over ours. Correctness is the gate's business (`loop kernels verify
+--device cuda`); here each output is compared with float64, or with flash where that would not fit.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import datetime
+import functools
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from loop.bench.build import build
+from loop.bench.child.attention import eager
+from loop.bench.child.tensors import LoopTensor, describe
+from loop.bench.machine import machine
+from loop.library.definitions import read_file
+from loop.model.target import CAbiVariant, Target
+from loop.places import include_folder, shipped
+from loop.processes import finish
+from loop.stats import geometric_mean
+from tests.conftest import ROOT
+
+Run = Callable[[], object]
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+}
+HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, False)] + [
+    (2, 8, 128, 64, True),
+    (2, 8, 128, 64, False),
+]
+SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
+LARGE = [(*size, depth, causal) for depth in (64, 128) for size in SIZES for causal in (True, False)]
+REPLAY_US = 400.0
+"""One replay of a graph holds so many calls that it takes about this long."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload with its tensors."""
+
+    shape: tuple[int, int, int, int]
+    causal: bool
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    output: Tensor
+
+    @property
+    def name(self) -> str:
+        """`B1 H1 S128 D64 causal`."""
+        b, h, s, d = self.shape
+        return f"B{b} H{h} S{s} D{d} {'causal' if self.causal else 'full'}"
+
+
+def make_case(b: int, h: int, s: int, d: int, causal: bool, dtype: torch.dtype) -> Case:
+    """Unit normals."""
+    generator = torch.Generator("cuda").manual_seed(s)
+    q, k, v = (torch.randn(b, h, s, d, device="cuda", dtype=dtype, generator=generator) for _ in range(3))
+    return Case((b, h, s, d), causal, q, k, v, torch.full_like(q, math.nan))
+
+
+class Ours:
+    """A variant's library, called as `loop` calls it."""
+
+    def __init__(self, library: str, entry: str) -> None:
+        self.library = ctypes.CDLL(library)
+        self.entry = getattr(self.library, entry)
+        self.entry.argtypes = [ctypes.c_void_p] * 4
+        self.library.loop_error.restype = ctypes.c_char_p
+
+    def call(self, case: Case) -> Run:
+        """The variant on a case's tensors, on torch's current stream."""
+        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[case.q.dtype]
+        tensors = (case.q, case.k, case.v, case.output)
+        told = [describe(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
+        inputs, outputs = (LoopTensor * 3)(*told[:3]), (LoopTensor * 1)(told[3])
+        numbers = (ctypes.c_double * 3)(case.causal, 0, math.nan)
+
+        def run() -> None:
+            error = self.entry(inputs, outputs, numbers, torch.cuda.current_stream().cuda_stream)
+            if error:
+                raise RuntimeError(self.library.loop_error(error).decode())
+
+        return run
+
+
+def library_call(case: Case) -> Run:
+    """SDPA; `held_to` says by which backend."""
+    return lambda: scaled_dot_product_attention(case.q, case.k, case.v, is_causal=case.causal)
+
+
+def held_to(name: str) -> contextlib.AbstractContextManager[object]:
+    """While it lasts SDPA uses the backend of that name; nothing for a variant of ours."""
+    return sdpa_kernel(BACKENDS[name]) if name in BACKENDS else contextlib.nullcontext()
+
+
+class Graph:
+    """Some calls in a CUDA graph."""
+
+    def __init__(self, run: Run, calls: int) -> None:
+        self.calls = calls
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            run()
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(calls):
+                run()
+
+    def time_us(self) -> float:
+        """Microseconds a call, of one replay."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return 1e3 * begin.elapsed_time(end) / self.calls
+
+
+def eager_us(name: str, run: Run, calls: int = 200) -> float:
+    """Microseconds a call, issued one after the other from Python."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with held_to(name):
+        run()
+        torch.cuda.synchronize()
+        begin.record()
+        for _ in range(calls):
+            run()
+        end.record()
+    end.synchronize()
+    return 1e3 * begin.elapsed_time(end) / calls
+
+
+def error_of(case: Case) -> float:
+    """Largest difference from float64, by rows of heads; from flash where the matrix of logits is too large."""
+    b, h, s, _ = case.shape
+    if b * h * s * s * 8 > 8 << 30:
+        with held_to("flash"):
+            other = library_call(case)()
+        assert isinstance(other, Tensor)
+        return float((case.output.float() - other.float()).abs().max())
+    q, k, v = (tensor.double() for tensor in (case.q, case.k, case.v))
+    exact = eager(q, k, v, causal=case.causal, alignment="top_left", scale=None)
+    return float((case.output.double() - exact).abs().max())
+
+
+def times(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Median microseconds of each, turn about."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name in runs if number % 2 else reversed(runs):
+            found[name].append(runs[name]())
+    return {name: median(values) for name, values in found.items()}
+
+
+def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
+    """Graph and eager times of the library's backends and of our variants; the error of each of ours."""
+    calls: dict[str, Run] = dict.fromkeys(BACKENDS, library_call(case))
+    calls |= {name: variant.call(case) for name, variant in ours.items()}
+    errors, graphs = {}, {}
+    for name, run in calls.items():
+        case.output.fill_(math.nan)
+        with held_to(name):
+            run()
+            torch.cuda.synchronize()
+            probe = Graph(run, 3).time_us()
+            graphs[name] = Graph(run, max(2, min(200, int(REPLAY_US / probe))))
+        if name in ours:
+            errors[name] = error_of(case)
+    small = case.shape[2] <= 512
+    return {
+        "case": case.name,
+        "graph": times({name: graph.time_us for name, graph in graphs.items()}, rounds),
+        "eager": times({name: functools.partial(eager_us, name, run) for name, run in calls.items()}, 5)
+        if small
+        else {},
+        "error": errors,
+    }
+
+
+def rows(found: Sequence[dict[str, Any]], names: Sequence[str], kind: str) -> Iterator[str]:
+    """A Markdown table: times of the library, then of each variant with its ratios to flash and to the best."""
+    heads = ["workload", *BACKENDS, *(f"{name}: us, x flash, x best" for name in names)]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for one in found:
+        us = one[kind]
+        best = min(us[name] for name in BACKENDS)
+        mine = [f"{us[n]:.2f}, **{us['flash'] / us[n]:.2f}**, {best / us[n]:.2f}" for n in names]
+        yield f"| {' | '.join([one['case'], *(f'{us[name]:.2f}' for name in BACKENDS), *mine])} |"
+
+
+def summary(found: Sequence[dict[str, Any]], name: str, kind: str, against: str) -> str:
+    """Geometric mean and lowest ratio of a variant."""
+    ratios = []
+    for one in found:
+        us = one[kind]
+        theirs = us["flash"] if against == "flash" else min(us[b] for b in BACKENDS)
+        ratios.append(theirs / us[name])
+    return f"`{name}` against {against}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
+
+
+def libraries(names: Sequence[str]) -> dict[str, Ours]:
+    """The variants, built for the GPU at hand."""
+    folder = shipped("kernels/attention")
+    target = read_file(folder / "target.yaml", Target).value
+    capability = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    cache, made = Path(tempfile.mkdtemp()), {}
+    for name in names:
+        variant = target.variants[name]
+        assert isinstance(variant, CAbiVariant)
+        ready = variant.compiled_for(capability)
+        one = finish(build(name, ready, folder, cache=cache, include=include_folder(), limit_s=600))
+        made[name] = Ours(one.library, variant.entry)
+    return made
+
+
+def main() -> None:
+    """Measure, print, write down."""
+    parser = argparse.ArgumentParser(prog="python -m tests.speed.attention")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path, default=ROOT / "tests/speed/ATTENTION.md")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("no GPU: this measures CUDA kernels; `loop kernels verify --emulate` checks them without one")
+    small_names, large_names = ("auto", "small", "split_k", "tensor_core", "fa1"), ("auto", "tensor_core")
+    ours = libraries(small_names)
+    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), ""]
+    sets = (("History rows", HISTORY, small_names, "best"), ("Large rows", LARGE, large_names, "flash"))
+    for dtype in (torch.float16, torch.bfloat16):
+        for title, shapes, names, against in sets:
+            chosen = {name: ours[name] for name in names}
+            found = [measure(make_case(*shape, dtype), chosen, options.rounds) for shape in shapes]
+            lines += [f"## {title}, {str(dtype)[6:]}, graph replay", "", *rows(found, names, "graph"), ""]
+            lines += [f"- {summary(found, name, 'graph', against)}" for name in names]
+            worst = max(error for one in found for error in one["error"].values())
+            lines += [f"- largest error {worst:.1e}", ""]
+            if title == "History rows":
+                lines += [f"## {title}, {str(dtype)[6:]}, eager calls", "", *rows(found, names, "eager"), ""]
+                lines += [f"- {summary(found, name, 'eager', against)}" for name in names] + [""]
+            print("\n".join(lines[-40:]), flush=True)
+    options.output.write_text("\n".join(lines).rstrip() + "\n")
+
+
+def about(rounds: int) -> str:
+    """Machine, versions, command."""
+    here = machine()
+    return (
+        f"{torch.cuda.get_device_name()}, driver {here.driver}, nvcc {here.nvcc}, torch {torch.__version__}, "
+        f"{datetime.date.today()}; medians of {rounds} replays turn about; `make bench-attention`. Microseconds."
+    )
+
+
+if __name__ == "__main__":
+    main()
