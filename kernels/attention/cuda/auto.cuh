@@ -16,12 +16,15 @@ constexpr int kLong = 2048;
 
 template <typename T, int kDepth>
 Error choose(const Problem &problem, cudaStream_t stream) {
-  const int64_t heads = int64_t(problem.batches) * problem.heads;
-  const int64_t blocks = heads * ((problem.queries + 63) / 64);
-  if (blocks >= kBusy) return tensor_core<T, kDepth>(problem, stream);
-  const int64_t small_blocks = heads * ((problem.queries + 15) / 16);
-  if (small_blocks < kBusy && problem.keys >= kLong) return split_k<T, kDepth>(problem, stream);
-  return small<T, kDepth>(problem, stream);
+  // Up to 32 features nothing was tuned: one kernel will do.
+  if constexpr (kDepth >= 64) {
+    const int64_t heads = int64_t(problem.batches) * problem.heads;
+    const bool busy = heads * ((problem.queries - 1) / 64 + 1) >= kBusy;
+    const bool few = heads * ((problem.queries - 1) / 16 + 1) < kBusy;
+    if (!busy && few && problem.keys >= kLong) return split_k<T, kDepth>(problem, stream);
+    if (!busy) return small<T, kDepth>(problem, stream);
+  }
+  return tensor_core<T, kDepth>(problem, stream);
 }
 
 }  // namespace attention
