@@ -224,17 +224,28 @@ def describe_checks(
     found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
 ) -> str:
     """One line on what was found, the most telling thing first."""
+    wrong = [(checks.variant, checks.first_failure) for checks in found if checks.first_failure]
     if control.first_failure:
-        return f"the control failed, reference or tolerance is not to be trusted: {control.first_failure.message}"
-    wrong = [checks for checks in found if checks.first_failure]
-    for checks in wrong:
-        others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(w.variant for w in wrong[1:])}"
-        first = checks.first_failure.message if checks.first_failure else ""
-        return f"{checks.variant} is incorrect: {first}{others if len(wrong) > 1 else ''}"
+        also = f"; {wrong[0][0]} as well: {wrong[0][1].message}" if wrong else ""
+        return (
+            "the control failed: baseline, reference or tolerance is not to be trusted there: "
+            f"{control.first_failure.message}{also}"
+        )
+    if wrong:
+        name, first = wrong[0]
+        others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(one for one, _ in wrong[1:])}"
+        word = "refuses a call:" if first.status == "refused" else "is incorrect:"
+        return f"{name} {word} {first.message}{others if len(wrong) > 1 else ''}"
     if failures:
         return f"no build: {failures[0].message}"
-    parts = [f"{checks.variant} right in {len(checks.checks)} checks" for checks in found]
-    return ", ".join(parts) or "no variant to verify"
+    return ", ".join(map(_right, found)) or "no variant to verify"
+
+
+def _right(checks: VariantChecks) -> str:
+    """`cpu right in 74 checks`."""
+    if not checks.checks:
+        return f"{checks.variant} takes none of these workloads' types"
+    return f"{checks.variant} right in {len(checks.checks)} checks"
 
 
 def verify_hint(found: Iterable[VariantChecks], control: VariantChecks) -> str | None:

@@ -1,14 +1,16 @@
 """Properties: what must hold of a variant's outputs whatever the reference says."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from loop.actions.context import Context, NoArguments, Result, Working
-from loop.actions.kernel import builds, extra_sets, usable, workloads
+from loop.actions.kernel import builds, compile_all, extra_sets, usable, workloads
 from loop.bench.relate import relate
+from loop.bench.room import Side
 from loop.model.measurement import PropertyCheck
 from loop.model.output import PropertiesOutput
-from loop.model.target import Workload
+from loop.model.target import Device, Workload
 from loop.model.verdict import NoSpeedVerdict
+from loop.processes import Tick
 
 
 def properties(context: Context, arguments: NoArguments) -> Working:
@@ -16,23 +18,32 @@ def properties(context: Context, arguments: NoArguments) -> Working:
     names = context.bench.target.properties
     if not names:
         return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=NONE))
-    made, _ = yield from builds(context)
-    by_name = {one.variant: one for one in made}
     found: list[PropertyCheck] = []
-    for variant in usable(context, made):
-        side = context.bench.side(variant, by_name.get(variant))
-        found += yield from relate(context.bench, side, names, chosen(context))
+    device: Device = context.bench.device if context.variants else "cuda"
+    for side in (yield from _sides(context)):
+        found += yield from relate(context.bench, side, names, chosen(context, device))
     return Result(_output(names, found))
+
+
+def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
+    """The variants that run here; where there are none, those that are emulated."""
+    bench = context.bench
+    if context.variants:
+        made, _ = yield from builds(context)
+        by_name = {one.variant: one for one in made}
+        return [bench.side(name, by_name.get(name)) for name in usable(context, made)]
+    made, _ = yield from compile_all(context, bench.emulations(context.emulated))
+    return [bench.side(one.variant, one, emulated=True) for one in made]
 
 
 NONE = ("properties: target.yaml names none under `properties`",)
 
 
-def chosen(context: Context) -> tuple[Workload, ...]:
+def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
     """The timed workloads, and the first of each other type among the checked ones; plain values only."""
-    timed = workloads(context, context.plan.workloads)
+    timed = workloads(context, context.plan.workloads, device=device)
     others: dict[str, Workload] = {}
-    for one in workloads(context, extra_sets(context)):
+    for one in workloads(context, extra_sets(context), device=device):
         if one.dtype not in {workload.dtype for workload in timed} and one.values == "normal":
             others.setdefault(one.dtype, one)
     return (*(one for one in timed if one.values == "normal"), *others.values())
@@ -46,7 +57,7 @@ def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesO
         for name in names
         if not any(check.property == name and check.status != "inapplicable" for check in found)
     ]
-    message = _held(len(names) - len(idle), len(held))
+    message = _held(len(names) - len(idle), len(held)) if found else "nothing to try them on: no variant runs here"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
     return PropertiesOutput(

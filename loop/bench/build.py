@@ -34,6 +34,15 @@ NVCC_DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
 )
 LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
+REMEDIES = {
+    "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
+    "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
+    "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
+    "unrecognized command line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
+    "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
+    "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
+}
+"""What a compiler says where no line is to be mended, and what is."""
 ENGLISH = {"LC_ALL": "C"}
 """Environment of a compiler whose messages are to be read here."""
 
@@ -247,10 +256,11 @@ def _shared(recipe: BuildRecipe) -> list[str]:
 
 
 def _need_compiler(compiler: str) -> None:
-    if compiler_version(compiler) is None:
-        raise BuildFailed(
-            f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True
-        )
+    if compiler_version(compiler) is not None:
+        return
+    if shutil.which(compiler) is not None:
+        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
+    raise BuildFailed(f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True)
 
 
 def how_to_install(compiler: str) -> str:
@@ -269,7 +279,15 @@ def _failure(done: Completed, what: str) -> BuildFailed:
     message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
     if done.code < 0 or done.code == 127:
         message = f"{done.command[0]}: {done.how}"
-    return BuildFailed(message, "mend the line named above, then run the same command again", done.errors)
+    return BuildFailed(message, _mend(done.errors), done.errors)
+
+
+def _mend(errors: str) -> str:
+    """What to do about a compiler's error."""
+    for words, hint in REMEDIES.items():
+        if words in errors:
+            return hint
+    return "mend the line named above, then run the same command again"
 
 
 def first_error(log: str) -> str | None:

@@ -14,6 +14,8 @@ from loop.processes import Tick
 
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs."""
+MOST_HUNG = 2
+"""Checks of one side that may hang; the rest is not tried then, each would take as long."""
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
@@ -74,7 +76,8 @@ class Checker:
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
-        over = self.job.enough and self.checks.first_failure
+        hung = sum(check.status == "hung" for check in self.found)
+        over = hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
         return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:

@@ -20,6 +20,10 @@ PADDING_BYTES = 4096
 ever."""
 
 
+PASSED_ON = ("LOOP_EMULATOR_SEED",)
+"""Variables of the user's that a worker sees besides the usual ones: the schedule to replay."""
+
+
 class WorkerLost(Exception):
     """The worker crashed or hung while it answered: `kind` says which, `how` in words."""
 
@@ -54,6 +58,7 @@ class Worker:
                 env={
                     **thread_environment(threads, self._cores),
                     "PYTHONPATH": python_path(),
+                    **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
                     **(environment or {}),
                 },
                 stdin=request_read,

@@ -21,6 +21,9 @@ from loop.screen import Screen
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
+TOLD = 2
+"""Things not exercised that the last lines name; the report has all."""
+
 
 def conclude(
     setting: Setting,
@@ -112,6 +115,11 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_jso
             screen.say(f"  {label.lower()}: {text}")
         if found.command:
             screen.say(f"  again: {found.command}")
+    missing = record.not_exercised
+    for line in missing[:TOLD]:
+        screen.say(f"not exercised: {line}")
+    if len(missing) > TOLD:
+        screen.say(f"not exercised: {len(missing) - TOLD} more things; the report has them")
     screen.say(f"grade {record.grade}; cost ${record.bill.usd:.4f}; report {folder.report}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 

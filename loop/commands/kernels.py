@@ -1,5 +1,6 @@
 """`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from loop.commands.setting import (
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
-from loop.model.measurement import ControlResult
+from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import GateOutput, MeasureOutput, ResourcesOutput, VerifyOutput, read_output
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
@@ -57,6 +58,8 @@ class BenchRequest:
     json: bool = False
 
 
+MOST_FAILURES = 6
+"""Failed checks of a variant that are told on the screen."""
 COLUMNS = 110
 """Width of a line on a control; its whole reason is in the JSON."""
 STEPS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -223,7 +226,8 @@ def _show_checks(output: VerifyOutput, screen: Screen) -> None:
     rows = []
     for checks in output.variants:
         right = sum(check.passed for check in checks.checks)
-        largest = max((check.max_error or 0.0 for check in checks.checks), default=0.0)
+        plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
+        largest = max((check.max_error or 0.0 for check in plain), default=0.0)
         rows.append(
             (
                 checks.variant + (" (emulated)" if checks.emulated else ""),
@@ -233,11 +237,24 @@ def _show_checks(output: VerifyOutput, screen: Screen) -> None:
         )
     screen.table(("variant", "right", "largest error"), rows)
     for checks in output.variants:
-        for line in checks.failures:
+        for line in checks.failures[:MOST_FAILURES]:
             screen.data(f"{checks.variant}: {line}")
+        if len(checks.failures) > MOST_FAILURES:
+            screen.data(
+                f"{checks.variant}: and {len(checks.failures) - MOST_FAILURES} more; all of them with --json"
+            )
         if not checks.right:
-            screen.data(f"the same values again: loop kernels verify {checks.variant} --seed {output.seed}")
+            screen.data(_again(checks, output.seed))
     screen.data("")
+
+
+def _again(checks: VariantChecks, seed: int) -> str:
+    """The command with which the first failure comes again, by the emulator's schedule too where it named one."""
+    message = checks.first_failure.message if checks.first_failure else ""
+    drawn = re.search(r"\(seed (\d+)\)", message)
+    schedule = f"LOOP_EMULATOR_SEED={drawn[1]} " if drawn else ""
+    what = "values and schedule" if drawn else "values"
+    return f"the same {what} again: {schedule}loop kernels verify {checks.variant} --seed {seed}"
 
 
 def _show_timings(output: MeasureOutput, screen: Screen) -> None:

@@ -256,7 +256,7 @@ def announce(head: SessionHead) -> str:
     where = f"{head.device}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     return (
         f"session {head.id}: {plan.plan.title}\n"
-        f"  target {head.target} ({', '.join(head.variants)}) on {where}; about {seconds_text(plan.seconds)}"
+        f"  target {head.target}{_named(head.variants)} on {where}; about {seconds_text(plan.seconds)}"
         + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
     )
 
@@ -269,7 +269,10 @@ def show_plan(request: SessionRequest, head: SessionHead, setting: Setting, scre
         return ExitCode.OK
     plan = head.plan
     screen.data(f"plan {plan.plan.name}: {plan.plan.title}")
-    screen.data(f"target {head.target} ({', '.join(head.variants)}) on {head.device}\n")
+    screen.data(f"target {head.target}{_named(head.variants)} on {head.device}")
+    if head.emulated:
+        screen.data(f"under the emulator: {', '.join(head.emulated)}")
+    screen.data("")
     rows = []
     for index, planned in enumerate(plan.patterns, start=1):
         number = str(index) if planned.planned else "-"
@@ -282,3 +285,8 @@ def show_plan(request: SessionRequest, head: SessionHead, setting: Setting, scre
         f"\npredicted: {seconds_text(plan.seconds)}, ${cost:.4f}; planned: {plan.plan.budget.minutes:g} min"
     )
     return ExitCode.OK
+
+
+def _named(variants: Sequence[str]) -> str:
+    """` (cpu, eager)`; nothing where there are none."""
+    return f" ({', '.join(variants)})" if variants else ""

@@ -28,7 +28,7 @@ def _of(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
         then, finished = folder.head(), folder.finished()
     except LoopError:
         return
-    if (then.target, then.device) != (head.target, head.device):
+    if (then.target, then.target_folder, then.device) != (head.target, head.target_folder, head.device):
         return
     outputs = [read_output(record.action, record.output) for record in finished]
     checked = {c.variant: c for output in outputs if isinstance(output, VerifyOutput) for c in output.variants}

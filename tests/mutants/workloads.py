@@ -55,6 +55,8 @@ GENERAL = (
     causal(90, 90, 7, heads=2, layout="odd", dtype="bfloat16"),
     causal(40, 129, 16, scale=-0.7, layout="mixed"),
     Workload(65, 80, 64, scale=-0.3),
+    causal(70, 100, 128, scale=-0.2),
+    Workload(20, 250, 32, scale=4.0, values="steep"),
     Workload(64, 250, 32, values="rising"),
     Workload(64, 250, 32, values="falling"),
     causal(100, 250, 64, right=True, values="falling"),
@@ -151,6 +153,7 @@ MAKERS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array, Array]]] =
     "normal": lambda q, k, v: (q, k, v),
     "sharp": lambda q, k, v: (20 * q, k, v),
     "rising": lambda q, k, v: _slope(q, k, v, 0.3),
+    "steep": lambda q, k, v: _slope(q, k, v, 0.1 / math.sqrt(q.shape[-1])),  # Before scaling.
     "falling": lambda q, k, v: _slope(q, k, v, -0.3),
     "low": _low,
     "huge": lambda q, k, v: (q, k, 1e4 * v),

@@ -35,9 +35,11 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
 def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """PyTorch's scaled_dot_product_attention: what a user would otherwise run. Shapes as in `eager`.
 
-    The library masks from the top left only; the other alignment is given to it as an explicit mask.
+    The library masks from the top left only; the other alignment is given to it as an explicit mask. So is the
+    mask beside a negative scale, with which `is_causal` gives NaN on a processor (torch 2.13).
     """
-    if not causal or alignment == "top_left":
+    negative = scale is not None and scale < 0
+    if not causal or (alignment == "top_left" and not negative):
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
