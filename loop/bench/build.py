@@ -38,6 +38,7 @@ REMEDIES = {
     "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
+    "unrecognized command-line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
     "unrecognized command line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
     "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
     "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",

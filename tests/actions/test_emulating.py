@@ -156,3 +156,12 @@ def test_on_a_gpu_nothing_is_emulated_and_that_is_said(bench: Bench) -> None:
     assert output.ok
     assert () == output.variants
     assert "under the emulator: they run on the GPU here" in output.not_exercised[0]
+
+
+def test_the_seed_of_a_fault_gives_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable reaches the process that emulates, word for word the same fault comes back."""
+    first = found(bench, "racy").variants[0].checks[0].message
+    drawn = re.search(r"\(seed (\d+)\)", first)
+    assert drawn is not None
+    monkeypatch.setenv("LOOP_EMULATOR_SEED", drawn[1])
+    assert [first] * 2 == [found(bench, "racy").variants[0].checks[0].message for _ in range(2)]

@@ -98,6 +98,6 @@ def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, bu
     with open_bench(tmp_path, target, build_cache) as strict:
         found = verified(strict, "right", seeds=1)
     assert (False, False) == (found.ok, found.control is not None and found.control.right)
-    expected = "the control failed, reference or tolerance is not to be trusted: "
+    expected = "the control failed: baseline, reference or tolerance is not to be trusted there: "
     assert found.message.startswith(expected)
     assert f"elements wrong on {SMALL}" in found.message

@@ -226,6 +226,23 @@ def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path:
     assert "install it, or name another compiler in target.yaml" == failed.hint
 
 
+def test_a_compiler_that_is_there_and_broken_is_not_called_missing(folder: Path, tmp_path: Path) -> None:
+    """A step that would go without a compiler fails on one that does not run."""
+    broken = tmp_path / "broken-nvcc"
+    broken.write_text("#!/bin/sh\necho 'fatal: something strange' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    failed = failure(folder, tmp_path / "cache", compiler=str(broken))
+    assert f"{broken} is there and does not run" == failed.message
+    assert not failed.no_compiler
+    assert f"see what `{broken} --version` says" == failed.hint
+
+
+def test_a_flag_that_an_old_compiler_does_not_know_is_explained(folder: Path, tmp_path: Path) -> None:
+    """There is no line to mend."""
+    failed = failure(folder, tmp_path / "cache", flags=("-fno-such-flag-exists",))
+    assert "it may be too old" in failed.hint
+
+
 def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
     """The limit is the step's; the hint says how to raise it."""
     slow = tmp_path / "slow-compiler"
