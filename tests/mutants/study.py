@@ -22,12 +22,14 @@ VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k")
 """Each as the manifest emulates it; `@sm_90`: with the tiles of that device, and those for large grids always."""
 MORE_FLAGS = {"fa1": ["-O1"]}
 """It is quickly compiled and slow to run; the others are the other way round."""
+BOUNDS = ("-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error")
+"""An index outside an array of a lane's own, in registers on a GPU, ends in SIGILL."""
 LARGE = re.compile(r"(?<=\bkWideFrom = )[^;]*")
 """From how many blocks on a grid counts as large."""
 COMPILE_LIMIT_S = 180
 RUN_LIMIT_S = 1800
 """Of the clock, on a machine with other work: the child limits its processor time itself."""
-OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGKILL)
+SIGNALS: dict[int, str] = {signal.SIGXCPU: "hang", signal.SIGKILL: "hang", signal.SIGILL: "array overrun"}
 WORKERS = 2
 
 
@@ -58,17 +60,19 @@ class Study:
         folder: Path,
         kernels: Path = KERNELS,
         variants: Sequence[str] = VARIANTS,
-        checked: Sequence[str] | None = None,
+        *,
+        small: bool = False,
     ) -> None:
-        self.folder, self.variants = folder, variants
+        """`small`: without the manifest's workloads, and only the first variant is tried without a mistake."""
+        self.folder, self.variants, self.small = folder, variants, small
         shutil.copytree(kernels, folder / "base")
         self.sources: Sources = sources(folder / "base")
         self._prefix = folder / "prefix.h"
         self._prefix.write_text('#include <algorithm>\n#include <cmath>\n#include "loop_device.cuh"\n')
         self._compile(["-x", "c++-header"], self._prefix, self._prefix.with_suffix(".h.gch"))
-        prepare(folder / "truth", variants)
+        prepare(folder / "truth", variants, with_manifest=not small)
         unchanged = Mutant("none", "none", self.sources["problem.cuh"], ())
-        for variant in variants if checked is None else checked:
+        for variant in variants[:1] if small else variants:
             outcome = self._try(unchanged, variant, folder / "none")
             if outcome.how != "survived":
                 raise ValueError(f"{variant} is wrong without any mistake: {outcome}")
@@ -104,6 +108,8 @@ class Study:
         if wrong := self._compile(flags, folder / CUDA / f"{name}.cu", library):
             return Outcome(mutant.key, "does not compile", variant, detail=wrong)
         own = self._run(mutant.key, variant, library, Path("ours", variant))
+        if self.small:
+            return own
         theirs = self._run(mutant.key, variant, library, Path("manifest"))
         return replace(theirs if own.how == "survived" else own, manifest=theirs.killed)
 
@@ -122,19 +128,24 @@ class Study:
         told = [json.loads(line) for line in done.stdout.splitlines()]
         workload = next((line["workload"] for line in reversed(told) if "workload" in line), "")
         if done.returncode:
-            how = "hang" if done.returncode in OUT_OF_TIME else "crash"
-            return Outcome(key, how, variant, workload, f"exit {done.returncode}")
+            how = SIGNALS.get(-done.returncode, "crash")
+            return Outcome(key, how, variant, workload, f"exit {done.returncode}: {done.stderr[-200:]}")
         if "survived" in told[-1]:
             return Outcome(key, "survived", variant)
         return Outcome(key, told[-1]["killed"], variant, workload, told[-1]["detail"])
 
 
 def emulation_flags() -> list[str]:
-    """Those of the manifest, but for less optimisation: compilers take most of the time here."""
+    """Those of the manifest with less optimisation, which is quicker here, and with array bounds checked."""
     variant = target(project(None, Path("/"))).value.variants["tensor_core"]
     assert isinstance(variant, CAbiVariant)
     assert variant.emulation is not None
-    return [*(flag for flag in variant.emulation.flags if not flag.startswith(("-O", "-g"))), "-Og", "-fPIC"]
+    return [
+        *(flag for flag in variant.emulation.flags if not flag.startswith(("-O", "-g"))),
+        "-Og",
+        "-fPIC",
+        *BOUNDS,
+    ]
 
 
 def save(path: Path, outcome: Outcome) -> None:

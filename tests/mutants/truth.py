@@ -1,5 +1,6 @@
 """What the gate holds a result against: float64, and the bounds that the bench's judge draws around it."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +27,14 @@ SETS = ("history", "edges", "values")
 SEED = 1
 
 
-def prepare(folder: Path, variants: Iterable[str]) -> None:
+def prepare(folder: Path, variants: Iterable[str], *, with_manifest: bool) -> None:
     """Write the workloads of variants, and those of the manifest, with inputs, reference and bounds."""
     torch.set_num_threads(1)
     for variant in variants:
         ours = workloads(variant)
         _write(folder / "ours" / variant, [(one, inputs(one, seed=n + 1)) for n, one in enumerate(ours)])
-    _write(folder / "manifest", list(of_manifest()))
+    if with_manifest:
+        _write(folder / "manifest", list(of_manifest()))
 
 
 def _write(folder: Path, calls: Sequence[tuple[Workload, Sequence[Array]]]) -> None:
@@ -45,6 +47,7 @@ def _write(folder: Path, calls: Sequence[tuple[Workload, Sequence[Array]]]) -> N
         save(folder / f"{number:03}.npz", one, q=bits[0], k=bits[1], v=bits[2], **truth)
 
 
+@functools.cache
 def manifest() -> Target:
     """The bundled target."""
     return target(project(None, Path("/"))).value

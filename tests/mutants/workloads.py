@@ -55,8 +55,10 @@ GENERAL = (
     causal(90, 90, 7, heads=2, layout="odd", dtype="bfloat16"),
     causal(40, 129, 16, scale=-0.7, layout="mixed"),
     Workload(65, 80, 64, scale=-0.3),
+    causal(200, 200, 64, scale=2.0),
     causal(70, 100, 128, scale=-0.2),
-    Workload(20, 250, 32, scale=4.0, values="steep"),
+    Workload(16, 250, 32, scale=4.0, values="upper rows"),
+    Workload(16, 250, 32, scale=4.0, values="lower rows"),
     Workload(64, 250, 32, values="rising"),
     Workload(64, 250, 32, values="falling"),
     causal(100, 250, 64, right=True, values="falling"),
@@ -138,6 +140,12 @@ def _slope(q: Array, k: Array, v: Array, each: float) -> tuple[Array, Array, Arr
     return q, steps[:, None] / math.sqrt(k.shape[-1]) + k / 8, v
 
 
+def _half(q: Array, k: Array, v: Array, half: int) -> tuple[Array, Array, Array]:
+    """Eight rows of every sixteen have logits that fall gently before a large scale; those of the others are 0."""
+    q, k, v = _slope(q, k, v, -0.1 / math.sqrt(q.shape[-1]))
+    return q * (numpy.arange(q.shape[-2]) // 8 % 2 == half)[:, None], k, v
+
+
 def _low(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     """Logits near -150: 2^x of them is no longer a float, their differences are ordinary."""
     return 1 + q / 16, -150 / math.sqrt(k.shape[-1]) + k / 4, v
@@ -153,7 +161,8 @@ MAKERS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array, Array]]] =
     "normal": lambda q, k, v: (q, k, v),
     "sharp": lambda q, k, v: (20 * q, k, v),
     "rising": lambda q, k, v: _slope(q, k, v, 0.3),
-    "steep": lambda q, k, v: _slope(q, k, v, 0.1 / math.sqrt(q.shape[-1])),  # Before scaling.
+    "upper rows": lambda q, k, v: _half(q, k, v, 0),
+    "lower rows": lambda q, k, v: _half(q, k, v, 1),
     "falling": lambda q, k, v: _slope(q, k, v, -0.3),
     "low": _low,
     "huge": lambda q, k, v: (q, k, 1e4 * v),
