@@ -1,18 +1,14 @@
 """Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
 
-from collections.abc import Sequence
-
 from loop.actions.context import Context, NoArguments, Result, Working
-from loop.actions.kernel import compile_all, describe_checks, distinct, extra_sets, verify_hint, workloads
-from loop.bench.build import BuildFailed
+from loop.actions.kernel import compile_all, distinct, extra_sets, workloads
+from loop.actions.verification import Verification
 from loop.bench.room import BASELINE
 from loop.bench.verify import Job, verify
 from loop.expressions import Expression
-from loop.model.measurement import VariantChecks
 from loop.model.output import EmulateOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import formula_values
-from loop.rules import compare
 
 MOST_FLOPS = 1e9
 """Work that the emulator is not asked to do: a scalar kernel takes several seconds for this much."""
@@ -32,8 +28,11 @@ def emulate(context: Context, arguments: NoArguments) -> Working:
     jobs = [Job(bench.side(one.variant, one, emulated=True), checked) for one in made]
     *found, control = yield from verify(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
     marked = tuple(checks.model_copy(update={"emulated": True}) for checks in found)
-    left = [f"{one.name} under the emulator: too much work for it" for one in wanted if one not in checked]
-    return Result(_output(context, marked, control, failures, left))
+    built = {one.variant for one in made}
+    missing = [f"{name} under the emulator: it has no build" for name in context.emulated if name not in built]
+    missing += [f"{one.name} under the emulator: too much work for it" for one in wanted if one not in checked]
+    whole = Verification(marked, control, tuple(failures), context.emulated, context.seed)
+    return Result(whole.output(EmulateOutput, missing))
 
 
 def work_of(target: Target, workload: Workload) -> float:
@@ -48,30 +47,3 @@ def _nothing(context: Context) -> EmulateOutput:
     missing = f"{', '.join(there)} under the emulator: they run on the GPU here" if there else ""
     message = "nothing to emulate" if there else "no variant can be emulated"
     return EmulateOutput(ok=True, message=message, not_exercised=(missing,) if missing else ())
-
-
-def _output(
-    context: Context,
-    found: Sequence[VariantChecks],
-    control: VariantChecks,
-    failures: Sequence[BuildFailed],
-    left: Sequence[str],
-) -> EmulateOutput:
-    built = {checks.variant for checks in found}
-    right = tuple(checks.variant for checks in found if checks.right and control.right)
-    wrong = tuple(checks.variant for checks in found if checks.first_failure)
-    return EmulateOutput(
-        ok=len(right) == len(context.emulated) and control.right,
-        message=describe_checks(found, control, failures),
-        hint=verify_hint(found, control),
-        verdicts=tuple(v for checks in found if control.right for v in compare.incorrect(checks)),
-        not_exercised=(
-            *(f"{name} under the emulator: it has no build" for name in context.emulated if name not in built),
-            *left,
-        ),
-        variants=tuple(found),
-        control=control,
-        seed=context.seed,
-        right=right,
-        wrong=wrong,
-    )

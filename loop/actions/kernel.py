@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.actions.context import Context, NoArguments, Result, Working
+from loop.actions.verification import Verification
 from loop.bench import build
 from loop.bench.machine import cores
 from loop.bench.room import BASELINE, Bench
@@ -14,12 +15,11 @@ from loop.bench.verify import Job
 from loop.bench.verify import verify as verify_sides
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.model.base import Model
-from loop.model.measurement import Build, VariantChecks
+from loop.model.measurement import Build
 from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
 from loop.model.target import CAbiVariant, Device, Workload
 from loop.model.workloads import expand
 from loop.processes import Tick, together
-from loop.rules import compare
 
 
 class SourceLimits(Model):
@@ -169,22 +169,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     by_name = {one.variant: one for one in made}
     jobs = [Job(bench.side(name, by_name.get(name)), distinct(checked)) for name in names]
     *found, control = yield from verify_sides(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
-    right = tuple(checks.variant for checks in found if checks.right and control.right)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
-    return Result(
-        VerifyOutput(
-            ok=len(right) == len(context.variants) and control.right,
-            message=describe_checks(found, control, failures),
-            hint=verify_hint(found, control),
-            verdicts=tuple(v for checks in found if control.right for v in compare.incorrect(checks)),
-            not_exercised=tuple(missing),
-            variants=tuple(found),
-            control=control,
-            seed=context.seed,
-            right=right,
-            wrong=tuple(checks.variant for checks in found if checks.first_failure),
-        )
-    )
+    whole = Verification(tuple(found), control, tuple(failures), context.variants, context.seed)
+    return Result(whole.output(VerifyOutput, missing))
 
 
 def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
@@ -218,41 +205,3 @@ def workloads(
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.seed if seed is None else seed)
-
-
-def describe_checks(
-    found: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[build.BuildFailed]
-) -> str:
-    """One line on what was found, the most telling thing first."""
-    wrong = [(checks.variant, checks.first_failure) for checks in found if checks.first_failure]
-    if control.first_failure:
-        also = f"; {wrong[0][0]} as well: {wrong[0][1].message}" if wrong else ""
-        return (
-            "the control failed: baseline, reference or tolerance is not to be trusted there: "
-            f"{control.first_failure.message}{also}"
-        )
-    if wrong:
-        name, first = wrong[0]
-        others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(one for one, _ in wrong[1:])}"
-        word = "refuses a call:" if first.status == "refused" else "is incorrect:"
-        return f"{name} {word} {first.message}{others if len(wrong) > 1 else ''}"
-    if failures:
-        return f"no build: {failures[0].message}"
-    return ", ".join(map(_right, found)) or "no variant to verify"
-
-
-def _right(checks: VariantChecks) -> str:
-    """`cpu right in 74 checks`."""
-    if not checks.checks:
-        return f"{checks.variant} takes none of these workloads' types"
-    return f"{checks.variant} right in {len(checks.checks)} checks"
-
-
-def verify_hint(found: Iterable[VariantChecks], control: VariantChecks) -> str | None:
-    """What to do next; None when nothing is wrong."""
-    if not control.right:
-        return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
-    wrong = next((checks for checks in found if not checks.right), None)
-    if wrong is None:
-        return None
-    return f"mend {wrong.variant}, then `loop kernels verify {wrong.variant}`"

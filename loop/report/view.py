@@ -70,6 +70,8 @@ class View:
     objective: str
     target: str
     variants: str
+    emulated: str
+    """Variants made for a GPU that ran under the emulator; empty where there are none."""
     baseline: str
     device: str
     started: str
@@ -114,6 +116,7 @@ def view(
         objective=head.plan.plan.title,
         target=head.target,
         variants=", ".join(head.variants) or "none",
+        emulated=", ".join(head.emulated),
         baseline=head.baseline,
         device=head.device,
         started=say.day(head.started),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from loop.actions.kernel import VerifyTerms, verify
+from loop.bench import verify as verification
 from loop.bench.room import Bench
 from loop.model.output import VerifyOutput
 from loop.processes import finish
@@ -24,7 +25,7 @@ SETS: dict[str, Any] = {**WORKLOADS, "more": [{"N": 7, "M": 2}, {"N": 2, "M": 3}
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench with a warm judge for this file."""
     folder = tmp_path_factory.mktemp("verifying")
-    names = ("right", "strides", "epsilon", "by_address", "crashes")
+    names = ("right", "strides", "epsilon", "by_address", "crashes", "hangs")
     variants = {name: compiled(name) for name in names}
     variants["no_build"] = compiled(sources=["nowhere.cpp"])
     with open_bench(folder, write_target(folder, variants, workloads=SETS), build_cache) as made:
@@ -101,3 +102,14 @@ def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, bu
     expected = "the control failed: baseline, reference or tolerance is not to be trusted there: "
     assert found.message.startswith(expected)
     assert f"elements wrong on {SMALL}" in found.message
+
+
+def test_what_is_not_tried_after_two_hangs_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would cost its whole limit; the variant has failed, and the rest is not claimed."""
+    monkeypatch.setattr(verification, "CALL_LIMIT_S", 0.3)
+    found = verified(bench, "hangs", seeds=4)
+    (checks,) = found.variants
+    assert 2 == sum(check.status == "hung" for check in checks.checks)
+    assert "hung" == checks.checks[-1].status
+    assert ("hangs on the workloads after its call number 2 that hung",) == found.not_exercised
+    assert ("hangs",) == found.wrong

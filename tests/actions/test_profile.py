@@ -19,6 +19,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand
 from loop.places import project
 from loop.processes import finish
+from tests import tiny_cuda
 from tests.commands.projects import TARGET, make_project
 from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_no_speed, make_verify
 from tests.targets import compiled, importable, make_builds, open_bench, write_target
@@ -28,19 +29,7 @@ with:
   severity: [{{when: ratio < 1, severity: high, tool: counters}}]
   tree: [{{when: {when}, bottleneck: it, fix: mend it, gain: much}}]
 """
-L4 = {
-    "name": "NVIDIA L4",
-    "sms": 58,
-    "shared_per_sm": 102400,
-    "shared_per_block": 101376,
-    "shared_static": 49152,
-    "registers_per_sm": 65536,
-    "threads_per_sm": 1536,
-    "blocks_per_sm": 24,
-    "l2_bytes": 50331648,
-    "bytes_per_s": 300e9,
-    "flops_per_s": {"float32": 30.3e12},
-}
+L4 = {**tiny_cuda.L4, "flops_per_s": {"float32": 30.3e12}}
 RULES: dict[str, Any] = {
     "severity": [{"when": "ratio < 1", "severity": "high", "tool": "counters"}],
     "tree": [

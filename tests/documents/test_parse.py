@@ -2,7 +2,6 @@
 
 import datetime
 import enum
-import time
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -11,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from loop.documents import complain, load_yaml, nearest, parse, parse_part
 from loop.errors import Complaint, DefinitionError
 from loop.model.base import Model
+from tests.effort import counted
 
 
 class Colour(enum.Enum):
@@ -250,21 +250,22 @@ def test_the_nearest_names_come_first() -> None:
     assert [] == nearest("a" * 100_000, ["a" * 100])
 
 
-def test_thousands_of_mistakes_are_counted_quickly() -> None:
-    """Twenty are shown, the others counted, within a second of processor time."""
+def test_thousands_of_mistakes_are_counted_without_much_work() -> None:
+    """Twenty are shown, the others counted; the work grows with the text, not with its square."""
     text = "".join(f"unknown_{number}: 1\n" for number in range(20_000))
-    start = time.process_time()
-    said = complaints_of(text)
-    assert time.process_time() - start < 2.0
+    with counted() as effort:
+        said = complaints_of(text)
+    assert effort.calls < 6_000_000
     assert 20_000 == len(said)
     message = DefinitionError(said).message.splitlines()
     assert 21 == len(message)
     assert "... and 19980 more" == message[-1]
 
 
-def test_many_mistakes_in_a_union_are_counted_quickly() -> None:
+def test_many_mistakes_in_a_union_are_counted_without_much_work() -> None:
     """The branches of many unions are weighed without comparing everything with everything."""
-    start = time.process_time()
-    said = complaints_of("entry:\n" + "".join(f"  k{number}: [{{}}, {{}}]\n" for number in range(3000)))
-    assert time.process_time() - start < 4.0
+    text = "entry:\n" + "".join(f"  k{number}: [{{}}, {{}}]\n" for number in range(3000))
+    with counted() as effort:
+        said = complaints_of(text)
+    assert effort.calls < 6_000_000
     assert 6000 == len(said)
