@@ -27,6 +27,7 @@ from loop.errors import LoopError
 TICK_S = 0.1
 """Longest time between two ticks of a wait."""
 TAG = "LOOP_CHILD"
+GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20
 """Bytes kept of one stream: the first quarter and the last three quarters."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -51,6 +52,8 @@ INHERITED = [
     "CUDA_HOME",
     "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY",
     "NVIDIA_VISIBLE_DEVICES",
     "TRITON_CACHE_DIR",
     "TORCH_HOME",
@@ -234,7 +237,7 @@ class Child:
         """Kill the child and everything it started; returns when they are gone."""
         kill_tree(self.process.pid, self.tag)
         try:
-            self.process.wait(timeout=5)
+            self.process.wait(timeout=GONE_S)
         except subprocess.TimeoutExpired:
             raise LoopError(
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",

@@ -48,6 +48,9 @@ struct alignas(8) Words2 {
 struct alignas(16) Words4 {
   uint32_t x, y, z, w;
 };
+struct alignas(8) Floats2 {
+  float x, y;
+};
 struct alignas(16) Floats4 {
   float x, y, z, w;
 };
@@ -58,7 +61,7 @@ inline SharedAddress shared_base() { return 0; }
 
 template <typename T>
 T shared_load(SharedAddress address, Where where = Where::here()) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16 || sizeof(T) == 2, "2, 4, 8 or 16 bytes");
   auto &lane = emulator::Block::lane();
   lane.block->read_shared(lane, address, sizeof(T), where);
   T value;
@@ -67,7 +70,7 @@ T shared_load(SharedAddress address, Where where = Where::here()) {
 }
 template <typename T>
 void shared_store(SharedAddress address, T value, Where where = Where::here()) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16 || sizeof(T) == 2, "2, 4, 8 or 16 bytes");
   auto &lane = emulator::Block::lane();
   lane.block->write_shared(lane, address, &value, sizeof(T), where);
   std::memcpy(lane.block->shared.at(address), &value, sizeof value);
@@ -141,6 +144,11 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 inline float exp2_approx(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;  // .ftz
+}
+inline float reciprocal_approx(float x) {
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  const float y = 1.0f / (std::fabs(x) < kSmallest ? std::copysign(0.0f, x) : x);
+  return std::fabs(y) < kSmallest ? std::copysign(0.0f, y) : y;  // .ftz
 }
 inline float to_float(float value) { return value; }
 inline float to_float(__half value) { return emulator::half_to_float(value.bits); }

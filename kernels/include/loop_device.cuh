@@ -25,6 +25,7 @@ namespace simt {
 using SharedAddress = uint32_t;  // In the block's window of shared memory, in bytes.
 using Words2 = uint2;
 using Words4 = uint4;
+using Floats2 = float2;
 using Floats4 = float4;
 
 // Shared memory ----------------------------------------------------------------------------------------------------
@@ -35,12 +36,15 @@ SIMT_DEVICE SharedAddress shared_base() { return static_cast<uint32_t>(__cvta_ge
 
 template <typename T>
 SIMT_DEVICE T shared_load(SharedAddress address) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16 || sizeof(T) == 2, "2, 4, 8 or 16 bytes");
   T value;
   if constexpr (sizeof(T) == 2) {
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(reinterpret_cast<uint16_t &>(value)) : "r"(address));
   } else if constexpr (sizeof(T) == 4) {
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(reinterpret_cast<uint32_t &>(value)) : "r"(address));
+  } else if constexpr (sizeof(T) == 8) {
+    uint2 &words = reinterpret_cast<uint2 &>(value);
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "r"(address));
   } else {
     uint4 &words = reinterpret_cast<uint4 &>(value);
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -52,11 +56,14 @@ SIMT_DEVICE T shared_load(SharedAddress address) {
 
 template <typename T>
 SIMT_DEVICE void shared_store(SharedAddress address, T value) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 16, "2, 4 or 16 bytes");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16 || sizeof(T) == 2, "2, 4, 8 or 16 bytes");
   if constexpr (sizeof(T) == 2) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(reinterpret_cast<uint16_t &>(value)));
   } else if constexpr (sizeof(T) == 4) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(reinterpret_cast<uint32_t &>(value)));
+  } else if constexpr (sizeof(T) == 8) {
+    const uint2 &words = reinterpret_cast<uint2 &>(value);
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(words.x), "r"(words.y));
   } else {
     const uint4 &words = reinterpret_cast<uint4 &>(value);
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words.x), "r"(words.y), "r"(words.z),
@@ -70,9 +77,17 @@ template <typename T>
 SIMT_DEVICE T global_load(const T *data) {
   return *data;
 }
+// 16 bytes as one instruction: left to itself the compiler makes four of them.
 template <typename T>
 SIMT_DEVICE void global_store(T *data, T value) {
-  *data = value;
+  if constexpr (sizeof(T) == 16) {
+    const uint4 &words = reinterpret_cast<uint4 &>(value);
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(data), "r"(words.x), "r"(words.y), "r"(words.z),
+                 "r"(words.w)
+                 : "memory");
+  } else {
+    *data = value;
+  }
 }
 
 // 16 bytes to shared memory, past the registers and past L1; zeros when not `valid`. They are there after a
@@ -130,6 +145,12 @@ SIMT_DEVICE void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0
 SIMT_DEVICE float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// 1/x to one unit in the last place; of a subnormal x it is infinite, where x is too large it is 0.
+SIMT_DEVICE float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 SIMT_DEVICE float to_float(float value) { return value; }

@@ -1,6 +1,8 @@
 """What a step can do: one literal table."""
 
 from loop.actions import (
+    briefing,
+    candidate,
     changes,
     comparing,
     debugging,
@@ -14,12 +16,15 @@ from loop.actions import (
     properties,
     proving,
     resources,
+    sanitizing,
     session,
+    tuning,
     turns,
 )
-from loop.actions.context import Action, Context, NoArguments, Result
+from loop.actions.context import Action, Context, NoArguments, Result, Workshop
+from loop.model import change, output
 from loop.model import debugging as causes
-from loop.model import output
+from loop.model import sanitizing as sanitized
 
 ACTIONS: dict[str, Action] = {
     "environment.torch": Action(
@@ -65,6 +70,12 @@ ACTIONS: dict[str, Action] = {
         NoArguments,
         output.EmulateOutput,
         emulating.emulate,
+    ),
+    "kernel.sanitize": Action(
+        "compiled CUDA variants under compute-sanitizer",
+        sanitizing.SanitizeTerms,
+        sanitized.SanitizeOutput,
+        sanitizing.sanitize,
     ),
     "kernel.changes": Action(
         "what changed since the known good", NoArguments, output.ChangesOutput, changes.changes
@@ -145,10 +156,53 @@ ACTIONS: dict[str, Action] = {
     "debug.scope": Action(
         "one variant changed at a time, the simple one first", NoArguments, causes.ScopeOutput, turns.scope
     ),
+    "change.brief": Action(
+        "ask for one change, and wait until it is made", briefing.BriefTerms, change.BriefOutput, briefing.brief
+    ),
+    "change.tune": Action(
+        "search what may be tuned, and propose the best values", tuning.TuneTerms, change.TuneOutput, tuning.tune
+    ),
+    "change.build": Action("compile the edited target", NoArguments, change.ChangeBuildOutput, candidate.build),
+    "change.verify": Action(
+        "what the edit changes, against the float64 reference",
+        kernel.VerifyTerms,
+        change.ChangeVerifyOutput,
+        candidate.verify,
+    ),
+    "change.properties": Action(
+        "relations between outputs of the edited target",
+        NoArguments,
+        change.ChangePropertiesOutput,
+        candidate.check_properties,
+    ),
+    "change.sanitize": Action(
+        "the edited target under the GPU's sanitizer",
+        sanitizing.SanitizeTerms,
+        change.ChangeSanitizeOutput,
+        candidate.sanitize,
+    ),
+    "change.measure": Action(
+        "the edited target against the baseline",
+        measuring.MeasureTerms,
+        change.ChangeMeasureOutput,
+        candidate.measure,
+    ),
+    "change.compare": Action(
+        "the edited target against what it is to replace",
+        comparing.CompareTerms,
+        change.ChangeCompareOutput,
+        candidate.compare,
+    ),
+    "change.profile": Action(
+        "what holds the edited target back", NoArguments, change.ChangeProfileOutput, candidate.look
+    ),
+    "change.decide": Action(
+        "keep the change or take it back", candidate.DecideTerms, change.DecisionOutput, candidate.decide
+    ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit
     ),
     "command.run": Action("a command of the user's own", session.Command, output.CommandOutput, session.command),
 }
 
-__all__ = ["ACTIONS", "Action", "Context", "Result"]
+__all__ = ["ACTIONS", "Action", "Context", "Result", "Workshop"]

@@ -11,8 +11,18 @@ from loop.actions.contest import Contest, Rival, itself, slowed
 from loop.actions.context import Context, Result, Working
 from loop.actions.earlier import KnownGoodGone, known_good_build
 from loop.actions.kernel import workloads
-from loop.actions.timed import Pair, Ready, doubts, hold_device, measurements, ready
+from loop.actions.timed import (
+    Pair,
+    Ready,
+    doubts,
+    hold_device,
+    measurements,
+    ready,
+    warnings,
+    with_warnings,
+)
 from loop.bench import timing
+from loop.bench.device_memory import fitting
 from loop.bench.room import Side
 from loop.bench.verify import Job, verify
 from loop.model.base import Model
@@ -23,6 +33,9 @@ from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.processes import Tick
 from loop.rules import integrity, sequential
 from loop.stats import geometric_mean
+
+RIVALS = 4
+"""Sides of a contest: a variant, itself once more, itself made slower, its known good."""
 
 
 class CompareTerms(Model):
@@ -54,19 +67,29 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     types = {workload.dtype for workload in workloads(context, context.plan.workloads)}
     compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
     for name in compiled:
-        contest = yield from _contest(context, name, builds[name], arguments, missing)
-        timings = yield from _hold(context, contest, arguments, context.budget_s / len(compiled))
-        outputs.append(_outcome(context, contest, timings))
+        side = context.bench.side(name, builds[name])
+        taken = [w for w in workloads(context, context.plan.workloads) if w.dtype in side.dtypes]
+        room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
+        missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
+        if not room.workloads:
+            continue
+        contest = yield from _contest(context, builds[name], room.workloads, arguments, missing)
+        timings, warned = yield from _hold(context, contest, arguments, context.budget_s / len(compiled))
+        outputs.append(_outcome(context, contest, timings).model_copy(update={"warnings": warned}))
         segments += timings.segments
     return Result(_together(outputs, missing), samples={"compare": segments})
 
 
 def _contest(
-    context: Context, name: str, build: Build, arguments: CompareTerms, missing: list[str]
+    context: Context,
+    build: Build,
+    timed: Sequence[Workload],
+    arguments: CompareTerms,
+    missing: list[str],
 ) -> Generator[Tick, None, Contest]:
     """What a variant is compared with; why there is no known good is added to `missing`."""
+    name = build.variant
     candidate = context.bench.side(name, build)
-    timed = [w for w in workloads(context, context.plan.workloads) if w.dtype in candidate.dtypes]
     longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
     rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])]
     try:
@@ -88,12 +111,13 @@ def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Gen
 
 def _hold(
     context: Context, contest: Contest, arguments: CompareTerms, limit_s: float
-) -> Generator[Tick, None, timing.Timings]:
-    """Measure until everything is decided or the time is over."""
+) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
+    """Measure until everything is decided or the time is over; with what disturbed it."""
     terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S)
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
-        return (yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending))
+        shared = yield from hold_device(context, stack)
+        found = yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending)
+    return found, warnings(context.bench, shared)
 
 
 def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:
@@ -165,9 +189,12 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 
 
 def _together(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
+    warned = tuple(dict.fromkeys(text for one in outputs for text in one.warnings))
+    message = "; ".join(one.message for one in outputs) or "no compiled variant to compare"
     return CompareOutput(
         ok=all(one.ok for one in outputs),
-        message="; ".join(one.message for one in outputs) or "no compiled variant to compare",
+        message=with_warnings(message, warned),
+        warnings=warned,
         verdicts=tuple(verdict for one in outputs for verdict in one.verdicts),
         measurements=tuple(measured for one in outputs for measured in one.measurements),
         null_controls=tuple(control for one in outputs for control in one.null_controls),

@@ -10,9 +10,24 @@ from loop.model.base import Model
 from loop.model.debugging import Try
 from loop.model.measurement import Segment
 from loop.model.output import Output
+from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, Machine
 from loop.processes import Tick
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where a session has its target edited, apart from the user's checkout."""
+
+    tree: Path
+    """Where the worktree is, or will be made."""
+    notes: Path
+    """Where briefs and patches are kept: a folder of the session."""
+    resume: str
+    """The command that goes on with the session."""
+    declined: bool = False
+    """Whether the user wants no further change."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,10 @@ class Context:
     """What the user thinks is wrong, and has changed something for."""
     tries: tuple[Try, ...] = ()
     """Builds that went through the gate in earlier sessions, oldest first."""
+    workshop: Workshop | None = None
+    """Where the target may be edited; None outside a session."""
+    patterns: tuple[Pattern, ...] = ()
+    """Everything that the session could come to."""
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step of a kind; None when there was none."""
@@ -59,6 +78,8 @@ class Result:
 
     output: Output
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+    paused: bool = False
+    """Whether somebody has to do something before the step can go on."""
 
 
 Working = Generator[Tick, None, Result]

@@ -23,7 +23,8 @@ from loop.model.debugging import (
     Whereabouts,
 )
 from loop.model.measurement import Check
-from loop.model.target import Component, Scalar
+from loop.model.target import Component
+from loop.model.tuning import Scalar
 from loop.model.workloads import entry_of, expand, spelled
 from loop.processes import Tick
 from loop.rules import boundary as boundaries

@@ -2,7 +2,7 @@
 
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.kernel import compile_all, distinct, extra_sets, workloads
-from loop.actions.verification import Verification
+from loop.actions.verification import Verification, untaken
 from loop.bench.room import BASELINE
 from loop.bench.verify import Job, verify
 from loop.expressions import Expression
@@ -31,8 +31,9 @@ def emulate(context: Context, arguments: NoArguments) -> Working:
     built = {one.variant for one in made}
     missing = [f"{name} under the emulator: it has no build" for name in context.emulated if name not in built]
     missing += [f"{one.name} under the emulator: too much work for it" for one in wanted if one not in checked]
-    whole = Verification(marked, control, tuple(failures), context.emulated, context.seed)
-    return Result(whole.output(EmulateOutput, missing))
+    missing += [text for job in jobs if (text := untaken(job.side, checked))]
+    whole = Verification(marked, control, tuple(failures), context.emulated, context.seed, tuple(missing))
+    return Result(whole.output(EmulateOutput))
 
 
 def work_of(target: Target, workload: Workload) -> float:

@@ -1,10 +1,12 @@
 """The five checks of the environment, each with the command that mends it."""
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from loop.actions.context import Context, NoArguments, Result, Working
+from loop.actions.toolkit import misfit, must_fit
 from loop.bench import build
+from loop.bench.gpus import gpus
 from loop.bench.room import Bench
 from loop.bench.verify import Job, verify
 from loop.model.base import Model
@@ -14,15 +16,17 @@ from loop.model.output import (
     ExtensionOutput,
     LibrariesOutput,
     NumpyOutput,
+    Output,
     TorchOutput,
 )
 from loop.model.pattern import Text
+from loop.model.record import Machine
 from loop.model.workloads import expand
 from loop.processes import Tick
+from loop.rules.toolkits import too_new
 
 EXAMINE_LIMIT_S = 120.0
-DRIVER_FOR_TOOLKIT = {11: 450, 12: 525, 13: 580}
-"""Oldest driver branch that runs code of a CUDA major release (CUDA release notes, table of driver versions)."""
+Kind = TypeVar("Kind", bound=Output)
 
 
 class Requirement(Model):
@@ -38,9 +42,22 @@ def torch(context: Context, arguments: Requirement) -> Working:
     output = TorchOutput.model_validate(_known(found))
     if output.ok and not new_enough(output.version, arguments.at_least):
         output = _refuse(output, f"torch {output.version} is older than {arguments.at_least}")
-    if output.ok and context.bench.device == "cuda" and output.cuda_build is None:
-        output = _refuse(output, f"torch {output.version} is a CPU build, the session runs on cuda")
+    if output.ok and context.bench.device == "cuda":
+        output = _on_gpu(output)
     return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
+
+
+def _on_gpu(output: TorchOutput) -> TorchOutput:
+    """The same, not ok where this torch cannot use the GPU here."""
+    found = gpus()
+    if output.cuda_build is None:
+        message = f"torch {output.version} is a CPU build, the session runs on cuda"
+        return _refuse(output, message, "pip install --force-reinstall torch, from an index with CUDA builds")
+    conflict = too_new("torch built for CUDA", output.cuda_build, found.cuda, found.driver)
+    if not conflict:
+        return output
+    older = f"CUDA {found.cuda[0]}" if found.cuda else "an older CUDA"
+    return _refuse(output, conflict, f"install a newer driver, or a torch that is built for {older}")
 
 
 def numpy(context: Context, arguments: Requirement) -> Working:
@@ -53,19 +70,33 @@ def numpy(context: Context, arguments: Requirement) -> Working:
 
 
 def device(context: Context, arguments: NoArguments) -> Working:
-    """The device: there, computing rightly, its driver new enough for the toolkit."""
-    found = yield from context.bench.examine("device", EXAMINE_LIMIT_S)
-    machine = context.machine
-    name = found.get("name") or (machine.processor if context.bench.device == "cpu" else "")
-    output = DeviceOutput.model_validate(
-        {**_known(found), "name": name, "driver": machine.driver, "toolkit": machine.nvcc}
-    )
-    conflict = driver_conflict(machine.nvcc, machine.driver)
-    if output.ok and conflict and context.bench.device == "cuda":
-        output = _refuse(output, conflict)
-    message = f"{name or context.bench.device}: {output.message}"
-    identity = f"{context.bench.device} {name} {machine.name} {machine.driver}"
+    """The device: there, computing rightly, its driver new enough for the toolkit.
+
+    Where it is not, nothing is run on it.
+    """
+    bench, machine = context.bench, context.machine
+    facts, where = _gpu_facts(machine) if bench.device == "cuda" else ({}, machine.processor)
+    variants = bench.compiled(context.variants).values()
+    problem = next((why for one in variants if (why := misfit(one))), None)
+    if problem:
+        output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
+    else:
+        found = yield from bench.examine("device", EXAMINE_LIMIT_S)
+        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **_known(found)})
+    message = f"{where or bench.device}: {output.message}"
+    identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
+
+
+def _gpu_facts(machine: Machine) -> tuple[dict[str, Any], str]:
+    """What is known of the GPU that everything runs on, and which of several it is."""
+    found = gpus()
+    facts: dict[str, Any] = {"driver": found.driver, "toolkit": machine.nvcc, "name": ""}
+    if found.cuda:
+        facts["cuda"] = f"{found.cuda[0]}.{found.cuda[1]}"
+    if found.first:
+        facts |= {"name": found.first.name, "uuid": found.first.uuid, "capability": found.first.capability}
+    return facts, found.chosen
 
 
 def libraries(context: Context, arguments: NoArguments) -> Working:
@@ -79,6 +110,7 @@ def extension(context: Context, arguments: NoArguments) -> Working:
     ready: list[str] = []
     for name, variant in context.bench.compiled(context.variants).items():
         try:
+            must_fit(variant)
             sources = yield from build.scan(variant, context.folder, context.bench.include)
         except build.BuildFailed as failed:
             found = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
@@ -112,8 +144,8 @@ def _known(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "status"}
 
 
-def _refuse(output: Any, message: str) -> Any:
-    return output.model_copy(update={"ok": False, "message": message})
+def _refuse(output: Kind, message: str, hint: str | None = None) -> Kind:
+    return output.model_copy(update={"ok": False, "message": message, "hint": hint})
 
 
 def new_enough(version: str, at_least: str) -> bool:
@@ -124,13 +156,3 @@ def new_enough(version: str, at_least: str) -> bool:
 def _numbers(version: str) -> list[int]:
     words = version.split("+")[0].split(".")
     return [int("".join(c for c in word if c.isdigit()) or 0) for word in words[:3]]
-
-
-def driver_conflict(toolkit: str | None, driver: str | None) -> str | None:
-    """Why code of this CUDA toolkit cannot run under this driver; None when it can, or nothing is known."""
-    if toolkit is None or driver is None:
-        return None
-    needed = DRIVER_FOR_TOOLKIT.get(int(toolkit.split(".")[0]))
-    if needed is None or int(driver.split(".")[0]) >= needed:
-        return None
-    return f"code from CUDA {toolkit} needs driver R{needed} or newer, this machine has {driver}"

@@ -9,9 +9,10 @@ from loop.bench import resources as compiled
 from loop.bench.binaries import demangle
 from loop.bench.launches import ask_launches
 from loop.bench.machine import cores
+from loop.model.device import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
-from loop.model.target import CAbiVariant, DeviceFacts, Workload
+from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand
 from loop.processes import Tick, together
 from loop.rules.launches import Seen
@@ -65,7 +66,7 @@ def read_compilers(
     context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
 ) -> Generator[Tick, None, None]:
     """Build every variant for the GPU; those that share sources and flags share a library and its report."""
-    wanted = {name: one.compiled_for(found.architecture) for name, one in chosen.items()}
+    wanted = {name: context.bench.target.compiled(name, found.architecture) for name in chosen}
     made = yield from _build(context, wanted, f"compiler's report for {found.architecture}", found)
     shared: dict[str, list[Build]] = {}
     for one in made:
@@ -79,7 +80,7 @@ def _build(
     context: Context, wanted: Mapping[str, CAbiVariant], what: str, found: Findings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """The builds that succeed; why the others do not is among the findings."""
-    made, failures = yield from compile_all(context, wanted)
+    made, failures = yield from compile_all(context, wanted, to_run=False)
     for failed in failures:
         if failed.no_compiler:
             found.missing.append(f"{what}: {failed.message}; {failed.hint}")
@@ -125,7 +126,8 @@ def ask_host_code(
     context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
 ) -> Generator[Tick, None, None]:
     """Ask the host code of each variant that can be emulated what it launches."""
-    wanted = {name: one.emulated() for name, one in chosen.items() if one.emulation is not None}
+    target = context.bench.target
+    wanted = {name: target.emulation(name) for name, one in chosen.items() if one.emulation is not None}
     for made in (yield from _build(context, wanted, "launches", found)):
         calls = _workloads(context, chosen[made.variant])
         told = yield from ask_launches(context.bench, made, calls)

@@ -7,17 +7,20 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.actions.context import Context, NoArguments, Result, Working
-from loop.actions.verification import Verification
+from loop.actions.toolkit import must_fit
+from loop.actions.verification import Verification, untaken
 from loop.bench import build
+from loop.bench.device_memory import fitting
 from loop.bench.machine import cores
 from loop.bench.room import BASELINE, Bench
 from loop.bench.verify import Job
 from loop.bench.verify import verify as verify_sides
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.model.base import Model
+from loop.model.device import Device
 from loop.model.measurement import Build
 from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
-from loop.model.target import CAbiVariant, Device, Workload
+from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand
 from loop.processes import Tick, together
 
@@ -90,19 +93,25 @@ def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], l
 
 
 def compile_all(
-    context: Context, variants: Mapping[str, CAbiVariant]
+    context: Context, variants: Mapping[str, CAbiVariant], *, to_run: bool = True
 ) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
-    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time."""
-    attempts = yield from together((_attempt(context, *one) for one in variants.items()), cores())
+    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
+
+    What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
+    """
+    tries = (_attempt(context, *one, to_run=to_run) for one in variants.items())
+    attempts = yield from together(tries, cores())
     made = tuple(one for one in attempts if isinstance(one, Build))
     return made, [one for one in attempts if isinstance(one, build.BuildFailed)]
 
 
 def _attempt(
-    context: Context, name: str, variant: CAbiVariant
+    context: Context, name: str, variant: CAbiVariant, *, to_run: bool
 ) -> Generator[Tick, None, Build | build.BuildFailed]:
     bench, limit_s = context.bench, context.kill_after_s
     try:
+        if to_run:
+            must_fit(variant)
         return (
             yield from build.build(
                 name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
@@ -165,13 +174,18 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     bench = context.bench
     names = usable(context, made)
     timed = workloads(context, context.plan.workloads)
-    checked = [*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))]
+    wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
     by_name = {one.variant: one for one in made}
-    jobs = [Job(bench.side(name, by_name.get(name)), distinct(checked)) for name in names]
-    *found, control = yield from verify_sides(bench, [*jobs, Job(bench.side(BASELINE), timed, layouts=False)])
+    sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
+    room = fitting(bench, wanted, [*sides, baseline])
+    controlled = [one for one in timed if one in room.workloads]
+    jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
+    *found, control = yield from verify_sides(bench, jobs)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
-    whole = Verification(tuple(found), control, tuple(failures), context.variants, context.seed)
-    return Result(whole.output(VerifyOutput, missing))
+    missing += [*room.left_out, *(text for side in sides if (text := untaken(side, wanted)))]
+    rest = (tuple(failures), context.variants, context.seed, tuple(missing))
+    output = Verification(tuple(found), control, *rest).output(VerifyOutput)
+    return Result(output.model_copy(update={"message": room.said_after(output.message)}))
 
 
 def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:

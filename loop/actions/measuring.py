@@ -8,14 +8,27 @@ from pydantic import Field
 
 from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import workloads
-from loop.actions.timed import Pair, Ready, doubts, hold_device, measurements, of, ready
+from loop.actions.timed import (
+    Pair,
+    Ready,
+    doubts,
+    hold_device,
+    measurements,
+    of,
+    ready,
+    warnings,
+    with_warnings,
+)
+from loop.actions.verification import untaken
 from loop.bench import timing
-from loop.bench.room import BASELINE
+from loop.bench.device_memory import fitting
+from loop.bench.room import BASELINE, Side
 from loop.model.base import Model
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.rules import compare
+from loop.rules.sensing import sensed
 from loop.stats import geometric_mean
 
 
@@ -42,12 +55,15 @@ def measure(context: Context, arguments: MeasureTerms) -> Working:
 
 def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]) -> Working:
     bench, builds = context.bench, found.builds or {}
-    timed = workloads(context, context.plan.workloads)
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     terms = timing.Terms(rounds=arguments.rounds, limit_s=context.budget_s, seed=context.seed, cold=arguments.cold)
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
-        timings = yield from timing.measure(bench, [bench.side(BASELINE), *sides], timed, terms)
+        shared = yield from hold_device(context, stack)
+        every = [bench.side(BASELINE), *sides]
+        room = fitting(bench, workloads(context, context.plan.workloads), every, wide=True)
+        timed = room.workloads
+        timings = yield from timing.measure(bench, every, timed, terms)
+    warned = warnings(bench, shared)
     pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
     measured = measurements(bench, pairs, timed, timings)
     both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
@@ -55,18 +71,25 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
     return Result(
         MeasureOutput(
-            ok=not distrusted,
-            message=_describe(verdicts),
+            ok=bool(timed) and not distrusted,
+            message=with_warnings(room.said_after(_describe(verdicts)), warned),
             verdicts=verdicts,
-            not_exercised=skipped,
+            not_exercised=(*skipped, *(f"speed on {text}" for text in room.left_out), *_untimed(sides, timed)),
             measurements=measured,
             rounds=timings.rounds,
             outputs=timings.outputs,
             threads=bench.threads,
             block_sd=_noise(pairs, timed, timings),
+            warnings=warned,
+            sensors=sensed(timings.segments),
         ),
         samples={"measure": timings.segments},
     )
+
+
+def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:
+    """Variants that do not take the type of some workloads."""
+    return [f"speed of {text}" for side in sides if (text := untaken(side, timed))]
 
 
 def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from loop.actions.context import Context, Result, Working
 from loop.bench.machine import vector_lanes
 from loop.model.base import Model
+from loop.model.device import Device, DeviceFacts
 from loop.model.output import DeviceOutput, ParallelismOutput, ResourcesOutput
 from loop.model.pattern import Text
 from loop.model.profile import Filling
-from loop.model.target import Device, DeviceFacts, Variant, Workload
+from loop.model.target import Variant, Workload
 from loop.model.workloads import expand
 from loop.rules import occupancy
 

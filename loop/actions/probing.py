@@ -11,8 +11,10 @@ from loop.bench.verify import Checker, Job, values_key
 from loop.errors import LoopError
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check
-from loop.model.output import VerifyOutput, read_output
-from loop.model.target import Scalar, Workload
+from loop.model.output import VerifyOutput
+from loop.model.outputs import read_output
+from loop.model.target import Workload
+from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single
 from loop.processes import Tick
 from loop.rules.shrinking import Failing, failing, kind_of

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.actions.context import Context, Result, Working
+from loop.actions.device_counters import watch
 from loop.actions.parallelism import filling_of, gpu_at_hand
 from loop.actions.timed import hold_device, ready
 from loop.bench import profile as outside
@@ -16,6 +17,7 @@ from loop.bench.roof import measure_roof
 from loop.errors import LoopError
 from loop.expressions import Expression
 from loop.model.base import Model
+from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput, ProfileOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
@@ -23,12 +25,12 @@ from loop.model.target import ITEM_SIZES, OUTPUT, CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import formula_values, shape
 from loop.processes import Tick
-from loop.rules import bottleneck
+from loop.rules import bottleneck, device_counters
 from loop.rules.bottleneck import Reach, Seen
 
 COUNTED = ("instructions", "ipc", "cache_misses")
 ON_ROOF = ("flops_share", "bandwidth_share", "roof")
-ON_GPU = ("dram", "sm", "warps_active", "bank_conflicts")
+ON_GPU = (*device_counters.SHARES, "stall")
 
 
 class ProfileTerms(Model):
@@ -47,6 +49,7 @@ class Notes:
     facts: dict[str, Fact] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
+    watched: DeviceProfile | None = None
 
     def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
         """Add facts, and where they come from where that is not plain."""
@@ -61,7 +64,7 @@ class Notes:
     @property
     def seen(self) -> Seen:
         """All of them."""
-        return Seen(self.facts, self.sources, self.unknown)
+        return Seen(self.facts, self.sources, self.unknown, self.watched)
 
 
 def profile(context: Context, arguments: ProfileTerms) -> Working:
@@ -76,7 +79,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working:
     with ExitStack() as stack:
         yield from hold_device(context, stack)
         for one in chosen:
-            seen = yield from _look(context, one, found.builds.get(one.variant))
+            seen = yield from _look(context, one, found.builds.get(one.variant), len(chosen))
             profiles.append(bottleneck.profile(one, seen, arguments.tree, arguments.severity))
     return Result(_output(profiles))
 
@@ -98,14 +101,19 @@ def _worst(context: Context) -> Sequence[Measurement]:
     return [one for name, one in every.items() if name in trusted]
 
 
-def _look(context: Context, measured: Measurement, build: Build | None) -> Generator[Tick, None, Seen]:
+def _look(
+    context: Context, measured: Measurement, build: Build | None, variants: int
+) -> Generator[Tick, None, Seen]:
     """Everything that can be known of one variant on one workload."""
     notes = Notes()
     notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     yield from _look_at_roof(context, measured, notes)
     _look_at_launch(context, measured, notes)
     yield from _look_at_code(context, measured.variant, build, notes)
-    yield from _look_at_counters(context, measured, build, notes)
+    if context.bench.device == "cuda":
+        yield from _look_at_device(context, measured, build, notes, variants)
+    else:
+        yield from _look_at_counters(context, measured, build, notes)
     return notes.seen
 
 
@@ -180,13 +188,22 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes
 def _look_at_counters(
     context: Context, measured: Measurement, build: Build | None, notes: Notes
 ) -> Generator[Tick, None, None]:
-    if context.bench.device == "cuda":
-        return notes.silent("no profiler of the device is driven yet", *ON_GPU, *COUNTED)
     notes.silent("there is no GPU", *ON_GPU)
     side = context.bench.side(measured.variant, build)
     counted = yield from outside.count(context.bench, side, measured.workload)
     notes.tell(_per_call(counted), f"counted over {counted.calls} calls")
     return notes.silent(counted.why or "not counted", *COUNTED)
+
+
+def _look_at_device(
+    context: Context, measured: Measurement, build: Build | None, notes: Notes, variants: int
+) -> Generator[Tick, None, None]:
+    side = context.bench.side(measured.variant, build)
+    notes.watched, why = yield from watch(context, side, measured.workload, variants)
+    if notes.watched is not None:
+        notes.tell(device_counters.facts(notes.watched), device_counters.source(notes.watched))
+    notes.silent(why or "ncu gave no such counter", *ON_GPU)
+    notes.silent("counted on a processor only", *COUNTED)
 
 
 def _per_call(counted: outside.Counted) -> dict[str, Fact]:
@@ -198,7 +215,7 @@ def _per_call(counted: outside.Counted) -> dict[str, Fact]:
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
-    whys = dict.fromkeys(one.unknown[name] for one in profiles for name in COUNTED if name in one.unknown)
+    whys = dict.fromkeys(one.unknown[name] for one in profiles for name in _counters(one) if name in one.unknown)
     return ProfileOutput(
         ok=True,
         message="; ".join(_describe(one) for one in profiles),
@@ -206,6 +223,11 @@ def _output(profiles: Sequence[Profile]) -> ProfileOutput:
         learned=tuple(_lesson(one) for one in profiles if one.severity and one.bottleneck),
         profiles=tuple(profiles),
     )
+
+
+def _counters(one: Profile) -> Sequence[str]:
+    """Facts that hardware counters give where a variant ran."""
+    return ON_GPU if one.facts.get("device") == "cuda" else COUNTED
 
 
 def _describe(one: Profile) -> str:

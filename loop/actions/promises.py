@@ -15,7 +15,7 @@ from loop.bench.machine import compiler_version, cores
 from loop.model.output import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
 from loop.model.promises import MustNotCompile
 from loop.model.resources import short_name
-from loop.model.target import BuildRecipe, CAbiVariant
+from loop.model.target import BuildRecipe, CAbiVariant, Target
 from loop.processes import Completed, Tick, run, together
 
 INDENTED = re.compile(r"^\s")
@@ -29,7 +29,8 @@ def _chosen(context: Context) -> dict[str, CAbiVariant]:
 
 def must_not_compile(context: Context, arguments: NoArguments) -> Working:
     """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
-    found = {name: _buildable(one) for name, one in _chosen(context).items() if one.must_not_compile}
+    target, chosen = context.bench.target, _chosen(context)
+    found = {name: _buildable(target, name, one) for name, one in chosen.items() if one.must_not_compile}
     missing = [f"what must not compile of {name}: {why}" for name, (_, why) in found.items() if why]
     recipes = {name: (one.build, one.must_not_compile) for name, (one, _) in found.items() if one}
     tries = [_try(context, name, recipe, one) for name, (recipe, bad) in recipes.items() for one in bad]
@@ -37,13 +38,14 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working:
     return Result(_refusals(checks, missing))
 
 
-def _buildable(variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
+def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
     """The variant by its own recipe, without its compiler by the emulator's; and what that leaves out."""
     if compiler_version(variant.build.compiler) is not None:
         return variant, ""
     lacks = f"{variant.build.compiler}: no such compiler on the PATH"
     if variant.emulation is not None and compiler_version(variant.emulation.compiler) is not None:
-        return variant.emulated(), f"{lacks}; looked at as {variant.emulation.compiler} builds it for the emulator"
+        says = f"{lacks}; looked at as {variant.emulation.compiler} builds it for the emulator"
+        return target.emulation(name), says
     return None, f"{lacks}; {how_to_install(variant.build.compiler)}"
 
 
@@ -107,9 +109,11 @@ def _mend(one: RefusedSource) -> str:
 def instances(context: Context, arguments: NoArguments) -> Working:
     """Look up every promised template instance in its variant's built library."""
     chosen = {name: one for name, one in _chosen(context).items() if one.instances}
-    found = {name: _buildable(one) for name, one in chosen.items()}
+    found = {name: _buildable(context.bench.target, name, one) for name, one in chosen.items()}
     skipped = [f"instances of {name}: {why}" for name, (_, why) in found.items() if why]
-    made, failures = yield from compile_all(context, {name: one for name, (one, _) in found.items() if one})
+    made, failures = yield from compile_all(
+        context, {name: one for name, (one, _) in found.items() if one}, to_run=False
+    )
     promised, missing = 0, list[MissingInstance]()
     for one in made:
         names = yield from defined_names(Path(one.library))

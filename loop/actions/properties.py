@@ -6,9 +6,10 @@ from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.kernel import builds, compile_all, extra_sets, usable, workloads
 from loop.bench.relate import relate
 from loop.bench.room import Side
+from loop.model.device import Device
 from loop.model.measurement import PropertyCheck
 from loop.model.output import PropertiesOutput
-from loop.model.target import Device, Workload
+from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.processes import Tick
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from loop.actions.context import Context
 from loop.actions.kernel import builds
+from loop.actions.sharing import warn_after, warn_before
 from loop.bench import timing
+from loop.bench.gpus import gpus
 from loop.bench.machine import machine, peak_flops_per_s
 from loop.bench.room import Bench, Side
 from loop.expressions import Expression
 from loop.locks import Held, locked
+from loop.model.device import Dtype
 from loop.model.measurement import Build, Measurement, Segment, VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.target import Dtype, Workload
+from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import formula_values
 from loop.processes import Tick
@@ -51,18 +54,33 @@ def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> s
     return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
 
 
-def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, None]:
-    """Wait until no other session measures on this device; two at once would disturb each other."""
+def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, str]:
+    """Wait until no other session measures on this device; two at once would disturb each other.
+
+    What else disturbs it is said: who other than loop uses the GPU. Empty when nobody does.
+    """
     folder = context.bench.cache / "locks"
     folder.mkdir(parents=True, exist_ok=True)
+    gpu = gpus().first if context.bench.device == "cuda" else None
     while True:
         try:
-            stack.enter_context(locked(folder / context.bench.device))
+            stack.enter_context(locked(folder / (gpu.uuid if gpu else context.bench.device)))
         except Held as held:
             yield Tick(f"waiting for {held.holder} to finish measuring")
             time.sleep(0.1)
         else:
-            return
+            return (yield from warn_before(context.bench))
+
+
+def warnings(bench: Bench, before: str) -> tuple[str, ...]:
+    """What was said of others on the device before something was timed there, or is to be said now."""
+    said = before or warn_after(bench)
+    return (said,) if said else ()
+
+
+def with_warnings(message: str, warned: Sequence[str]) -> str:
+    """The line of a step that timed something, with what disturbed it."""
+    return "; ".join([message, *(f"warning: {text}" for text in warned)])
 
 
 def of(timings: timing.Timings, workload: Workload) -> list[Segment]:

@@ -8,7 +8,7 @@ from loop.actions.probing import sides
 from loop.bench.room import Side
 from loop.bench.verify import Job, verify
 from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
-from loop.model.target import Device
+from loop.model.device import Device
 from loop.processes import Tick
 from loop.rules import tries as earlier
 

@@ -55,6 +55,8 @@ class Sources:
     build_id: str
     framework_headers: tuple[str, ...]
     units: int
+    files: tuple[str, ...] = ()
+    """Files of the variant's folder among them, by their path from there."""
 
 
 class BuildFailed(Exception):
@@ -83,7 +85,9 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
         raise _failure(done, "read")
     files = sorted(set(dependencies(done.output)))
     headers = tuple(file for file in files if FRAMEWORK.search(file))
-    return Sources(_build_id(variant, folder, files), headers, len(variant.sources))
+    inside = {os.path.relpath(folder / file, folder) for file in files}
+    own = tuple(sorted(name for name in inside if not name.startswith("..")))
+    return Sources(_build_id(variant, folder, files), headers, len(variant.sources), own)
 
 
 def dependencies(rule: str) -> list[str]:

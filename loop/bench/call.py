@@ -5,7 +5,8 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loop.model.target import ITEM_SIZES, OUTPUT, Dtype, Fill, Signature, Workload
+from loop.model.device import Dtype
+from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Workload
 from loop.model.workloads import shape
 
 Value = bool | int | float | str | None

@@ -3,16 +3,21 @@
 import functools
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import psutil
 
+from loop.bench.gpus import gpus
+from loop.model.device import Dtype
 from loop.model.record import Machine
-from loop.model.target import ITEM_SIZES, Dtype
+from loop.model.target import ITEM_SIZES
 
 ASK_LIMIT_S = 10
+NVCC_SAYS = "Cuda compilation tools"
+"""How the line begins in which nvcc names its release; its first says only who it is."""
 CPUS = Path("/sys/devices/system/cpu")
 FASTEST_CLOCK_HZ = 6.5e9
 """No processor on sale runs faster; the highest turbo clock of 2026 is 6.2 GHz."""
@@ -25,7 +30,7 @@ NAMES_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
 @functools.cache
 def machine() -> Machine:
     """What stands beside every number."""
-    rows = _query_gpus()
+    found = gpus()
     return Machine(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
@@ -34,10 +39,10 @@ def machine() -> Machine:
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
         compiler=compiler_version("g++"),
-        nvcc=_nvcc_release(),
-        gpus=tuple(row[0] for row in rows),
-        driver=rows[0][1] if rows else None,
-        capability=rows[0][2] if rows else None,
+        nvcc=nvcc_release("nvcc"),
+        gpus=tuple(gpu.name for gpu in found.usable),
+        driver=found.driver,
+        capability=found.first.capability if found.first else None,
     )
 
 
@@ -49,23 +54,15 @@ def cores() -> int:
 
 @functools.cache
 def compiler_version(compiler: str) -> str | None:
-    """First line of a compiler's version text; None when it is not installed."""
-    text = _ask([compiler, "--version"])
-    return text.splitlines()[0] if text else None
+    """The line of a compiler's version text that tells its release; None when it is not installed."""
+    lines = (_ask([compiler, "--version"]) or "").splitlines()
+    return next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
 
 
-def _nvcc_release() -> str | None:
-    for line in (_ask(["nvcc", "--version"]) or "").splitlines():
-        if "release" in line:
-            return line.split("release")[1].split(",")[0].strip()
-    return None
-
-
-def _query_gpus() -> list[list[str]]:
-    """Name, driver version and compute capability of each GPU; empty without a driver."""
-    text = _ask(["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"])
-    rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
-    return [row for row in rows if len(row) == 3]
+def nvcc_release(compiler: str) -> str | None:
+    """The CUDA release of an nvcc, as in 13.0; None for another compiler, or one that is not there."""
+    found = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
+    return found[1] if found else None
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""What a GPU's sensors say, through NVML: clocks, power, temperature, and what holds the clocks back."""
+"""What a GPU's sensors say, through NVML: clocks, power, temperature, what holds it back, and who else uses it."""
 
 import ctypes
 import os
@@ -12,6 +12,11 @@ SM_CLOCK, MEMORY_CLOCK = 1, 2
 GPU_SENSOR = 0
 """nvmlTemperatureSensors_t."""
 HIDDEN = ("", "-1")
+MOST_PROCESSES = 256
+NOT_TOLD = 2**64 - 1
+"""What stands for a number that the driver does not know."""
+PROCESSES = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
+"""The same function in new and in older drivers."""
 THROTTLE = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -34,6 +39,32 @@ class Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
+class Utilisation(ctypes.Structure):
+    """`nvmlUtilization_t`, in per cent of the last sample period, at most a second."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class ProcessInfo(ctypes.Structure):
+    """`nvmlProcessInfo_t`."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class User:
+    """A process that computes on a GPU, or could at once: it has a context there."""
+
+    pid: int
+    memory_bytes: int | None
+    """Device memory that it holds; None where the driver does not tell."""
+
+
 @dataclass(frozen=True)
 class DeviceState:
     """A GPU at one moment; None for what its driver does not tell."""
@@ -50,6 +81,8 @@ class DeviceState:
     """What holds the clocks back; empty when nothing does, or nobody tells."""
     memory_used: int | None
     """Bytes of device memory in use, by anyone."""
+    energy_j: float | None = None
+    """Energy that the board has taken since the driver was loaded; GPUs before Volta do not count it."""
 
 
 class Sensors:
@@ -63,6 +96,7 @@ class Sensors:
     def read(self) -> DeviceState:
         """The GPU now."""
         power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+        energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
         memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
         return DeviceState(
             sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
@@ -71,7 +105,29 @@ class Sensors:
             temperature_c=_value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR)),
             throttle=self._throttle(),
             memory_used=None if memory is None else memory.used,
+            energy_j=None if energy_mj is None else energy_mj.value / 1e3,
         )
+
+    def free_bytes(self) -> int | None:
+        """Device memory that nobody has taken; None where nobody tells."""
+        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
+        return None if memory is None else int(memory.free)
+
+    def busy_percent(self) -> int | None:
+        """Share of the last moments, a second at most, in which some kernel ran; None where nobody tells."""
+        found = self._ask("nvmlDeviceGetUtilizationRates", Utilisation)
+        return None if found is None else int(found.gpu)
+
+    def users(self) -> tuple[User, ...] | None:
+        """The processes that have a context on the GPU, ours among them; None where nobody tells."""
+        call = next((found for name in PROCESSES if (found := getattr(self._library, name, None))), None)
+        if call is None:
+            return None
+        count, found = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
+        call.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
+        if call(self._device, ctypes.byref(count), found) != 0:
+            return None
+        return tuple(User(one.pid, None if one.used == NOT_TOLD else one.used) for one in found[: count.value])
 
     def close(self) -> None:
         """End the conversation; reading again gives None everywhere."""
@@ -140,7 +196,12 @@ def visible_name(index: int, visible: str | None) -> int | str | None:
 def _find(nvml: ctypes.CDLL, name: int | str) -> ctypes.c_void_p | None:
     device = ctypes.c_void_p()
     if isinstance(name, str):
-        code = nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(device))
+        # CUDA tells the UUID of a part of a GPU (MIG) like any other; to NVML it begins with MIG.
+        names = (name, name.replace("GPU-", "MIG-", 1))
+        codes = (
+            nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(one.encode()), ctypes.byref(device)) for one in names
+        )
+        code = 0 if 0 in codes else 1
     else:
         code = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(device))
     return device if code == 0 else None

@@ -1,4 +1,4 @@
-"""What can be seen of a variant from outside its clock: the compiler's report, and the processor's counters."""
+"""What can be seen of a variant from outside its clock: the compiler's report, a processor's counters, a trace."""
 
 import json
 import re
@@ -12,9 +12,11 @@ from loop.bench.build import ENGLISH
 from loop.bench.child.counters import Counters
 from loop.bench.machine import compiler_version
 from loop.bench.room import Bench, Side
-from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
+from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.documents import write_atomic
 from loop.errors import LoopError
+from loop.model.device_profile import KernelRun
+from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.processes import Tick, run
 
@@ -127,10 +129,47 @@ def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None,
 
 
 def _count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, dict[str, Any]]:
-    call = bench.call(workload, side.name, wide=True)
     note = f"counting {side.name} on {workload.name}"
     with bench.open(side) as worker:
-        yield from worker.receive(START_LIMIT_S, note)
-        fields = {"call": call.to_json(), "seed": workload.seed, "probe": False}
-        yield from worker.ask("prepare", limit_s=COUNT_LIMIT_S, note=note, **fields)
-        return (yield from worker.ask("count", limit_s=COUNT_LIMIT_S, note=note, key=call.key))
+        key = yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
+        return (yield from worker.ask("count", limit_s=COUNT_LIMIT_S, note=note, key=key))
+
+
+def prepare(
+    bench: Bench, worker: Worker, side: Side, workload: Workload, note: str, limit_s: float
+) -> Generator[Tick, None, str]:
+    """Have a worker that was just opened load its side, bring a call into memory and make it once; the call's key.
+
+    The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
+    """
+    yield from worker.receive(START_LIMIT_S, note)
+    call = bench.call(workload, side.name, wide=True)
+    fields = {"call": call.to_json(), "seed": workload.seed, "probe": False}
+    yield from worker.ask("prepare", limit_s=limit_s, note=note, **fields)
+    return call.key
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What torch's profiler saw of one call on the device."""
+
+    runs: tuple[KernelRun, ...] = ()
+    """Its launches, in order: names, times and registers, no more."""
+    why: str = ""
+    """Why there are none."""
+
+
+def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Traced]:
+    """Kernels of one call of a side by torch's profiler, in a process of its own; a failure is a reason."""
+    if side.terms["kind"] == "command":
+        return Traced(why="a program of its own is not profiled")
+    note = f"tracing {side.name} on {workload.name}"
+    try:
+        yield from bench.expect(workload, wide=True)
+        with bench.open(side) as worker:
+            key = yield from prepare(bench, worker, side, workload, note, limit_s)
+            reply = yield from worker.ask("trace", limit_s=limit_s, note=note, key=key)
+    except (Refusal, WorkerLost, LoopError) as error:
+        return Traced(why=f"torch's profiler: {error}")
+    runs = tuple(KernelRun(**{**one, "kernel": short_name(one["kernel"])}) for one in reply["kernels"])
+    return Traced(runs, "" if runs else "torch's profiler saw no kernel in the call")

@@ -10,8 +10,9 @@ from loop.bench.controls import WAY, Control, controls
 from loop.bench.kept import KeptWorker
 from loop.bench.room import BASELINE, Bench, Side
 from loop.bench.verify import CALL_LIMIT_S, Checker, Job, values_key
+from loop.model.device import Dtype
 from loop.model.measurement import ControlResult, Layout
-from loop.model.target import Dtype, Workload
+from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import Tick
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from loop.bench.machine import compiler_version, processor_flags
 from loop.documents import content_hash
 from loop.errors import LoopError
-from loop.model.target import Dtype
+from loop.model.device import Dtype
 from loop.processes import Completed, Tick, run
 
 SOURCE = Path(__file__).with_name("roof.c")

@@ -4,7 +4,8 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,15 @@ import psutil
 
 from loop.bench import sanitizers
 from loop.bench.call import Call, make_call, widen
+from loop.bench.gpus import gpus
 from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
+from loop.model.device import Device, Dtype
 from loop.model.measurement import Build, DeviceReading
-from loop.model.target import (
-    ITEM_SIZES,
-    CAbiVariant,
-    Component,
-    Device,
-    Dtype,
-    Fill,
-    PythonVariant,
-    Target,
-    Workload,
-)
+from loop.model.target import ITEM_SIZES, CAbiVariant, Component, Fill, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.processes import Tick
 
@@ -96,6 +89,10 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self.dismiss()
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def at(self, folder: Path, target: Target) -> "Bench":
+        """A bench of its own for another place of the target, on the same device."""
+        return Bench(target, folder, self.cache, self.include, self.device, self.threads, self.sanitize)
 
     def dismiss(self) -> None:
         """End the warm worker; the next request starts a new one."""
@@ -184,9 +181,12 @@ class Bench:
         self.target, self._part, self._judging = target, part, False
         self._expected.clear()
 
-    def open(self, side: Side) -> Worker:
-        """A fresh worker that was asked to load `side`; the reply is still to be received."""
-        worker = Worker(self.threads, pinned=True, environment=side.environment)
+    def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
+        """A fresh worker that was asked to load `side`; the reply is still to be received.
+
+        `under`: the command line of a tool that starts it, such as a profiler.
+        """
+        worker = Worker(self.threads, pinned=True, environment=side.environment, under=under)
         terms = {"folder": str(self.folder), "threads": self.threads, "device": self.device}
         worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
         return worker
@@ -232,29 +232,35 @@ class Bench:
         ):
             path.unlink(missing_ok=True)
 
+    @property
+    def sensors(self) -> Sensors | None:
+        """The sensors of the GPU that everything runs on; None on a CPU, or without a driver that tells."""
+        if self.device == "cuda" and self._sensors is None:
+            gpu = gpus().first
+            self._sensors = (open_sensors(gpu.uuid if gpu else 0),)
+        return self._sensors[0] if self._sensors else None
+
     def sense(self) -> DeviceReading | None:
         """What the GPU's sensors say now; None on a CPU, or without a driver that tells."""
-        if self.device != "cuda":
+        sensors = self.sensors
+        state = sensors.read() if sensors else None
+        if state is None:
             return None
-        if self._sensors is None:
-            self._sensors = (open_sensors(),)
-        state = self._sensors[0].read() if self._sensors[0] else None
-        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
-        return DeviceReading(**{name: getattr(state, name) for name in fields}) if state else None
+        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "energy_j")
+        return DeviceReading(**{name: getattr(state, name) for name in fields}, at_s=time.monotonic())
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built, for the GPU at hand."""
         chosen = {name: self.target.variants[name] for name in names}
         return {
-            name: variant.compiled_for(self.architecture)
+            name: self.target.compiled(name, self.architecture)
             for name, variant in chosen.items()
             if isinstance(variant, CAbiVariant)
         }
 
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that the emulator can run, as they are built for it."""
-        chosen = {name: self.target.variants[name] for name in names if name in self.target.emulated}
-        found = {name: one.emulated() for name, one in chosen.items() if isinstance(one, CAbiVariant)}
+        found = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
         return {name: sanitizers.sanitized(one) for name, one in found.items()} if self.sanitize else found
 
     @property

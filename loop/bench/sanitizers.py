@@ -5,6 +5,7 @@ The emulator checks what goes through its functions. A kernel's own arrays, poin
 
 import re
 
+from loop.bench.child.lost import SAYS
 from loop.errors import LoopError
 from loop.model.target import CAbiVariant
 from loop.processes import finish, run
@@ -12,7 +13,7 @@ from loop.processes import finish, run
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
 """They have to be loaded before Python's own libraries."""
-TOLD = re.compile(r"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)", re.MULTILINE)
+TOLD = re.compile(rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({SAYS}.*)", re.MULTILINE)
 PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 ASK_LIMIT_S = 10.0
 
@@ -40,10 +41,10 @@ def environment(compiler: str) -> dict[str, str]:
 
 
 def told(errors: str) -> str:
-    """What a sanitizer said before it ended a process, in a line; empty when none did."""
+    """What a sanitizer, or the process itself, said before it was ended, in a line; empty when none did."""
     match = TOLD.search(errors)
     if match is None:
         return ""
     place = PLACE.search(match[0])
     where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
-    return f"{match[1] or match[2]}{where}"
+    return f"{match[1] or match[2] or match[3]}{where}"

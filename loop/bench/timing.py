@@ -120,13 +120,19 @@ def _batch(
     terms: Terms,
     open_: Mapping[str, Sequence[str]],
 ) -> Generator[Tick, None, None]:
-    """Start the processes of several rounds together, for that is most of the cost; then time one by one."""
+    """Start the processes of several rounds together, for that is most of the cost; then time one by one.
+
+    Those of a round end with it: each holds hundreds of megabytes of a GPU from its first call on.
+    """
     with ExitStack() as stack:
-        rounds = [Round(bench, sides, number, stack, terms, shuffle) for number in batch]
+        rounds = [
+            Round(bench, sides, number, stack.enter_context(ExitStack()), terms, shuffle) for number in batch
+        ]
         for one in rounds:
             yield from one.start()
         for one in rounds:
             yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+            one.stack.close()
             timings.rounds += 1
 
 
@@ -143,6 +149,8 @@ class Round:
         shuffle: random.Random,
     ) -> None:
         self.bench, self.number, self.terms, self.shuffle = bench, number, terms, shuffle
+        self.stack = stack
+        """Closing it ends the processes."""
         self.sides = {side.name: side for side in sides}
         self.workers = {side.name: stack.enter_context(bench.open(side)) for side in sides}
         self.evidence: list[tuple[str, Workload, dict[str, Any]]] = []

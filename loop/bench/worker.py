@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,15 @@ class Refusal(Exception):
 
 
 class Worker:
-    """One child process. Not usable after WorkerLost."""
+    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost."""
 
     def __init__(
-        self, threads: int, *, pinned: bool = False, environment: Mapping[str, str] | None = None
+        self,
+        threads: int,
+        *,
+        pinned: bool = False,
+        environment: Mapping[str, str] | None = None,
+        under: Sequence[str] = (),
     ) -> None:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
@@ -54,7 +59,7 @@ class Worker:
         self._cores = _cores(threads, pinned)
         try:
             self.child = Child(
-                [sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
+                [*under, sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
                 env={
                     **thread_environment(threads, self._cores),
                     "PYTHONPATH": python_path(),
@@ -144,13 +149,33 @@ class Worker:
         errors = self.child.errors.text
         return WorkerLost(kind, sanitizers.told(errors) or how, errors[-2000:])
 
+    def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
+        """Ask for nothing more and wait until the child has ended by itself; its exit status.
+
+        A tool that it runs under writes its findings then. Raises WorkerLost after `limit_s`.
+        """
+        begun = self.child.seconds
+        self._hang_up()
+        while self.child.code is None:
+            if self.child.seconds - begun > limit_s:
+                raise self._lost("hung", f"it did not end within {limit_s:g} s: killed")
+            self.child.pump()
+            yield Tick(note)
+        return self.child.code
+
+    def _hang_up(self) -> None:
+        """Close the pipe of requests: the child ends when it has read the last one."""
+        if self._request >= 0:
+            os.close(self._request)
+            self._request = -1
+
     def close(self) -> None:
         """End the child and free its pipes."""
         self.resume()
         try:
             self.child.close()
         finally:
-            os.close(self._request)
+            self._hang_up()
             os.close(self._reply)
 
     def __enter__(self) -> "Worker":

@@ -75,7 +75,10 @@ def kernels_verify(
     ] = False,
     sanitize: Annotated[
         bool,
-        typer.Option("--sanitize", help="Emulate with AddressSanitizer and UBSan, several times as slow."),
+        typer.Option(
+            "--sanitize",
+            help="On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -88,6 +91,8 @@ def kernels_verify(
       loop kernels verify cpu --seed 7
 
       loop kernels verify --emulate split_k --workloads edges
+
+      loop kernels verify split_k --sanitize
     """
     options = {"target": target, "device": device, "sets": workloads, "threads": threads, "seed": seed}
     _bench("verify", variants, json, emulate=emulate, sanitize=sanitize, **options)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from loop.cli.options import Device, Hypothesis, Json, Target, Threads, Variants, group, screen_for
+from loop.errors import LoopError
 
 run_app = group("Run a session or a single pattern.")
 
@@ -23,6 +24,9 @@ def run_session(
     resume: Annotated[
         str | None, typer.Option("--resume", help="Go on with this session (an id, or last).")
     ] = None,
+    decline: Annotated[
+        bool, typer.Option("--decline", help="With --resume: no further change; end the session.")
+    ] = False,
     hypothesis: Hypothesis = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
@@ -41,6 +45,8 @@ def run_session(
       loop run session --target ../my-kernel --json
 
       loop run session --resume last
+
+      loop run session optimize --variant cpu   (pauses with a brief; edit, then --resume)
     """
     from loop.commands import session
 
@@ -53,11 +59,14 @@ def run_session(
         seed=seed,
         budget_minutes=budget_minutes,
         hypothesis=hypothesis,
+        decline=decline,
         dry_run=dry_run,
         json=json,
         events=events,
     )
     screen = screen_for(json or events)
+    if decline and resume is None:
+        raise LoopError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     if resume is not None:
         raise typer.Exit(session.resume_session(resume, request, screen))
     raise typer.Exit(session.run_session(request, screen))

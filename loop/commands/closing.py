@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from loop.commands.drive import Ending
@@ -10,7 +11,7 @@ from loop.documents import to_json
 from loop.errors import ExitCode
 from loop.library import figures
 from loop.model.plan import ResolvedPlan
-from loop.model.record import DeviceName, Finished, SessionHead, SessionRecord
+from loop.model.record import DeviceName, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.places import shipped
 from loop.report import render_report
@@ -120,8 +121,17 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_jso
         screen.say(f"not exercised: {line}")
     if len(missing) > TOLD:
         screen.say(f"not exercised: {len(missing) - TOLD} more things; the report has them")
+    hint = waiting_for(folder.finished())
+    if hint:
+        screen.say(hint)
     screen.say(f"grade {record.grade}; cost ${record.bill.usd:.4f}; report {folder.report}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+
+
+def waiting_for(finished: Sequence[Finished]) -> str:
+    """What a paused session waits for; empty for any other."""
+    last = latest_attempts(finished)[-1:]
+    return last[0].hint or "" if last and last[0].status == "paused" else ""
 
 
 def outcome(record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
@@ -133,6 +143,7 @@ def outcome(record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
         "status": record.status,
         "reason": record.reason,
         "report": str(folder.report),
+        "waiting_for": waiting_for(folder.finished()),
         "diagnoses": [dataclasses.asdict(found) for found in diagnoses(record.head, folder.finished())],
         "verdicts": [verdict.model_dump(mode="json", include=keys) for verdict in record.verdicts],
         "grade": record.grade,

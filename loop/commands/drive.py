@@ -114,6 +114,8 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], limit
             if isinstance(last, StepBegan | Ticked):
                 show.event(store(StepEnded(_aborted(walk, last, str(stop)))))
             return Ending("aborted", str(stop), stop.exit_code)
+    if walk.paused:
+        return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
     return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
 
 

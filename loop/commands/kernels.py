@@ -1,6 +1,5 @@
 """`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,18 +18,18 @@ from loop.commands.setting import (
     read_setting,
     trusted_setting,
 )
+from loop.commands.shown import show_findings
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
-from loop.model.measurement import ControlResult, VariantChecks
-from loop.model.output import GateOutput, MeasureOutput, ResourcesOutput, VerifyOutput, read_output
+from loop.model.device import Device
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
-from loop.model.target import ITEM_SIZES, CAbiVariant, Device, Entry, PythonVariant, Target, Variant
+from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, expand, read_words
 from loop.places import include_folder
-from loop.report.resources import kernel_rows, summary_lines
 from loop.runner.session import Walk
 from loop.screen import Screen
 
@@ -52,22 +51,26 @@ class BenchRequest:
     emulate: bool = False
     """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
     sanitize: bool = False
-    """Emulate, with the sanitizers."""
+    """With sanitizers: on a GPU compute-sanitizer's tools, under the emulator those of g++."""
     gpu: str = "sm_89"
     """The GPU that is reckoned with where kernels are held against one: its compute capability."""
     json: bool = False
 
 
-MOST_FAILURES = 6
-"""Failed checks of a variant that are told on the screen."""
-COLUMNS = 110
-"""Width of a line on a control; its whole reason is in the JSON."""
 STEPS: dict[str, tuple[dict[str, Any], ...]] = {
     "build": ({"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},),
     "verify": (
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
         {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
         {"id": "emulate", "title": "Under the emulator", "action": "kernel.emulate", "budget_s": 60},
+        {
+            "id": "sanitize",
+            "title": "Under compute-sanitizer",
+            "action": "kernel.sanitize",
+            "with": {"wrong": True},
+            "budget_s": 120,
+            "limit_s": 600,
+        },
     ),
     "measure": (
         {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
@@ -105,9 +108,11 @@ class Chosen:
 
 def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
     """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
-    emulate = request.emulate or request.sanitize
-    names = request.variants or (target.emulated if emulate else ())
-    device = choose_device("cpu" if emulate else request.device, target, names)
+    only = request.emulate or (
+        request.sanitize and choose_device(request.device, target, request.variants) == "cpu"
+    )
+    names = request.variants or (target.emulated if only else ())
+    device = choose_device("cpu" if only else request.device, target, names)
     variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
     if what in EMULATES:
         return Chosen(device, variants, emulated)
@@ -133,7 +138,9 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
         budget=PlanBudget(minutes=1),
     )
     chosen = choose(what, request, setting.target)
-    steps = [dict(step) for step in STEPS[what] if _concerns(step, chosen)]
+    steps = [dict(step) for step in STEPS[what] if concerns(step, chosen, request)]
+    if steps[-1]["id"] == "sanitize":  # It may say why a variant is wrong.
+        steps = [{**step, "on_fail": "continue"} if step["id"] == "verify" else step for step in steps]
     if what == "measure":
         steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
     if what == "resources":
@@ -151,9 +158,10 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
     return walk_alone(setting, plan, pattern, chosen, request, screen)
 
 
-def _concerns(step: Mapping[str, Any], chosen: Chosen) -> bool:
+def concerns(step: Mapping[str, Any], chosen: Chosen, request: BenchRequest) -> bool:
     """Whether a step has anything to do."""
-    needed = {"kernel.verify": chosen.variants, "kernel.emulate": chosen.emulated}
+    sanitized = request.sanitize and chosen.device == "cuda"
+    needed = {"kernel.verify": chosen.variants, "kernel.emulate": chosen.emulated, "kernel.sanitize": sanitized}
     return bool(needed.get(step["action"], True))
 
 
@@ -206,114 +214,6 @@ def findings(finished: Sequence[Finished], failed: bool) -> dict[str, Any]:
     keep = {"step", "status", "seconds", "message", "hint", "output"}
     steps = [record.model_dump(mode="json", include=keep) for record in finished]
     return {"schema_version": 1, "status": "failed" if failed else "passed", "steps": steps}
-
-
-def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
-    """Tables of checks and timings, to stdout."""
-    for record in finished:
-        output = read_output(record.action, record.output)
-        if isinstance(output, VerifyOutput):
-            _show_checks(output, screen)
-        if isinstance(output, MeasureOutput):
-            _show_timings(output, screen)
-        if isinstance(output, GateOutput):
-            _show_gate(output, screen)
-        if isinstance(output, ResourcesOutput):
-            _show_resources(output, screen)
-
-
-def _show_checks(output: VerifyOutput, screen: Screen) -> None:
-    rows = []
-    for checks in output.variants:
-        right = sum(check.passed for check in checks.checks)
-        plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
-        largest = max((check.max_error or 0.0 for check in plain), default=0.0)
-        rows.append(
-            (
-                checks.variant + (" (emulated)" if checks.emulated else ""),
-                f"{right} of {len(checks.checks)}",
-                f"{largest:.1e}",
-            )
-        )
-    screen.table(("variant", "right", "largest error"), rows)
-    for checks in output.variants:
-        for line in checks.failures[:MOST_FAILURES]:
-            screen.data(f"{checks.variant}: {line}")
-        if len(checks.failures) > MOST_FAILURES:
-            screen.data(
-                f"{checks.variant}: and {len(checks.failures) - MOST_FAILURES} more; all of them with --json"
-            )
-        if not checks.right:
-            screen.data(_again(checks, output.seed))
-    screen.data("")
-
-
-def _again(checks: VariantChecks, seed: int) -> str:
-    """The command with which the first failure comes again, by the emulator's schedule too where it named one."""
-    message = checks.first_failure.message if checks.first_failure else ""
-    drawn = re.search(r"\(seed (\d+)\)", message)
-    schedule = f"LOOP_EMULATOR_SEED={drawn[1]} " if drawn else ""
-    what = "values and schedule" if drawn else "values"
-    return f"the same {what} again: {schedule}loop kernels verify {checks.variant} --seed {seed}"
-
-
-def _show_timings(output: MeasureOutput, screen: Screen) -> None:
-    words = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
-    rows = [
-        (
-            one.variant,
-            one.workload.name,
-            f"{one.reference_us:.1f}",
-            f"{one.candidate_us:.1f}",
-            f"{one.ratio:.2f}x",
-            f"{one.interval[0]:.2f}-{one.interval[1]:.2f}",
-            words.get((one.variant, one.workload.name), "")
-            + ("" if one.timed_by == "loop" else " (its own clock)"),
-        )
-        for one in output.measurements
-    ]
-    heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
-    if rows:
-        screen.table(heads, rows, wrap=1)
-
-
-def _show_gate(output: GateOutput, screen: Screen) -> None:
-    for base in dict.fromkeys(one.base for one in output.controls):
-        screen.data(f"{base}:")
-        groups: dict[tuple[str, bool], list[ControlResult]] = {}
-        for one in output.controls:
-            if one.base == base:
-                groups.setdefault((_without_type(one.name), one.survived), []).append(one)
-        for (name, survived), same in groups.items():
-            word = "SURVIVED" if survived else "passed" if not same[0].killed else "killed"
-            times = f" ({len(same)} types)" if len(same) > 1 else ""
-            screen.data(f"  {word:<8} {name + times:<42} {_short_reason(same[0])}".rstrip()[:COLUMNS])
-    left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
-    if left_out:
-        screen.data(f"not applicable: {', '.join(left_out)}")
-    for line in output.wrong_reasons:
-        screen.data(f"rejected for another reason than its own: {line}")
-    screen.data(f"killed {output.killed} of {output.total}")
-
-
-def _without_type(name: str) -> str:
-    """`zeros` for `zeros, float16`."""
-    head, _, last = name.rpartition(", ")
-    return head if last in ITEM_SIZES else name
-
-
-def _short_reason(one: ControlResult) -> str:
-    """Why a control was rejected, without the workload and the worst element."""
-    return one.reason.partition(f" on {one.workload}")[0]
-
-
-def _show_resources(output: ResourcesOutput, screen: Screen) -> None:
-    heads = ("kernel", "regs", "spill", "shared", "blocks/SM", "MMA")
-    rows = [(row.name, *row.figures) for row in kernel_rows(output)]
-    if rows:
-        screen.table(heads, rows, wrap=0)
-    for line in (*summary_lines(output), *(f"not exercised: {text}" for text in output.not_exercised)):
-        screen.data(line)
 
 
 def choose_gpu(name: str, target: Target) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
-from loop.actions import Context
+from loop.actions import Context, Workshop
 from loop.bench.machine import machine
 from loop.commands import closing
 from loop.commands.drive import Ending, Show, drive, into
@@ -27,7 +27,9 @@ from loop.errors import DefinitionError, ExitCode, LoopError
 from loop.library import definitions, figures, targets
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
-from loop.repository import revision
+from loop.places import state_folder
+from loop.report import course
+from loop.repository import revision, worktree
 from loop.rules.facts import session_facts
 from loop.rules.prediction import pattern_seconds
 from loop.runner import plan as planning
@@ -38,6 +40,9 @@ from loop.store.journal import Journal, finished, last_closed
 from loop.store.known_good import known_good
 from loop.store.sessions import SessionFolder
 from loop.store.tries import tries
+
+RESUMABLE = ("aborted", "paused")
+"""How a session ended that can go on."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class SessionRequest:
     budget_minutes: float | None = None
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
+    decline: bool = False
+    """Whether a session that waits for a change is to end without one."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
@@ -84,7 +91,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     with folder.lock():
         head, record = folder.head(), folder.record()
         ended = last_closed(folder.lines())
-        if record is not None and ended is not None and ended.status != "aborted":
+        if record is not None and ended is not None and ended.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.tell(record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
@@ -212,6 +219,8 @@ def walk_session(
             ground=head.ground,
             hypothesis=head.hypothesis,
             tries=tries(setting.project.sessions, head),
+            patterns=tuple(planned.pattern for planned in head.plan.patterns),
+            workshop=workshop_of(head, folder, declined=request.decline),
         )
         walk = Walk(
             resolved=head.plan,
@@ -226,8 +235,23 @@ def walk_session(
         screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder)}))
     closing.tell(record, folder, screen, as_json=request.json)
     if ending.exit_code == ExitCode.INTERRUPTED:
-        screen.say(f"go on with: loop run session --resume {folder.id}")
+        screen.say(f"go on with: {head.resume_command}")
+    if record.status not in RESUMABLE:
+        clear_workshop(setting.project.target, context.workshop)
     return exit_code(record, ending)
+
+
+def workshop_of(head: SessionHead, folder: SessionFolder, *, declined: bool) -> Workshop:
+    """Where this session has its target edited: a worktree for each state of the target's files."""
+    tree = state_folder() / "worktrees" / f"{head.id}-{head.ground[:8]}"
+    return Workshop(tree, folder.path / "changes", head.resume_command, declined)
+
+
+def clear_workshop(target: Path, shop: Workshop | None) -> None:
+    """Take the worktree of a session that has ended away, unless somebody has an edit in it."""
+    tree = worktree.find(target, shop.tree) if shop else None
+    if tree is not None and not tree.changed():
+        worktree.remove(tree)
 
 
 def close(
@@ -253,7 +277,7 @@ def exit_code(record: SessionRecord, ending: Ending) -> int:
 def announce(head: SessionHead) -> str:
     """The first line of a session."""
     plan = head.plan
-    where = f"{head.device}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     return (
         f"session {head.id}: {plan.plan.title}\n"
         f"  target {head.target}{_named(head.variants)} on {where}; about {seconds_text(plan.seconds)}"

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop import trust
+from loop.bench.gpus import gpus, no_gpu
 from loop.bench.machine import cores, machine
 from loop.bench.room import Bench
 from loop.documents import nearest
 from loop.errors import LoopError
 from loop.library import definitions, targets
+from loop.model.device import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-from loop.model.target import Device, Target
+from loop.model.target import Target
 from loop.places import Project, cache_folder, include_folder, project
 from loop.screen import Screen
 
@@ -70,20 +72,25 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
 
     Raises LoopError when the wanted device is unknown, not there, or without a variant.
     """
-    gpus = machine().gpus
+    there = bool(machine().gpus)
     if wanted == "auto":
-        return _automatic(target, variants, bool(gpus))
+        return _automatic(target, variants, there)
     if wanted not in ("cpu", "cuda"):
         close = nearest(wanted, ["cpu", "cuda", "auto"])
         raise LoopError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
-    if wanted == "cuda" and not gpus:
-        raise LoopError(
-            "no GPU: nvidia-smi shows none", hint="run with --device cpu, or install the NVIDIA driver"
-        )
+    if wanted == "cuda" and not there:
+        raise _no_gpu(target)
     device: Device = "cuda" if wanted == "cuda" else "cpu"
     if not target.variants_on(device) and not choose_emulated((), target, device):
         raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
+
+
+def _no_gpu(target: Target) -> LoopError:
+    """Why nothing can run on a GPU, and what can be done instead."""
+    message, mend = no_gpu(gpus())
+    emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
+    return LoopError(message, hint=f"run with --device cpu{emulated}, or {mend}")
 
 
 def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
@@ -122,7 +129,12 @@ def choose_threads(wanted: int | None) -> int:
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
-    """The bench of a session; use it as a context manager. `sanitize`: emulated variants, that is."""
+    """The bench of a session; use it as a context manager. `sanitize`: emulated variants, that is.
+
+    Raises LoopError when the device is not there: a session that is resumed has chosen its own before.
+    """
+    if device == "cuda" and not machine().gpus:
+        raise _no_gpu(setting.target)
     return Bench(
         target=setting.target,
         folder=setting.project.target,

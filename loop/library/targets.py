@@ -7,7 +7,8 @@ from pathlib import Path
 from loop.documents import Complaint, Document, complain, hash_files, nearest
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import CAbiVariant, CommandVariant, Entry, Target
+from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target
+from loop.model.tuning import Entry
 from loop.model.workloads import VALUES, WorkloadError, expand
 from loop.places import Project
 
@@ -24,7 +25,7 @@ def target(project: Project) -> Read[Target]:
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
     complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
     complaints += [*_launch_complaints(read), *_build_complaints(read, project.target)]
-    complaints += _promise_complaints(read, project.target)
+    complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read)]
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -170,6 +171,26 @@ def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
                 yield complain(
                     read.document, place, "flags without an output", repr(flag), "loop names the output"
                 )
+
+
+def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """What is tuned of no compiled variant, or on workloads that do not fit."""
+    target = read.value
+    compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
+    for name, one in target.tuning.items():
+        place = ("tuning", name)
+        if one.variant not in compiled:
+            expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
+            yield complain(read.document, (*place, "variant"), expected, repr(one.variant))
+        elif TUNED not in _flags(target, one.variant):
+            flag = f"{TUNED} among the flags of {one.variant}"
+            yield complain(read.document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
+        yield from _entry_complaints(read.document, target, one.workloads, (*place, "workloads"))
+
+
+def _flags(target: Target, name: str) -> tuple[str, ...]:
+    variant = target.variants[name]
+    return variant.build.flags if isinstance(variant, CAbiVariant) else ()
 
 
 def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:

@@ -162,6 +162,10 @@ class DeviceReading(Model):
     """Temperature of the chip."""
     throttle: tuple[str, ...] = ()
     """What held the clocks back."""
+    energy_j: float | None = None
+    """Energy that the board had taken since its driver was loaded."""
+    at_s: float | None = None
+    """When it was read, by a clock that only goes forward."""
 
 
 class Segment(Model):
@@ -179,6 +183,29 @@ class Segment(Model):
     """Seconds of one call, sample by sample."""
     sensors: tuple[DeviceReading, DeviceReading] | None = None
     """The GPU before and after; None on a CPU, or where nobody tells."""
+
+
+class SideSensors(Model):
+    """What a GPU's sensors said while one side was timed; None for what its driver does not tell."""
+
+    side: str
+    """`baseline`, or a variant's name."""
+    segments: int
+    """Segments with a reading before and one after."""
+    sm_clock_mhz: tuple[int, int, int] | None = None
+    """Clock of the multiprocessors in these readings: least, median and most."""
+    memory_clock_mhz: int | None = None
+    """Clock of the device memory, the median."""
+    temperature_c: int | None = None
+    """Temperature of the chip, the most."""
+    power_w: float | None = None
+    """Power draw of the board, a mean over everything that was done between the readings."""
+    power_by: Literal["energy", "sensor"] | None = None
+    """From the counter of energy over the time between readings, or the mean of the power sensor."""
+    call_j: tuple[float, float] | None = None
+    """Joules of one call at that power, by its time: of the shortest workload and of the longest."""
+    throttled: dict[str, int] = Field(default_factory=dict)
+    """What held the clocks back, and in how many segments."""
 
 
 class Measurement(Model):

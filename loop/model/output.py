@@ -1,18 +1,8 @@
 """What each action finds: the fields that gates, rules and reports may read."""
 
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Literal
 
 from loop.model.base import Model
-from loop.model.debugging import (
-    BoundaryOutput,
-    ComponentsOutput,
-    HypothesesOutput,
-    MapOutput,
-    ScopeOutput,
-    SmallestOutput,
-)
 from loop.model.measurement import (
     Build,
     ControlResult,
@@ -20,6 +10,7 @@ from loop.model.measurement import (
     NullControl,
     PositiveControl,
     PropertyCheck,
+    SideSensors,
     VariantChecks,
 )
 from loop.model.outcome import Output as Output
@@ -56,10 +47,14 @@ class DeviceOutput(Output):
     """Processor or GPU."""
     capability: str | None = None
     """Compute capability of the GPU, as in 8.9."""
+    uuid: str | None = None
+    """Which GPU it is, as nvidia-smi -L shows it."""
     matmul_error: float | None = None
     """Largest relative error of a small matrix product on it."""
     driver: str | None = None
     """Version of the NVIDIA driver."""
+    cuda: str | None = None
+    """Newest CUDA release whose code that driver runs."""
     toolkit: str | None = None
     """Release of nvcc."""
 
@@ -161,6 +156,10 @@ class MeasureOutput(Output):
     """Fresh sets of processes."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
+    warnings: tuple[str, ...] = ()
+    """What disturbed it: others on the same GPU."""
+    sensors: tuple[SideSensors, ...] = ()
+    """What the GPU's sensors said, one a side; none on a CPU."""
     threads: int = 0
     """Threads of each process on the CPU."""
     block_sd: float | None = None
@@ -180,6 +179,8 @@ class CompareOutput(Output):
     """Fresh sets of processes: the blocks."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
+    warnings: tuple[str, ...] = ()
+    """What disturbed it: others on the same GPU."""
 
 
 class GateOutput(Output):
@@ -317,44 +318,3 @@ class CommandOutput(Output):
     """How long it took."""
     output: str = ""
     """The end of what it printed."""
-
-
-OUTPUTS: dict[str, type[Output]] = {
-    "environment.torch": TorchOutput,
-    "environment.numpy": NumpyOutput,
-    "environment.device": DeviceOutput,
-    "environment.libraries": LibrariesOutput,
-    "environment.extension": ExtensionOutput,
-    "kernel.sources": SourcesOutput,
-    "kernel.build": BuildOutput,
-    "kernel.load": LoadOutput,
-    "kernel.verify": VerifyOutput,
-    "kernel.emulate": EmulateOutput,
-    "kernel.changes": ChangesOutput,
-    "kernel.properties": PropertiesOutput,
-    "kernel.measure": MeasureOutput,
-    "kernel.compare": CompareOutput,
-    "kernel.prove_gate": GateOutput,
-    "kernel.profile": ProfileOutput,
-    "kernel.parallelism": ParallelismOutput,
-    "kernel.resources": ResourcesOutput,
-    "kernel.must_not_compile": MustNotCompileOutput,
-    "kernel.instances": InstancesOutput,
-    "debug.components": ComponentsOutput,
-    "debug.smallest": SmallestOutput,
-    "debug.boundary": BoundaryOutput,
-    "debug.map": MapOutput,
-    "debug.hypotheses": HypothesesOutput,
-    "debug.scope": ScopeOutput,
-    "session.audit": AuditOutput,
-    "command.run": CommandOutput,
-}
-"""Name of an action to what it finds."""
-
-
-def read_output(action: str, output: dict[str, Any]) -> Output | None:
-    """A record's output as what its action finds; None where it broke off before it found anything."""
-    try:
-        return OUTPUTS[action].model_validate(output, strict=False)
-    except (KeyError, ValidationError):
-        return None

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 
 from loop.expressions import Expression, ExpressionError
 from loop.model.base import Model
+from loop.model.device_profile import DeviceProfile
 from loop.model.pattern import Text
 
 FACTS: dict[str, str] = {
@@ -31,6 +32,7 @@ FACTS: dict[str, str] = {
     "sm": "share of the multiprocessors' peak throughput in use",
     "warps_active": "share of the warps that the multiprocessors could hold",
     "bank_conflicts": "share of the shared-memory wavefronts that are bank conflicts",
+    "stall": "what warps wait for most",
 }
 """What a rule may read: name to meaning. A fact may be unknown, which is neither zero nor false."""
 
@@ -105,6 +107,8 @@ class Profile(Model):
     """What that may bring."""
     undecided: tuple[str, ...] = ()
     """Rules before the one that matched which read an unknown fact."""
+    watched: DeviceProfile | None = None
+    """One call as a profiler of the GPU saw it; None without a GPU, or where none could look."""
 
 
 class Filling(Model):

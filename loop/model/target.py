@@ -1,18 +1,20 @@
 """A target: a kernel project as its manifest declares it."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from loop.model.base import Model
+from loop.model.device import Device, DeviceFacts, Dtype
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
+from loop.model.tuning import Entry, Tuning
 
-Dtype = Literal["float32", "float16", "bfloat16", "float64"]
-Device = Literal["cpu", "cuda"]
-Scalar = bool | int | float | str
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
+ARCH, TUNED = "{arch}", "{tuned}"
+"""What stands in flags for the GPU's compute capability, and for the macros of what is tuned."""
 OUTPUT = "output"
 """Name of the output among the tensors of a call."""
 ITEM_SIZES: dict[Dtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -121,7 +123,20 @@ class BuildRecipe(Model):
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
     """Flags, in order; `loop` adds the output, the header's folder and the build id. `{arch}` stands for the
-    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`."""
+    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`;
+    `{tuned}` for the macros of the target's `tuning`."""
+
+    def filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
+        """The recipe with what stands for something replaced: a whole flag by several, or a part by one word."""
+        flags: list[str] = []
+        for flag in self.flags:
+            if flag in words:
+                flags += words[flag]
+                continue
+            for name, values in words.items():
+                flag = flag.replace(name, values[0]) if len(values) == 1 else flag
+            flags.append(flag)
+        return self.model_copy(update={"flags": tuple(flags)})
 
 
 Formula = Annotated[int, Field(ge=0)] | Text
@@ -143,33 +158,6 @@ class Launch(Model):
     """Registers a thread, by the compiler's report."""
     shared_bytes: Formula | None = None
     """Shared memory a block, static and dynamic."""
-
-
-class DeviceFacts(Model):
-    """What a kind of GPU can do: limits, and peaks by its datasheet."""
-
-    name: Text
-    """Its name."""
-    sms: Annotated[int, Field(ge=1)]
-    """Multiprocessors."""
-    shared_per_sm: Annotated[int, Field(ge=0)]
-    """Bytes of shared memory that the blocks of one multiprocessor divide among themselves."""
-    shared_per_block: Annotated[int, Field(ge=0)]
-    """Bytes that one block may ask for at launch."""
-    shared_static: Annotated[int, Field(ge=0)]
-    """Bytes that one block may declare."""
-    registers_per_sm: Annotated[int, Field(ge=1)]
-    """Registers of 32 bits."""
-    threads_per_sm: Annotated[int, Field(ge=1)]
-    """Threads that one multiprocessor holds at a time."""
-    blocks_per_sm: Annotated[int, Field(ge=1)]
-    """Blocks that one multiprocessor holds at a time."""
-    l2_bytes: Annotated[int, Field(ge=0)]
-    """Bytes of the second-level cache."""
-    bytes_per_s: Annotated[float, Field(gt=0)]
-    """Peak of its memory."""
-    flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]]
-    """Peak by element type: dense, in the fastest units that multiply this type."""
 
 
 class CAbiVariant(Model):
@@ -202,15 +190,15 @@ class CAbiVariant(Model):
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler has to refuse."""
 
-    def compiled_for(self, architecture: str) -> "CAbiVariant":
-        """The variant with `{arch}` of its flags filled in."""
-        flags = tuple(flag.replace("{arch}", architecture) for flag in self.build.flags)
-        return self.model_copy(update={"build": self.build.model_copy(update={"flags": flags})})
+    def compiled_for(self, architecture: str, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
+        """The variant with `{arch}` and `{tuned}` of its flags filled in."""
+        build = self.build.filled({ARCH: (architecture,), TUNED: tuned})
+        return self.model_copy(update={"build": build})
 
-    def emulated(self) -> "CAbiVariant":
+    def emulated(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
         """The variant as it is built for the emulator: on the processor, by its own recipe."""
         assert self.emulation is not None
-        return self.model_copy(update={"device": "cpu", "build": self.emulation})
+        return self.model_copy(update={"device": "cpu", "build": self.emulation.filled({TUNED: tuned})})
 
 
 class PythonVariant(Model):
@@ -252,10 +240,6 @@ class CommandVariant(Model):
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
-
-
-Entry = dict[str, Scalar | tuple[Scalar, ...]]
-"""Workloads as a manifest writes them: a list as a value stands for one workload each."""
 
 
 class Component(Model):
@@ -324,6 +308,8 @@ class Target(Model):
     """Named sets; a list as a value stands for one workload each."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
     """Implementations by name."""
+    tuning: dict[Identifier, Tuning] = Field(default_factory=dict)
+    """What may be tuned, and the best values of each device."""
     components: dict[Identifier, Component] = Field(default_factory=dict)
     """Parts of variants that can be checked alone, in the order in which they are at work."""
 
@@ -340,6 +326,23 @@ class Target(Model):
             "components": {},
         }
         return self.model_copy(update=fields)
+
+    def compiled(self, name: str, architecture: str) -> CAbiVariant:
+        """A compiled variant as it is built for a GPU of that compute capability, or on this processor."""
+        variant = self.variants[name]
+        assert isinstance(variant, CAbiVariant)
+        return variant.compiled_for(architecture, self.tuned("cpu" if variant.device == "cpu" else architecture))
+
+    def emulation(self, name: str) -> CAbiVariant:
+        """A variant as it is built for the emulator, with the values of the first device."""
+        variant = self.variants[name]
+        assert isinstance(variant, CAbiVariant)
+        return variant.emulated(self.tuned(next(iter(self.devices), "sm_89")))
+
+    def tuned(self, device: str) -> tuple[str, ...]:
+        """The macros of everything that is tuned: for `cpu`, or a compute capability."""
+        chosen = ((one, one.best_on(device)) for one in self.tuning.values())
+        return tuple(macro for one, values in chosen if values is not None for macro in one.defines(values))
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""

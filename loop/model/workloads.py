@@ -5,7 +5,9 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from loop.model.target import ITEM_SIZES, Dtype, Entry, Fill, Scalar, Signature, Target, Workload
+from loop.model.device import Dtype
+from loop.model.target import ITEM_SIZES, Fill, Signature, Target, Workload
+from loop.model.tuning import Entry, Scalar
 
 VALUES = ("normal", "wide", "constant")
 """Kinds of values that every target has."""

@@ -8,6 +8,7 @@ from loop.model.profile import FACTS, Fact, Filling, Profile
 from loop.model.record import Finished
 from loop.report import format as say
 from loop.report.findings import found
+from loop.report.kernels import kernels, totals
 from loop.report.markdown import Table, columns, filled
 
 SAID_ABOVE = ("device", "ratio", "time_us")
@@ -41,6 +42,10 @@ class Bottleneck:
     notes: tuple[str, ...]
     """Where facts come from, and why others are unknown."""
     parallelism: Table | None
+    kernels: Table | None = None
+    """What a profiler of the GPU saw, kernel by kernel."""
+    calls: tuple[str, ...] = ()
+    """What each profiled call came to."""
 
 
 def bottleneck(finished: Sequence[Finished]) -> Bottleneck:
@@ -48,14 +53,17 @@ def bottleneck(finished: Sequence[Finished]) -> Bottleneck:
     profiles = [one for output in found(finished, ProfileOutput) for one in output.profiles]
     fillings = [one for output in found(finished, ParallelismOutput) for one in output.fillings]
     return Bottleneck(
-        leaves=tuple(_leaf(one) for one in profiles),
+        leaves=tuple(leaf(one) for one in profiles),
         facts=_facts(profiles),
         notes=tuple(note for one in profiles for note in _notes(one)),
         parallelism=_parallelism(fillings),
+        kernels=kernels(profiles),
+        calls=totals(profiles),
     )
 
 
-def _leaf(one: Profile) -> Leaf:
+def leaf(one: Profile) -> Leaf:
+    """Where the tree led for one profile."""
     ratio, time_us = one.facts.get("ratio"), one.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
@@ -76,17 +84,18 @@ def _facts(profiles: Sequence[Profile]) -> Table | None:
     """A column a variant; a row a fact that is known of any."""
     heads = columns("Fact", *(f">{one.variant}" for one in profiles), "What it is")
     rows = tuple(
-        (name, *(_value(one.facts.get(name)) for one in profiles), meaning)
+        (name, *(value(one.facts.get(name)) for one in profiles), meaning)
         for name, meaning in FACTS.items()
         if name not in SAID_ABOVE and any(one.facts.get(name) is not None for one in profiles)
     )
     return filled(heads, rows)
 
 
-def _value(value: Fact) -> str:
-    if value is None:
+def value(fact: Fact) -> str:
+    """A fact as text."""
+    if fact is None:
         return "unknown"
-    return str(value) if isinstance(value, str | int) else say.significant(value)
+    return str(fact) if isinstance(fact, str | int) else say.significant(fact)
 
 
 def _notes(one: Profile) -> Iterator[str]:

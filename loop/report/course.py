@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loop.model.output import BuildOutput, DeviceOutput, MeasureOutput, NumpyOutput, TorchOutput
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, Revision, SessionHead, latest_attempts
+from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
 from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
@@ -102,10 +102,11 @@ def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tu
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
-    yield "GPU", ", ".join(machine.gpus) + (f", driver {machine.driver}" if machine.driver else "")
-    for device in found(finished, DeviceOutput):
-        if device.capability:
-            yield "Compute capability", device.capability
+    yield "GPU", _gpu(machine)
+    for one in found(finished, DeviceOutput):
+        if one.capability:
+            runs = f"its driver runs CUDA {one.cuda}" if one.cuda else ""
+            yield "Compute capability", ", ".join(filter(None, [one.capability, one.uuid, runs]))
     yield "Python", f"{machine.python}{_packages(finished)}"
     yield "Compilers", ", ".join(_compilers(head, finished))
     yield (
@@ -114,6 +115,21 @@ def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tu
     )
     yield "Sources", _revision(head.revision)
     yield "Loop", head.loop_version
+
+
+def device(head: SessionHead) -> str:
+    """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
+    gpus = head.machine.gpus if head.device == "cuda" else ()
+    return f"{head.device} ({gpus[0]})" if gpus else head.device
+
+
+def _gpu(machine: Machine) -> str:
+    """The GPU that everything runs on, and the others that a CUDA program sees; empty without any."""
+    if not machine.gpus:
+        return ""
+    first, *others = machine.gpus
+    more = f", the first of {len(machine.gpus)} that CUDA shows (then {', '.join(others)})" if others else ""
+    return f"{first}{more}{f', driver {machine.driver}' if machine.driver else ''}"
 
 
 def _packages(finished: Sequence[Finished]) -> str:

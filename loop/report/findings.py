@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, Output, VerifyOutput, read_output
+from loop.model.output import MeasureOutput, Output, VerifyOutput
+from loop.model.outputs import read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from loop.model.measurement import NullControl, PositiveControl
 from loop.model.output import CompareOutput, GateOutput, MeasureOutput, PropertiesOutput
 from loop.model.record import Finished
+from loop.model.sanitizing import SanitizeOutput
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.findings import found
@@ -28,7 +29,9 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
     lines = [
         *(_score(output) for output in found(finished, GateOutput) if output.total),
         *_properties(found(finished, PropertiesOutput)),
+        *(line for output in found(finished, SanitizeOutput) for line in _sanitized(output)),
         *_outputs([*found(finished, MeasureOutput), *compared]),
+        *_warnings([*found(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
     ]
@@ -57,11 +60,28 @@ def _properties(outputs: Iterable[PropertiesOutput]) -> Iterator[str]:
             yield f"properties that need no reference ({', '.join(names)}): all hold, in {checks}"
 
 
+def _sanitized(output: SanitizeOutput) -> Iterator[str]:
+    """What compute-sanitizer found; of variants without a finding, under what they are clean."""
+    for run in output.runs:
+        if run.status == "found":
+            yield f"compute-sanitizer, {run.tool}: {run.told}"
+    tools = [run.tool for run in output.runs if run.variant in output.clean[:1]]
+    calls = {len(run.workloads) for run in output.runs if run.variant in output.clean}
+    if output.clean:
+        clean = f"{say.listed([*output.clean])} clean, in {say.count(max(calls), 'small call')} each"
+        yield f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}"
+
+
 def _outputs(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
     judged = sum(output.outputs for output in outputs)
     if judged:
         drawn = "one a side, workload and round, drawn at random"
         yield f"timed calls: {judged} outputs, {drawn}, held against the reference"
+
+
+def _warnings(outputs: Iterable[MeasureOutput | CompareOutput]) -> Iterator[str]:
+    for text in dict.fromkeys(text for output in outputs for text in output.warnings):
+        yield f"warning: {text}"
 
 
 def _null(control: NullControl) -> str:

@@ -10,6 +10,7 @@ from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
 from loop.report.bottleneck import Bottleneck, bottleneck
+from loop.report.changes import Changes, changes
 from loop.report.course import Trouble
 from loop.report.diagnosis import Diagnosis, diagnoses
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
@@ -17,6 +18,7 @@ from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
 from loop.report.resources import Outlook, outlooks
+from loop.report.sensors import sensor_lines
 from loop.report.trust import Trust, trust
 
 
@@ -82,11 +84,14 @@ class View:
     correctness: Correctness
     speeds: tuple[VariantSpeed, ...]
     speed_reasons: tuple[str, ...]
+    sensors: tuple[str, ...]
+    """What the GPU's sensors said while each side was timed."""
     no_speed: str
     """Why there is no speed, where there is none."""
     trust: Trust
     bottleneck: Bottleneck
     outlooks: tuple[Outlook, ...]
+    changes: Changes
     patterns: Table | None
     money: Money
     earlier: Table | None
@@ -118,7 +123,7 @@ def view(
         variants=", ".join(head.variants) or "none",
         emulated=", ".join(head.emulated),
         baseline=head.baseline,
-        device=head.device,
+        device=course.device(head),
         started=say.day(head.started),
         took=_took(record),
         steps=course.steps(finished),
@@ -127,10 +132,12 @@ def view(
         correctness=found,
         speeds=speeds(record, finished),
         speed_reasons=reasons(record.verdicts),
+        sensors=sensor_lines(finished, head.baseline),
         no_speed=_no_speed(finished, found),
         trust=trust(finished, record.verdicts),
         bottleneck=bottleneck(finished),
         outlooks=outlooks(finished),
+        changes=changes(finished),
         patterns=course.patterns(finished, head.plan),
         money=_money(record),
         earlier=account.earlier(record, earlier),

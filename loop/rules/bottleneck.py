@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from loop.expressions import Expression, ExpressionError
+from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
 
@@ -96,6 +97,8 @@ class Seen:
     """Where facts come from, where that is not plain."""
     unknown: Mapping[str, str]
     """Why facts are unknown."""
+    watched: DeviceProfile | None = None
+    """One call as a profiler of the GPU saw it."""
 
 
 def profile(
@@ -110,6 +113,7 @@ def profile(
         workload=measured.workload.name,
         facts=facts,
         sources=dict(seen.sources),
+        watched=seen.watched,
         unknown={name: seen.unknown.get(name, "not told") for name, value in facts.items() if value is None},
         severity=urgency.rule.severity if urgency.rule else None,
         tool=urgency.rule.tool if urgency.rule else None,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from loop.model.device import DeviceFacts
 from loop.model.profile import Filling
 from loop.model.resources import (
     CompiledLibrary,
@@ -12,7 +13,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
-from loop.model.target import DeviceFacts, Workload
+from loop.model.target import Workload
 from loop.rules.occupancy import Block, Resident, on_places, resident
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from loop.model.debugging import Smallest, SmallestOutput
 from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
-from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput, read_output
+from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput
+from loop.model.outputs import read_output
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.rules.summary import collect
 from loop.stats import CONFIDENCE, t_quantile

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from loop.expressions import Expression
+from loop.model.device import DeviceFacts
 from loop.model.profile import Filling
-from loop.model.target import CommandVariant, DeviceFacts, Launch, Target, Variant, Workload
+from loop.model.target import CommandVariant, Launch, Target, Variant, Workload
 from loop.model.workloads import formula_values
 
 WARP = 32

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from loop.expressions import Expression
+from loop.model.device import DeviceFacts
 from loop.model.promises import ResourceBudget
 from loop.model.resources import Bound, CompiledLibrary, KernelResources, Placement
-from loop.model.target import DeviceFacts, Target, Workload
+from loop.model.target import Target, Workload
 from loop.model.workloads import formula_values
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")

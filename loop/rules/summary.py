@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loop.model.output import read_output
+from loop.model.outputs import read_output
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 

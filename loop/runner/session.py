@@ -43,6 +43,8 @@ class Walk:
     finished: list[Finished] = field(default_factory=list)
     stopped: str | None = None
     """Why the chain was stopped; None when it ran to its end."""
+    paused: bool = False
+    """Whether somebody has to do something before it can go on."""
     bug: bool = False
     """Whether an action crashed: a mistake of loop, not of the kernel."""
     standing: dict[Key, Finished] = field(init=False)
@@ -64,6 +66,8 @@ class Walk:
             yield from walked.events()
             answer = walked.answer(visits)
             yield PatternEnded(run, name, walked.status, walked.seconds, answer)
+            if self.paused:
+                return
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
@@ -115,6 +119,9 @@ class PatternRun:
             self.walk.finished.append(record)
             self.outputs[step.id] = record.output
             self.seconds += record.seconds
+            if record.status == "paused":
+                self.status, self.walk.paused, self.walk.stopped = "paused", True, record.message
+                return
             if record.status == "failed":
                 self.status = "failed"
                 if step.on_fail == "stop":
@@ -219,8 +226,8 @@ class PatternRun:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
                 message, passed = f"gate {error.message}", False
-        hint = None if passed else result.output.hint or step.mend
-        status = "passed" if passed else "failed"
+        hint = None if passed and not result.paused else result.output.hint or step.mend
+        status = "paused" if result.paused else "passed" if passed else "failed"
         return {"status": status, "message": message, "hint": hint, "output": output}
 
     def _holds(self, text: str) -> bool:
@@ -237,8 +244,8 @@ class PatternRun:
         return Expression.parse(text).evaluate_bool(values)
 
     def answer(self, visits: dict[tuple[str, str], int]) -> str | None:
-        """The pattern that answers this run's outcome, while it may still be visited."""
-        for following in self.pattern.next:
+        """The pattern that answers this run's outcome, while it may still be visited; none to a pause."""
+        for following in self.pattern.next if self.status != "paused" else ():
             if self._answers(following.when):
                 key = (self.pattern.name, following.pattern)
                 visits[key] = visits.get(key, 0) + 1

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.errors import LoopError
-from loop.model.output import VerifyOutput, read_output
+from loop.model.output import VerifyOutput
+from loop.model.outputs import read_output
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store.sessions import RECENT, SessionFolder, every
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from loop.errors import LoopError
 from loop.model.debugging import SmallestOutput, Try
 from loop.model.measurement import VariantChecks
-from loop.model.output import VerifyOutput, read_output
+from loop.model.output import VerifyOutput
+from loop.model.outputs import read_output
 from loop.model.record import SessionHead
 from loop.store.sessions import RECENT, SessionFolder, every
 

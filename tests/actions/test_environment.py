@@ -1,11 +1,11 @@
-"""The checks of the environment: versions, drivers, and a real look at this machine."""
+"""The checks of the environment: versions, and a real look at this machine. Drivers: tests/device."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from loop.actions.environment import driver_conflict, new_enough
+from loop.actions.environment import new_enough
 from tests.commands.projects import loop
 
 
@@ -22,23 +22,6 @@ from tests.commands.projects import loop
 def test_versions_are_compared_by_number(version: str, at_least: str, expected: bool) -> None:
     """2.13 is newer than 2.4; local parts do not count."""
     assert expected == new_enough(version, at_least)
-
-
-@pytest.mark.parametrize(
-    ("toolkit", "driver", "expected"),
-    [
-        ("13.0", "575.57.08", "code from CUDA 13.0 needs driver R580 or newer, this machine has 575.57.08"),
-        ("13.0", "580.65.06", None),
-        ("12.4", "535.1", None),
-        (None, "535.1", None),
-        ("13.0", None, None),
-    ],
-)
-def test_a_driver_too_old_for_the_toolkit_is_named(
-    toolkit: str | None, driver: str | None, expected: str | None
-) -> None:
-    """What would otherwise be an `invalid device function` much later."""
-    assert expected == driver_conflict(toolkit, driver)
 
 
 @pytest.mark.slow

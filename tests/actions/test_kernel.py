@@ -18,7 +18,11 @@ PYTHON = """
 def tenth(x):
     return x * 0.1
 """
-SETS: dict[str, Any] = {**WORKLOADS, "more": [{"N": 7, "M": 2}, {"N": 2, "M": 3}]}
+SETS: dict[str, Any] = {
+    **WORKLOADS,
+    "more": [{"N": 7, "M": 2}, {"N": 2, "M": 3}],
+    "double": [{"N": 4, "M": 2, "dtype": "float64"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     names = ("right", "strides", "epsilon", "by_address", "crashes", "hangs")
     variants = {name: compiled(name) for name in names}
     variants["no_build"] = compiled(sources=["nowhere.cpp"])
+    variants["other_type"] = compiled("typed", dtypes=["float64"])
     with open_bench(folder, write_target(folder, variants, workloads=SETS), build_cache) as made:
         yield made
 
@@ -113,3 +118,31 @@ def test_what_is_not_tried_after_two_hangs_is_said(bench: Bench, monkeypatch: py
     assert "hung" == checks.checks[-1].status
     assert ("hangs on the workloads after its call number 2 that hung",) == found.not_exercised
     assert ("hangs",) == found.wrong
+
+
+def test_a_variant_that_takes_no_type_of_the_workloads_was_not_checked(bench: Bench) -> None:
+    """It is neither right nor wrong; which types it takes is said, and nothing is to be mended in it."""
+    found = verified(bench, "right", "other_type")
+    assert (False, ("right",), ()) == (found.ok, found.right, found.wrong)
+    said = "3 workloads of type float32: it takes float64"
+    assert f"nothing was checked of other_type: {said}" == found.message
+    assert (f"other_type on {said}",) == found.not_exercised
+    assert "dtype=" in str(found.hint)
+
+
+def test_workloads_of_a_type_that_a_variant_does_not_take_are_said(bench: Bench) -> None:
+    """The others count."""
+    found = verified(bench, "right", "other_type", checks=("double",))
+    assert (True, ("right", "other_type")) == (found.ok, found.right)
+    expected = ("right on N4 M2 float64 of type float64: it takes float32",)
+    assert (*expected, "other_type on 3 workloads of type float32: it takes float64") == found.not_exercised
+
+
+def test_a_baseline_that_does_not_run_is_told_from_one_that_is_wrong(tmp_path: Path, build_cache: Path) -> None:
+    """Nothing can be held against it, and no tolerance is to blame."""
+    target = write_target(tmp_path, {"right": compiled()}, baseline={"python": "tiny_functions:raises"})
+    with open_bench(tmp_path, target, build_cache) as broken:
+        found = verified(broken, "right", seeds=1)
+    start = "the control failed: the baseline computes nothing, so that nothing can be held against it: ValueError"
+    assert found.message.startswith(start)
+    assert "loop doctor" in str(found.hint)

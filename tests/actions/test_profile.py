@@ -9,6 +9,7 @@ import pytest
 
 from loop.actions import ACTIONS, Context
 from loop.actions.profile import ProfileTerms
+from loop.bench import ncu
 from loop.bench.room import Bench
 from loop.documents import load_yaml, parse_part
 from loop.errors import DefinitionError
@@ -21,7 +22,9 @@ from loop.places import project
 from loop.processes import finish
 from tests import tiny_cuda
 from tests.commands.projects import TARGET, make_project
+from tests.fake_tools import FakeTool
 from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_no_speed, make_verify
+from tests.recorded import COUNTERS, STALLS, log_of
 from tests.targets import compiled, importable, make_builds, open_bench, write_target
 
 TREE = """
@@ -98,9 +101,10 @@ def test_the_worst_workload_is_profiled(bench: Bench) -> None:
     assert "there is no GPU" == profile.unknown["dram"]
 
 
-def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench) -> None:
-    """Peaks of the datasheet for the GPU at hand; its counters stay unknown until a profiler is driven."""
+def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peaks of the datasheet for the GPU at hand; its counters stay unknown where no profiler could look."""
     bench.device = "cuda"
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     here = make_finished(
         "device", action="environment.device", output={"ok": True, "message": "", "capability": "8.9"}
     )
@@ -110,8 +114,48 @@ def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench) -> None:
     assert pytest.approx(6 / 30e-6 / 30.3e12) == profile.facts["flops_share"]
     assert "datasheet of NVIDIA L4" == profile.sources["flops_share"]
     assert (2, 58, 58 * 12) == tuple(profile.facts[name] for name in ("work_items", "units", "slots"))
-    assert "no profiler of the device is driven yet" == profile.unknown["dram"]
+    assert profile.unknown["dram"].startswith("there is no ncu on the PATH")
+    assert "counted on a processor only" == profile.unknown["ipc"]
     assert run("kernel.parallelism", context, {}).fillings[-1].at_hand
+
+
+def on_cuda(bench: Bench) -> Context:
+    """A session on a GPU whose variant was measured; that it runs on the processor no profiler minds in a test."""
+    bench.device = "cuda"
+    return replace(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), variants=("right",))
+
+
+def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the kernel that took longest; the tree decides by them."""
+    short, long = {**COUNTERS, ncu.TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
+    FakeTool("ncu", tmp_path / "tools", monkeypatch).says(
+        log_of(long) + log_of({}, short, kernel="void fill(int)")
+    )
+    rules = {**RULES, "tree": [{**RULES["tree"][0], "when": "device == 'cuda' and dram < 0.4 and sm < 0.4"}]}
+    found = run("kernel.profile", on_cuda(bench), rules)
+    (profile,) = found.profiles
+    assert pytest.approx((0.0027, 0.0023)) == (profile.facts["dram"], profile.facts["sm"])
+    assert ("loads from device memory", "stalls") == (profile.facts["stall"], profile.bottleneck)
+    assert (
+        "ncu, of small_kernel<__half, SmallShape<64, 16, 4>, 0>, 80% of the time of 2 kernels"
+        == (profile.sources["dram"])
+    )
+    assert profile.watched is not None
+    assert (2, 4.4) == (profile.watched.launches, profile.watched.us)
+    assert () == found.not_exercised
+
+
+def test_without_counters_the_step_says_what_it_did_without(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's profiler is asked instead; where it sees no GPU either, both reasons stand there."""
+    FakeTool("ncu", tmp_path / "tools", monkeypatch).says("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 1)
+    found = run("kernel.profile", on_cuda(bench), RULES)
+    (profile,) = found.profiles
+    assert (None, None) == (profile.watched, profile.facts["dram"])
+    assert "ERR_NVGPUCTRPERM" in profile.unknown["dram"]
+    assert "torch's profiler: torch sees no CUDA device" in profile.unknown["dram"]
+    assert [f"hardware counters: {profile.unknown['dram']}"] == [*found.not_exercised]
 
 
 def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None:

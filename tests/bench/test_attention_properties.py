@@ -15,7 +15,8 @@ from loop.bench.child import torch_side
 from loop.bench.child.attention import eager, torch_sdpa, visible
 from loop.bench.child.relations import Relations
 from loop.library.definitions import read_file
-from loop.model.target import Dtype, Fill, Target, Workload
+from loop.model.device import Dtype
+from loop.model.target import Fill, Target, Workload
 from loop.places import shipped
 
 Function = Callable[..., Tensor]

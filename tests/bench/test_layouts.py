@@ -4,8 +4,9 @@ import pytest
 
 from loop.bench.room import Bench
 from loop.bench.verify import Job, verify
+from loop.model.device import Dtype
 from loop.model.measurement import Check, VariantChecks
-from loop.model.target import Dtype, Workload
+from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
 from tests.targets import make_sides

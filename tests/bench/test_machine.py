@@ -7,7 +7,7 @@ import pytest
 from loop.bench import machine
 from loop.bench.machine import flops_per_cycle, peak_flops_per_s, vector_lanes
 from loop.bench.roof import measure_roof
-from loop.model.target import Dtype
+from loop.model.device import Dtype
 from loop.processes import finish
 
 AVX2 = frozenset({"sse2", "avx", "avx2", "fma"})

@@ -6,8 +6,9 @@ from loop.bench import relate as relating
 from loop.bench.relate import relate
 from loop.bench.room import Bench
 from loop.errors import LoopError
+from loop.model.device import Dtype
 from loop.model.measurement import PropertyCheck
-from loop.model.target import Dtype, Workload
+from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
 from tests.targets import make_sides

@@ -9,6 +9,16 @@ from tests.conftest import ROOT
 from tests.targets import compiled, importable, write_target
 
 ENTRIES = ("right", "side_stream", "synchronises", "default_stream", "nothing", "crashes")
+LATER = ("stumbles", "stumbles_aloud", "hangs")
+"""Right on small inputs only."""
+ASSERTS = """
+import torch
+
+def double(x):
+    # An index outside its tensor: an assertion of torch's own kernel, which ends the context.
+    rows = torch.arange(len(x), device=x.device)
+    return 2 * (x[rows + 1000] if len(x) > 32 else x)
+"""
 FLAGS = ["-std=c++17", "-O3", "-arch=native"]
 WORKLOADS = {
     "some": [{"N": [2, 64], "M": [3, 1000]}],
@@ -19,8 +29,10 @@ WORKLOADS = {
 def make_target(folder: Path) -> Target:
     """Write the project; read its manifest."""
     recipe = {"compiler": "nvcc", "flags": FLAGS}
-    variants = {name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in ENTRIES}
+    names = (*ENTRIES, *LATER)
+    variants = {name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in names}
     variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
+    variants["torch_asserts"] = importable("double", device="cuda", dtypes=["float32"], module="asserting")
     made = write_target(
         folder,
         variants,
@@ -29,6 +41,7 @@ def make_target(folder: Path) -> Target:
         flops="N * M",
         bytes="2 * itemsize * N * M",
     )
+    (folder / "asserting.py").write_text(ASSERTS)
     shutil.copy(ROOT / "tests" / "device" / "scale.cu", folder)
     return made
 

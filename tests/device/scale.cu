@@ -5,6 +5,8 @@
 #include "loop_kernel.h"
 
 #define LATE_NS 20000000ull
+#define SPIN_NS 120000000000ull  // A kernel that hangs ends by itself after two minutes, should nobody be able to kill it.
+#define LARGE 32  // Rows above which some variants fail.
 
 static __device__ uint64_t now_ns() {
   uint64_t ns;
@@ -17,6 +19,14 @@ static __global__ void scale(const float *x, float *y, int64_t count, uint64_t d
   while (now_ns() - begin < delay_ns) __nanosleep(1000);
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) y[i] = 2.0f * x[i];
+}
+
+static __device__ volatile int never = 0;
+
+static __global__ void spin() {
+  const uint64_t begin = now_ns();
+  while (never == 0 && now_ns() - begin < SPIN_NS) {
+  }
 }
 
 static int launch(const LoopTensor *inputs, LoopTensor *outputs, uint64_t delay_ns, void *stream) {
@@ -65,4 +75,22 @@ ENTRY(crashes) {
   LoopTensor broken = outputs[0];
   broken.data = (void *)16;
   return launch(inputs, &broken, 0, stream);
+}
+
+// Right on small inputs, and a fault on others.
+ENTRY(stumbles) {
+  return (inputs[0].sizes[0] > LARGE ? crashes : right)(inputs, outputs, nullptr, stream);
+}
+
+// The same, and the caller hears of the fault as an error of this call.
+ENTRY(stumbles_aloud) {
+  const int error = stumbles(inputs, outputs, nullptr, stream);
+  return error != 0 ? error : (int)cudaDeviceSynchronize();
+}
+
+// Right on small inputs; on others it waits for what never comes.
+ENTRY(hangs) {
+  if (inputs[0].sizes[0] <= LARGE) return launch(inputs, outputs, 0, stream);
+  spin<<<1, 1, 0, (cudaStream_t)stream>>>();
+  return (int)cudaGetLastError();
 }

@@ -1,6 +1,7 @@
 """The gate on a GPU: compiled CUDA variants and torch functions, verified and timed for real."""
 
 import shutil
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,12 +12,15 @@ from loop.bench.child.cuda import Device, NoDevice
 from loop.bench.room import BASELINE, Bench, Side
 from loop.bench.timing import Terms, Timings
 from loop.bench.verify import Job, verify
+from loop.errors import LoopError
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.places import include_folder
 from loop.processes import finish
 from tests.device.make_target import make_target
 from tests.targets import make_sides
+
+pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,58 @@ def test_dishonest_variants_are_not(bench: Bench, name: str, statuses: set[str])
     assert found.first_failure is not None
     print(name, found.first_failure.message)
     assert found.first_failure.status in statuses
+
+
+FAULT = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered; a kernel read or wrote memory"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stumbles", f"the device was lost: cuStreamSynchronize: {FAULT}"),
+        ("stumbles_aloud", f"the device was lost: error 700: cudaErrorIllegalAddress; cuCtxSynchronize: {FAULT}"),
+        ("torch_asserts", "device-side assert"),
+    ],
+)
+def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name: str, said: str) -> None:
+    """What comes before it is right, the processes that come after it are healthy; so is the next variant."""
+    jobs = [Job(side(bench, one), some(bench), layouts=False) for one in (name, "right")]
+    found, right = finish(verify(bench, jobs))
+    for check in found.checks:
+        print(name, check.status, check.message)
+    assert ["right", "right", "crashed", "crashed"] == [check.status for check in found.checks]
+    assert all(said in check.message for check in found.checks[2:])
+    assert all("N64" in check.message for check in found.checks[2:])
+    assert right.right
+
+
+def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> None:
+    """The process that hangs is killed and named; the GPU is free for the next, with its memory."""
+    names = ("stumbles", "hangs", "right")
+    before, begun = Device().free_bytes, time.monotonic()
+    jobs = [Job(side(bench, name), some(bench), layouts=False, call_limit_s=5.0) for name in names]
+    stumbles, hangs, right = finish(verify(bench, jobs))
+    print(f"{time.monotonic() - begun:.1f} s", [check.message for check in hangs.checks])
+    assert ["right", "right", "crashed", "crashed"] == [check.status for check in stumbles.checks]
+    assert ["right", "right", "hung", "hung"] == [check.status for check in hangs.checks]
+    assert hangs.checks[2].message.startswith("no answer for 5 s: killed on N64")
+    assert right.right
+    (again,) = finish(verify(bench, [Job(side(bench, "right"), some(bench))]))
+    assert again.right
+    assert Device().free_bytes > before - 2**28
+    sides = [side(bench, "right"), side(bench, "right").renamed("again")]
+    assert 2 == finish(timing.measure(bench, sides, some(bench), Terms(2, 60.0, 1))).rounds
+
+
+@pytest.mark.parametrize("name", ["stumbles", "torch_asserts"])
+def test_what_crashes_while_it_is_timed_is_named(bench: Bench, name: str) -> None:
+    """With its workload, and the next measurement is fine."""
+    right = side(bench, "right")
+    with pytest.raises(LoopError, match=f"{name} could not be timed on N64 .*: the device was lost") as caught:
+        finish(timing.measure(bench, [right, side(bench, name)], some(bench)[2:], Terms(2, 60.0, 1)))
+    print(caught.value.message)
+    again = [right, right.renamed("again")]
+    assert 2 == finish(timing.measure(bench, again, some(bench), Terms(2, 60.0, 1))).rounds
 
 
 def test_the_library_and_a_variant_are_timed_with_sensors(bench: Bench) -> None:

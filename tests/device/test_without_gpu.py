@@ -1,6 +1,7 @@
 """What of the CUDA layer holds without a GPU: refusals, sensors that are not there, and the headers' own word."""
 
 import ctypes
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from loop.bench import nvml
 from loop.bench.child import cuda, cuda_graph
 from loop.bench.child.cuda import NoDevice
+from loop.bench.child.cuda_errors import FAULTS, HINTS, with_hint
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import LoopTensor
 from loop.bench.nvml import open_sensors
@@ -128,6 +130,30 @@ def test_functions_and_constants_are_those_of_the_header(tmp_path: Path) -> None
     lines += [f'static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items()]
     (tmp_path / "check.cpp").write_text(CHECK + "\n".join(lines) + "\n")
     compile_with_nvcc("-c", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.o"))
+
+
+ERROR = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CUDA_ERROR_\w+\s*=\s*(\d+)", re.DOTALL)
+
+
+@pytest.mark.nvcc
+@NEEDS_NVCC
+def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
+    """Every error with a hint exists; whatever the header says ends a process is a fault, and little else is."""
+    (tmp_path / "check.cpp").write_text("#include <cuda.h>\n")
+    compile_with_nvcc("-M", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.d"))
+    header = next(word for word in (tmp_path / "check.d").read_text().split() if word.endswith("/cuda.h"))
+    words = {int(number): " ".join(said.split()) for said, number in ERROR.findall(Path(header).read_text())}
+    assert HINTS.keys() <= words.keys() | {999}
+    ending = {number for number, said in words.items() if "terminated and relaunched" in said.replace(" * ", " ")}
+    assert {700, 702, 714, 715, 716, 717, 718, 719} <= ending <= FAULTS
+    assert {214, 220, 709, 710, 999} >= FAULTS - ending
+
+
+def test_a_hint_stands_after_the_drivers_words() -> None:
+    """Where there is one."""
+    said = with_hint("CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", 2)
+    assert said.startswith("CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU")
+    assert "whatever" == with_hint("whatever", 12345)
 
 
 @pytest.mark.nvcc

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+from loop.library.definitions import read_file
+from loop.model.target import Target
 from loop.places import include_folder, shipped
 
 USER = """
@@ -25,7 +27,8 @@ def test_a_second_translation_unit_links_with_it(tmp_path: Path) -> None:
     """It declares the instances and compiles none of them; without the file they would be undefined."""
     cuda = shipped("kernels/attention") / "cuda"
     (tmp_path / "user.cu").write_text(USER)
-    flags = ["-std=c++17", "-O0", "-DLOOP_EMULATE", "-DATTENTION_sm_89", "-pthread"]
+    tuned = read_file(cuda.parent / "target.yaml", Target).value.tuned("sm_89")
+    flags = ["-std=c++17", "-O0", "-DLOOP_EMULATE", *tuned, "-pthread"]
     base = ["g++", "-x", "c++", *flags, f"-I{include_folder()}", f"-I{cuda}", '-DLOOP_BUILD_ID="test"']
     for source in (cuda / "instantiations.cu", tmp_path / "user.cu"):
         place = tmp_path / f"{source.stem}.o"

@@ -1,7 +1,6 @@
 """Mutants compiled and run, each in processes of its own: what showed the mistake, if anything did."""
 
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +23,7 @@ MORE_FLAGS = {"fa1": ["-O1"]}
 """It is quickly compiled and slow to run; the others are the other way round."""
 BOUNDS = ("-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error")
 """An index outside an array of a lane's own, in registers on a GPU, ends in SIGILL."""
-LARGE = re.compile(r"(?<=\bkWideFrom = )[^;]*")
+LARGE = "-DATTENTION_WIDE_BLOCKS="
 """From how many blocks on a grid counts as large."""
 COMPILE_LIMIT_S = 180
 RUN_LIMIT_S = 1800
@@ -69,7 +68,7 @@ class Study:
         self.sources: Sources = sources(folder / "base")
         self._prefix = folder / "prefix.h"
         self._prefix.write_text('#include <algorithm>\n#include <cmath>\n#include "loop_device.cuh"\n')
-        self._compile(["-x", "c++-header"], self._prefix, self._prefix.with_suffix(".h.gch"))
+        self._compile([*emulation_flags(), "-x", "c++-header"], self._prefix, self._prefix.with_suffix(".h.gch"))
         prepare(folder / "truth", variants, with_manifest=not small)
         unchanged = Mutant("none", "none", self.sources["problem.cuh"], ())
         for variant in variants[:1] if small else variants:
@@ -101,11 +100,7 @@ class Study:
         library = folder / f"{variant}.so"
         flags = ["-include", str(self._prefix), "-shared", *MORE_FLAGS.get(variant, [])]
         name, _, device = variant.partition("@")
-        if device:
-            flags += ["-UATTENTION_sm_89", f"-DATTENTION_{device}"]
-            tiles = folder / CUDA / "tiles.cuh"
-            tiles.write_text(LARGE.sub("1", tiles.read_text()))
-        if wrong := self._compile(flags, folder / CUDA / f"{name}.cu", library):
+        if wrong := self._compile([*emulation_flags(device), *flags], folder / CUDA / f"{name}.cu", library):
             return Outcome(mutant.key, "does not compile", variant, detail=wrong)
         own = self._run(mutant.key, variant, library, Path("ours", variant))
         if self.small:
@@ -115,7 +110,7 @@ class Study:
 
     def _compile(self, flags: Sequence[str], source: Path, made: Path) -> str:
         """The first error, if there is one."""
-        command = ["g++", *emulation_flags(), *flags, f"-I{self.folder / 'base' / 'include'}"]
+        command = ["g++", *flags, f"-I{self.folder / 'base' / 'include'}"]
         command += ["-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
         errors = [line for line in done.stderr.splitlines() if "error" in line]
@@ -135,17 +130,17 @@ class Study:
         return Outcome(key, told[-1]["killed"], variant, workload, told[-1]["detail"])
 
 
-def emulation_flags() -> list[str]:
-    """Those of the manifest with less optimisation, which is quicker here, and with array bounds checked."""
-    variant = target(project(None, Path("/"))).value.variants["tensor_core"]
+def emulation_flags(device: str = "") -> list[str]:
+    """Those of the manifest with less optimisation, which is quicker here, and with array bounds checked.
+
+    `device`: with the values tuned for it, and its large tiles for every grid.
+    """
+    bundled = target(project(None, Path("/"))).value
+    variant = bundled.variants["tensor_core"]
     assert isinstance(variant, CAbiVariant)
-    assert variant.emulation is not None
-    return [
-        *(flag for flag in variant.emulation.flags if not flag.startswith(("-O", "-g"))),
-        "-Og",
-        "-fPIC",
-        *BOUNDS,
-    ]
+    ready = variant.emulated(bundled.tuned(device or "sm_89"))
+    flags = [f"{LARGE}1" if device and flag.startswith(LARGE) else flag for flag in ready.build.flags]
+    return [*(flag for flag in flags if not flag.startswith(("-O", "-g"))), "-Og", "-fPIC", *BOUNDS]
 
 
 def save(path: Path, outcome: Outcome) -> None:

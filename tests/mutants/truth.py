@@ -14,7 +14,8 @@ from loop.bench.child.attention import eager
 from loop.bench.child.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors
 from loop.bench.child.torch_side import make_values
 from loop.library.targets import target
-from loop.model.target import Dtype, Fill, Target
+from loop.model.device import Dtype
+from loop.model.target import Fill, Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
 from loop.places import project

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from loop.model.device_profile import DeviceProfile, KernelProfile
 from loop.model.output import ParallelismOutput, ProfileOutput
 from loop.model.profile import FACTS, Filling, Profile
 from loop.model.record import Finished
+from loop.report.kernels import MOST_KERNELS
 from loop.report.markdown import code, prose
 from tests.makers import make_finished
 from tests.report.test_report import HOSTILE, record_of, report, rows, section
@@ -74,6 +76,35 @@ def test_of_each_variant_the_emptiest_launch_is_shown() -> None:
     assert [expected] == [[cell.strip() for cell in row] for row in rows(text)[2:]]
 
 
+def make_watched(*names: str, **fields: Any) -> DeviceProfile:
+    """A call of these kernels under ncu."""
+    shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
+    made = tuple(KernelProfile(kernel=name, launches=1, us=3.52, **shares) for name in names)
+    return DeviceProfile.model_validate(
+        {"by": "ncu", "kernels": made, "launches": len(made), "us": 7.04, **fields}
+    )
+
+
+def test_what_a_profiler_saw_stands_in_a_table() -> None:
+    """A row a kernel; what it did not tell is a dash; the whole call in a sentence."""
+    text = shown(profiled(make_profile(watched=make_watched("first", "second"))))
+    heads, _, first, second = (row for row in rows(text) if len(row) == 10)
+    assert ["Variant", "Kernel", "Launches", "Time", "DRAM"] == [cell.strip() for cell in heads[:5]]
+    expected = ["cpu", "first", "1", "3.52 µs", "0.27 %", "61 %", "25 %", "-", "105", "loads 24 %"]
+    assert (expected, "second") == ([cell.strip() for cell in first], second[1].strip())
+    assert "- cpu, by ncu: 2 launches of 2 kernels in one call, 7.04 µs together\n" in text
+
+
+def test_a_call_of_many_kernels_is_shown_in_part() -> None:
+    """The longest of them; that there are others is said."""
+    text = shown(profiled(make_profile(watched=make_watched(*"abcdef", us=None, cut=True))))
+    assert 2 + MOST_KERNELS == len([row for row in rows(text) if len(row) == 10])
+    assert (
+        "6 launches of 6 kernels in one call, the first ones, for it may launch more, 2 more kernels not shown"
+        in text
+    )
+
+
 def test_a_session_that_profiled_nothing_says_so() -> None:
     """In one line."""
     assert "Nothing was profiled." == shown().strip()
@@ -82,7 +113,8 @@ def test_a_session_that_profiled_nothing_says_so() -> None:
 def test_no_text_breaks_out_of_its_place() -> None:
     """Names and sentences come from files of other people."""
     hostile = make_profile(variant=HOSTILE, workload=HOSTILE, fix=HOSTILE, gain=HOSTILE, undecided=(HOSTILE,))
+    hostile = hostile.model_copy(update={"watched": make_watched(HOSTILE)})
     text = shown(profiled(hostile), filled(make_filling(variant=HOSTILE, limited_by=HOSTILE)))
     assert f"\n{code(HOSTILE)} does worst on {prose(HOSTILE)} (" in text
     assert f"- Fix: {prose(HOSTILE)}\n- Expected gain: {prose(HOSTILE)}\n- Not decided: {prose(HOSTILE)}\n" in text
-    assert {3, 8} == {len(row) for row in rows(text)}
+    assert {3, 8, 10} == {len(row) for row in rows(text)}

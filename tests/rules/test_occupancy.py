@@ -3,7 +3,8 @@
 import pytest
 
 from loop.expressions import ExpressionError
-from loop.model.target import DeviceFacts, Launch, Target
+from loop.model.device import DeviceFacts
+from loop.model.target import Launch, Target
 from loop.rules.occupancy import Block, Host, device_key, on_gpu, on_host, resident
 from tests.makers import make_workload
 

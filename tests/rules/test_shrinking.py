@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from loop.model.measurement import VariantChecks
-from loop.model.target import Scalar, Signature
+from loop.model.target import Signature
+from loop.model.tuning import Scalar
 from loop.rules.shrinking import Entry, Failing, failing, kind_of, shrink
 from tests.makers import make_check, make_workload
 

@@ -227,7 +227,7 @@ def libraries(names: Sequence[str]) -> dict[str, Ours]:
     for name in names:
         variant = target.variants[name]
         assert isinstance(variant, CAbiVariant)
-        ready = variant.compiled_for(capability)
+        ready = target.compiled(name, capability)
         one = finish(build(name, ready, folder, cache=cache, include=include_folder(), limit_s=600))
         made[name] = Ours(one.library, variant.entry)
     return made

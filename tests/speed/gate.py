@@ -25,7 +25,7 @@ from loop.bench.build import build
 from loop.bench.machine import machine
 from loop.bench.room import Bench, Side
 from loop.library import targets
-from loop.model.target import Device
+from loop.model.device import Device
 from loop.model.workloads import expand
 from loop.places import include_folder, project
 from loop.processes import finish

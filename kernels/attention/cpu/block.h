@@ -17,8 +17,11 @@ constexpr int kBlockVectors = 3;                    // of queries: the most that
 constexpr int kBlockRows = kBlockVectors * kLanes;  // queries in such a block
 
 // Keys between two updates of the running maximum: many, for the product with V starts its chains anew with each tile
-// (64 keys: 90 GFLOP/s, 256: 99, of a peak of 100), but their scores must stay in the first-level cache: 24 KB.
-constexpr int kKeyTile = std::min(256, 24 * 1024 / (kBlockRows * 4) / 8 * 8);
+// (64 keys: 90 GFLOP/s, 256: 99, of a peak of 100), but their scores must stay in the first-level cache.
+#ifndef ATTENTION_SCORES_KB
+#error "the size of a tile: the manifest's tuning gives it; let {tuned} stand among the flags"
+#endif
+constexpr int kKeyTile = std::min(256, ATTENTION_SCORES_KB * 1024 / (kBlockRows * 4) / 8 * 8);
 constexpr int kScoreRows = kKeyTile + 8;  // a register tile may reach beyond the last key
 
 // The queries of one block and what has been computed for them so far. All arrays are [row][lanes of the block].

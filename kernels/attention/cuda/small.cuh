@@ -6,7 +6,7 @@
 // merged in shared memory: with M = max m_w, O = sum e^(m_w - M) O_w / sum e^(m_w - M) l_w. One launch, no workspace.
 //
 // Shared memory: kWarps pairs of tiles of kKeys keys, 4 kKeys D bytes each, and the queries, 32 D bytes. The merge
-// lies over them: 16 rows of D + 4 floats and two more floats a row, for each warp.
+// lies over them: 16 rows of D + 8 floats and two more floats a row, for each warp.
 //   D = 64, 4 warps: 16 keys 18 KB, 32 keys 34 KB, 64 keys 66 KB.   D = 128, 32 keys: 68 KB.
 #pragma once
 
@@ -22,7 +22,7 @@ struct SmallShape {
   static constexpr int kTileBytes = kKeys * kDepth * 2;
   static constexpr int kQueryBytes = kRows * kDepth * 2;
   static constexpr int kQueriesAt = kWarps * 2 * kTileBytes;
-  static constexpr int kMergePitch = kDepth + 4;  // Floats: rows begin in different banks.
+  static constexpr int kMergePitch = kDepth + 8;  // Floats: rows begin in different banks.
   static constexpr int kMergeBytes = kWarps * kRows * (kMergePitch + 2) * 4;
   static constexpr int kTilesBytes = kQueriesAt + kQueryBytes;
   static constexpr int kSharedBytes = kTilesBytes > kMergeBytes ? kTilesBytes : kMergeBytes;
@@ -58,27 +58,33 @@ struct Merge {
       }
 #pragma unroll
       for (int n = 0; n < Shape::kDepth / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-          shared_store(value(warp, row, n * 8 + static_cast<int>(lane % 4 * 2) + i), state.output[0][n][2 * half + i]);
+        shared_store(value(warp, row, n * 8 + static_cast<int>(lane % 4 * 2)),
+                     Floats2{state.output[0][n][2 * half], state.output[0][n][2 * half + 1]});
     }
   }
 
   // Eight features of a row, finished.
   template <typename T>
   SIMT_DEVICE Words4 get(int row, int feature, float scale_log2) const {
-    float highest = kMasked, total = 0.0f, values[8] = {};
+    float tops[Shape::kWarps], highest = kMasked, total = 0.0f, values[8] = {};
 #pragma unroll
-    for (int warp = 0; warp < Shape::kWarps; warp++) highest = fmaxf(highest, shared_load<float>(top(warp, row)));
+    for (int warp = 0; warp < Shape::kWarps; warp++) {
+      tops[warp] = shared_load<float>(top(warp, row));
+      highest = fmaxf(highest, tops[warp]);
+    }
     const float subtracted = highest == kMasked ? 0.0f : highest * scale_log2;
 #pragma unroll
     for (int warp = 0; warp < Shape::kWarps; warp++) {
-      const float factor = exp2_approx(shared_load<float>(top(warp, row)) * scale_log2 - subtracted);
+      const float factor = exp2_approx(tops[warp] * scale_log2 - subtracted);
       total += factor * shared_load<float>(sum(warp, row));
 #pragma unroll
-      for (int i = 0; i < 8; i++) values[i] += factor * shared_load<float>(value(warp, row, feature + i));
+      for (int i = 0; i < 8; i += 4) {
+        const Floats4 four = shared_load<Floats4>(value(warp, row, feature + i));
+        values[i] += factor * four.x, values[i + 1] += factor * four.y;
+        values[i + 2] += factor * four.z, values[i + 3] += factor * four.w;
+      }
     }
-    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
     return {pack<T>(values[0] * inverse, values[1] * inverse), pack<T>(values[2] * inverse, values[3] * inverse),
             pack<T>(values[4] * inverse, values[5] * inverse), pack<T>(values[6] * inverse, values[7] * inverse)};
   }
@@ -198,14 +204,17 @@ Error launch_small(const Problem &problem, cudaStream_t stream) {
   return launched ? kSuccess : kLaunchFailed;
 }
 
-// Larger tiles of keys for more of them: each warp should have one, or few.
+// Larger tiles of keys for more of them: each warp should have one, or few. Values by the manifest's `tuning`.
 template <typename T, int kDepth>
 Error small(const Problem &problem, cudaStream_t stream) {
   if constexpr (kDepth == 64) {
-    if (problem.keys <= 64) return launch_small<T, SmallShape<kDepth, 16, 4>>(problem, stream);
-    if (problem.keys > 128) return launch_small<T, SmallShape<kDepth, 64, 4>>(problem, stream);
+    constexpr int kWarps = ATTENTION_SMALL_64_WARPS;
+    if (problem.keys <= 64) return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_SHORT, kWarps>>(problem, stream);
+    if (problem.keys > 128) return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_LONG, kWarps>>(problem, stream);
+    return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_MIDDLE, kWarps>>(problem, stream);
+  } else {
+    return launch_small<T, SmallShape<kDepth, 32, 4>>(problem, stream);
   }
-  return launch_small<T, SmallShape<kDepth, 32, 4>>(problem, stream);
 }
 
 }  // namespace attention

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kReduceWarps * 32) split_reduce_kernel(const P
     const float *row = partials.row(problem, range, query);
     total += exp2_approx(global_load(row + partials.depth) - subtracted) * global_load(row + partials.depth + 1);
   }
-  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
   const Matrix<T> output = output_head_of<T>(problem);
   for (int feature = lane; feature < partials.depth; feature += 32) {
     float value = 0.0f;

@@ -1,5 +1,4 @@
-// Which tiles each device runs: data, measured where such a device was at hand. The manifest's flags name the device,
-// -DATTENTION_sm_90; one that is not known here gets an L4's.
+// Which tiles run. Their values are data: the manifest's `tuning` has those of each device, and they come as macros.
 //
 //   Wide<D>     for grids that fill the device: TensorCoreShape<D, query rows, keys, warps, blocks, held>
 //   Narrow<D>   for smaller ones
@@ -8,29 +7,24 @@
 
 #include "shape.cuh"
 
-namespace attention {
-
-#if defined(ATTENTION_sm_90)
-// Measured on an H200 (make bench-attention), 132 multiprocessors.
-template <int kDepth>
-struct Wide : TensorCoreShape<kDepth, 64, 64, 4, 3> {};
-template <>
-struct Wide<64> : TensorCoreShape<64, 128, 64, 4, 2> {};
-template <>
-struct Wide<128> : TensorCoreShape<128, 128, 64, 4, 2, false> {};
-constexpr int64_t kWideFrom = 4 * 132;
-#else
-// An L4, 58 multiprocessors. Provisional: by the compiler's report for sm_89 (no spills), not yet by its clock.
-template <int kDepth>
-struct Wide : TensorCoreShape<kDepth, 64, 64, 4, 3> {};
-template <>
-struct Wide<64> : TensorCoreShape<64, 128, 64, 4, 2> {};
-template <>
-struct Wide<128> : TensorCoreShape<128, 64, 64, 4, 2> {};
-constexpr int64_t kWideFrom = 4 * 58;
+#if !defined(ATTENTION_WIDE_BLOCKS) || !defined(ATTENTION_WIDE_64_ROWS) || !defined(ATTENTION_WIDE_128_ROWS)
+#error "tiles: the manifest's tuning gives them; let {tuned} stand among the flags"
 #endif
+
+namespace attention {
 
 template <int kDepth>
 struct Narrow : TensorCoreShape<kDepth, 64, 64, 4, kDepth == 128 ? 2 : 3> {};
+
+// Up to 32 features nothing was tuned.
+template <int kDepth>
+struct Wide : Narrow<kDepth> {};
+template <>
+struct Wide<64> : TensorCoreShape<64, ATTENTION_WIDE_64_ROWS, ATTENTION_WIDE_64_KEYS, ATTENTION_WIDE_64_WARPS,
+                                  ATTENTION_WIDE_64_BLOCKS, ATTENTION_WIDE_64_HELD> {};
+template <>
+struct Wide<128> : TensorCoreShape<128, ATTENTION_WIDE_128_ROWS, ATTENTION_WIDE_128_KEYS, ATTENTION_WIDE_128_WARPS,
+                                   ATTENTION_WIDE_128_BLOCKS, ATTENTION_WIDE_128_HELD> {};
+constexpr int64_t kWideFrom = ATTENTION_WIDE_BLOCKS;
 
 }  // namespace attention

@@ -188,7 +188,7 @@ struct Warp {
     for (int strip = 0; strip < kStrips; strip++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const float total = sum[strip][half], factor = total == 0.0f ? 0.0f : 1.0f / total;
+        const float total = sum[strip][half], factor = total == 0.0f ? 0.0f : reciprocal_approx(total);
         const int row = strip * 16 + static_cast<int>(lane / 4) + half * 8;
 #pragma unroll
         for (int n = 0; n < kDepth / 8; n++) {

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
 
-from loop.bench.child import clock, variants
+from loop.bench.child import clock, lost, variants
 from loop.bench.child.counters import Counters
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.seal import Seal
@@ -127,6 +127,26 @@ class Candidate:
                 timed.known()
             return {"counters": counters.stop(), "why": "", "calls": COUNTED_CALLS}
 
+    def mark(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call of a prepared call between the marks that a profiler waits for."""
+        from loop.bench.child import watched
+
+        watched.marked(self.timed_calls[request["key"]].prepared)
+        return {}
+
+    def trace(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Kernels of one call of a prepared call, by torch's own profiler."""
+        from loop.bench.child import watched
+
+        return {"kernels": watched.traced(self.timed_calls[request["key"]].prepared)}
+
+    def once(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One call that nothing stands beside, for a sanitizer."""
+        from loop.bench.child import watched
+
+        watched.once(self._loaded(), request["call"])
+        return {}
+
     def launches(self, request: dict[str, Any]) -> dict[str, Any]:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
         from loop.bench.child import dry
@@ -151,6 +171,7 @@ class Candidate:
         if self.last is not None and self.last[0] == shape:
             self.last[2].refill(call)
             return self.last[2]
+        self.last = None  # Its memory first: there may be too little for both.
         prepared = self._loaded().prepare(call, layout)
         self.last = (shape, layout, prepared)
         return prepared
@@ -177,7 +198,12 @@ class Candidate:
         return environment.CHECKS[request["check"]](request)
 
 
-OWN = ("load", "call", "prepare", "time", "count", "forget", "launches", "start_judge", "examine")
+OWN = (
+    *("load", "call", "prepare", "time", "count", "mark", "trace", "once", "forget"),
+    *("launches", "start_judge", "examine"),
+)
+CALLS = ("load", "call", "prepare", "time", "count")
+"""Requests that may lose the device, and after which others come."""
 JUDGING = ("expect", "compare", "discard", "relate", "related")
 
 
@@ -202,10 +228,16 @@ def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(requests: IO[str], replies: IO[str]) -> None:
-    """Answer until the requests end."""
+    """Answer until the requests end, or until a kernel crashed: then the process ends instead of a reply."""
     candidate = Candidate()
     for line in requests:
-        replies.write(json.dumps(answer(candidate, json.loads(line)), ensure_ascii=False) + "\n")
+        request = json.loads(line)
+        reply = answer(candidate, request)
+        if reply["status"] == "refused" and request["do"] in CALLS:
+            why = lost.why_lost()
+            if why:
+                lost.leave(reply["message"], why)
+        replies.write(json.dumps(reply, ensure_ascii=False) + "\n")
         replies.flush()
 
 

@@ -6,8 +6,10 @@ takes as well: memory and streams made here are good there. It lives as long as 
 
 import ctypes
 import functools
+from dataclasses import dataclass
 from typing import Any
 
+from loop.bench.child.cuda_errors import with_hint
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import POISON
 
@@ -34,6 +36,7 @@ _Handle, _Address, _Size, _Flags, _Enum = (
 _Out = ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (_Flags,),
+    "cuDriverGetVersion": (_Out(ctypes.c_int),),
     "cuGetErrorName": (_Enum, _Out(ctypes.c_char_p)),
     "cuGetErrorString": (_Enum, _Out(ctypes.c_char_p)),
     "cuDeviceGetCount": (_Out(ctypes.c_int),),
@@ -41,6 +44,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
     "cuDeviceGetUuid_v2": (_Handle, ctypes.c_int),
     "cuDeviceGetAttribute": (_Out(ctypes.c_int), _Enum, ctypes.c_int),
+    "cuDeviceTotalMem_v2": (_Out(_Size), ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (_Out(_Handle), ctypes.c_int),
     "cuCtxSetCurrent": (_Handle,),
     "cuCtxSynchronize": (),
@@ -95,7 +99,7 @@ class Driver:
         return int(self._functions[name](*arguments))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; raises Refused with the driver's own words when it fails."""
+        """Call a function; raises Refused with its name and the driver's own words when it fails."""
         code = self.attempt(name, *arguments)
         if code:
             raise Refused(f"{name}: {self.explain(code)}")
@@ -107,9 +111,10 @@ class Driver:
         return int(result.value or 0)
 
     def explain(self, code: int) -> str:
-        """Name and meaning of a CUresult, as the driver gives them."""
+        """Name and meaning of a CUresult, as the driver gives them, and what to do about it."""
         name, text = self._text("cuGetErrorName", code), self._text("cuGetErrorString", code)
-        return f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
+        said = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
+        return with_hint(said, code)
 
     def _text(self, function: str, code: int) -> str:
         found = ctypes.c_char_p()
@@ -121,7 +126,7 @@ def _bind(library: ctypes.CDLL, name: str) -> Any:
     try:
         function = getattr(library, name if hasattr(library, name) else OLDER.get(name, name))
     except AttributeError as error:
-        raise Refused(f"the NVIDIA driver is too old: it has no {name}; CUDA 12 needs driver 525") from error
+        raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it") from error
     function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
     return function
 
@@ -138,6 +143,44 @@ def load(library: str) -> Driver:
     if code:
         raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
     return driver
+
+
+def cuda_release(driver: Driver) -> tuple[int, int]:
+    """The newest CUDA release whose code this driver runs, as in (13, 0)."""
+    version = driver.make("cuDriverGetVersion", ctypes.c_int)
+    return version // 1000, version % 1000 // 10
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a GPU is; nothing has to be made on it to know that."""
+
+    name: str
+    uuid: str
+    """As NVML and nvidia-smi write it: `GPU-...`."""
+    capability: tuple[int, int]
+    memory_bytes: int
+
+
+def facts(driver: Driver, number: int) -> Facts:
+    """What the driver says of a device, by the handle that `cuDeviceGet` gave."""
+    text = ctypes.create_string_buffer(NAME_BYTES)
+    driver.call("cuDeviceGetName", text, NAME_BYTES, number)
+    uuid = (ctypes.c_ubyte * 16)()
+    driver.call("cuDeviceGetUuid_v2", uuid, number)
+    digits = bytes(uuid).hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return Facts(
+        name=text.value.decode(errors="replace"),
+        uuid="GPU-" + "-".join(parts),
+        capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
+        memory_bytes=driver.make("cuDeviceTotalMem_v2", _Size, number),
+    )
+
+
+def attribute(driver: Driver, which: int, number: int) -> int:
+    """A CUdevice_attribute of a device."""
+    return driver.make("cuDeviceGetAttribute", ctypes.c_int, which, number)
 
 
 @functools.cache
@@ -206,12 +249,10 @@ class Device:
         self._number = self._find(index)
         context = self.driver.make("cuDevicePrimaryCtxRetain", _Handle, self._number)
         self.driver.call("cuCtxSetCurrent", context)
-        self.name = self._name()
-        self.uuid = self._uuid()
-        """As NVML and nvidia-smi write it: `GPU-...`."""
-        self.capability = (self._attribute(MAJOR), self._attribute(MINOR))
-        self.l2_bytes = self._attribute(L2_BYTES)
-        self.sms = self._attribute(MULTIPROCESSORS)
+        known = facts(self.driver, self._number)
+        self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
+        self.l2_bytes = attribute(self.driver, L2_BYTES, self._number)
+        self.sms = attribute(self.driver, MULTIPROCESSORS, self._number)
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
@@ -221,20 +262,6 @@ class Device:
         if index >= count:
             raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
         return self.driver.make("cuDeviceGet", ctypes.c_int, index)
-
-    def _name(self) -> str:
-        text = ctypes.create_string_buffer(NAME_BYTES)
-        self.driver.call("cuDeviceGetName", text, NAME_BYTES, self._number)
-        return text.value.decode(errors="replace")
-
-    def _uuid(self) -> str:
-        found = (ctypes.c_ubyte * 16)()
-        self.driver.call("cuDeviceGetUuid_v2", found, self._number)
-        digits = bytes(found).hex()
-        return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-    def _attribute(self, number: int) -> int:
-        return self.driver.make("cuDeviceGetAttribute", ctypes.c_int, number, self._number)
 
     @property
     def free_bytes(self) -> int:
@@ -288,7 +315,8 @@ class DeviceBuffer(Owned):
         found = _Address()
         code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
         if code:
-            raise Refused(f"cannot have {self.size} bytes of device memory: {driver.explain(code)}")
+            wanted = f"cannot have {self.size} bytes of device memory, {self.device.free_bytes} are free"
+            raise Refused(f"{wanted}: cuMemAlloc_v2: {driver.explain(code)}")
         return found.value
 
     def fill(self, data: bytes) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from loop.bench.child.refusal import Refused
+
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries of which two different copies in one process lead to trouble."""
@@ -56,14 +58,25 @@ def check_device(request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(torch, str):
         return {"ok": False, "message": f"no torch to try the device with: {torch}"}
     device = request["device"]
-    if device == "cuda" and not torch.cuda.is_available():
-        return {"ok": False, "message": "torch sees no CUDA device", "device": device}
-    error = _matmul_error(torch, device)
+    try:
+        if device == "cuda":
+            _need_gpu()
+        error = _matmul_error(torch, device)
+    except (Refused, RuntimeError) as problem:
+        said = (str(problem).strip().splitlines() or [""])[0]
+        return {"ok": False, "message": f"torch computes nothing on it: {said}", "device": device}
     found: dict[str, Any] = {"device": device, "matmul_error": error, "ok": error < MATMUL_LIMIT}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         found |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
     return {**found, "message": f"matrix product off by {error:.1e}"}
+
+
+def _need_gpu() -> None:
+    """Raise Refused where torch has no GPU."""
+    from loop.bench.child.torch_device import need_device
+
+    need_device()
 
 
 def _matmul_error(torch: Any, device: str) -> float:

@@ -18,6 +18,18 @@ LATE_S = 20e-3
 output, which is read before: the host's clock cannot tell it from an interruption."""
 
 
+def need_device() -> None:
+    """Raise Refused where this torch has no GPU, saying why."""
+    if torch.version.cuda is None:
+        raise Refused(f"torch {torch.__version__} is a CPU build: it computes nothing on a GPU")
+    if torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        raise Refused(f"torch {torch.__version__} finds no GPU: {str(error).strip().splitlines()[0]}") from error
+
+
 class DeviceCall(TensorCall):
     """One call of a Python function on device tensors: a CUDA graph where that works, else launch by launch."""
 

@@ -4,9 +4,11 @@ import importlib
 import inspect
 import math
 import random
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -60,9 +62,18 @@ def find(name: str) -> Function:
         known = ", ".join(BUNDLED)
         raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
     try:
-        return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+        return getattr(_import(module), function)  # type: ignore[no-any-return]
     except Exception as error:
         raise Refused(f"cannot import {name}: {type(error).__name__}: {error}") from error
+
+
+def _import(name: str) -> ModuleType:
+    """A module of the user's: nothing is written beside it."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def make_values(fill: dict[str, Any], stream: numpy.random.RandomState, tensor: dict[str, Any]) -> numpy.ndarray:

@@ -86,7 +86,7 @@ def ready(request: dict[str, Any]) -> None:
 
         torch_side.use_threads(request["threads"])
         if request["device"] == "cuda":
-            importlib.import_module("loop.bench.child.torch_device")
+            importlib.import_module("loop.bench.child.torch_device").need_device()
 
 
 def load(request: dict[str, Any]) -> Loaded:

@@ -1,4 +1,4 @@
-"""The only place that knows git: reads commits and differences, never touches the user's checkout."""
+"""What a repository holds: commits and differences, read without touching the checkout."""
 
 from pathlib import Path
 from typing import Any

@@ -1,0 +1,176 @@
+"""Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.actions.context import Context, Result, Working, Workshop
+from loop.actions.kernel import extra_sets, workloads
+from loop.actions.rounds import Rounds, workshop
+from loop.bench import build
+from loop.documents import content_hash, to_json, write_atomic
+from loop.errors import LoopError
+from loop.model.base import Model
+from loop.model.change import Brief, BriefOutput
+from loop.model.measurement import Measurement
+from loop.model.profile import Profile
+from loop.model.target import CAbiVariant
+from loop.model.verdict import SpeedVerdict
+from loop.places import shipped
+from loop.processes import Tick
+from loop.report.brief import render_brief
+from loop.repository import worktree
+from loop.repository.worktree import Worktree
+from loop.rules import bottleneck
+
+
+class BriefTerms(Model):
+    """When the change will be kept."""
+
+    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
+    """Share by which its mean speed has to exceed the incumbent's."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to become faster, and where it does worst."""
+
+    variant: str
+    measured: Measurement
+    profile: Profile | None
+
+
+def brief(context: Context, arguments: BriefTerms) -> Working:
+    """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
+    shop = workshop(context)
+    if shop.declined:
+        return Result(BriefOutput(ok=True, declined=True, message="no further change is wanted"))
+    subject = choose(context)
+    if subject is None:
+        return Result(
+            BriefOutput(
+                ok=False,
+                message="nothing to improve: no compiled variant has a speed to be trusted",
+                hint="loop run session baseline",
+            )
+        )
+    yield Tick("preparing the worktree")
+    tree = worktree.find(context.folder, shop.tree) or worktree.make(context.folder, shop.tree)
+    asked = yield from _write(context, subject, tree, arguments)
+    return _edited(shop, asked, tree)
+
+
+def choose(context: Context) -> Subject | None:
+    """Of the variants that loop compiles the one with the lowest ratio on any workload; None without a speed."""
+    rounds = Rounds(context.finished)
+    measured, profiled = rounds.measured, rounds.profiled
+    if measured is None:
+        return None
+    trusted = {one.variant for one in measured.verdicts if isinstance(one, SpeedVerdict)}
+    compiled = trusted & context.bench.compiled(context.variants).keys()
+    worst = bottleneck.worst([one for one in measured.measurements if one.variant in compiled])
+    if not worst:
+        return None
+    found = min(worst.values(), key=lambda one: one.ratio)
+    profiles = profiled.profiles if profiled else ()
+    return Subject(found.variant, found, next((p for p in profiles if p.variant == found.variant), None))
+
+
+def _write(
+    context: Context, subject: Subject, tree: Worktree, arguments: BriefTerms
+) -> Generator[Tick, None, Brief]:
+    """The brief, as a page for people and as JSON for programs."""
+    shop, rounds = workshop(context), Rounds(context.finished)
+    variant = context.bench.compiled([subject.variant])[subject.variant]
+    asked = Brief(
+        number=rounds.number,
+        variant=subject.variant,
+        title=variant.title,
+        workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
+        profile=subject.profile,
+        folder=str(tree.target),
+        files=(yield from _may_change(context, variant)),
+        rule=rule(arguments.gain),
+        timed=tuple(one.name for one in workloads(context, context.plan.workloads)),
+        checks=tuple(extra_sets(context)),
+        tried=rounds.tried,
+        resume=shop.resume,
+        decline=f"{shop.resume} --decline",
+    )
+    shop.notes.mkdir(parents=True, exist_ok=True)
+    write_atomic(_page(shop, asked), render_brief(shipped("templates"), asked))
+    write_atomic(_page(shop, asked).with_suffix(".json"), to_json(asked))
+    return asked
+
+
+def _page(shop: Workshop, asked: Brief) -> Path:
+    return shop.notes / f"{asked.number}-brief.md"
+
+
+def rule(gain: float) -> str:
+    """When a change is kept, in words."""
+    return (
+        "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
+        f"workload, faster on one at least, and {1 + gain:.3g}x its speed in the mean"
+    )
+
+
+def _may_change(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
+    """The target's files that the compiler reads for a variant."""
+    try:
+        found = yield from build.scan(variant, context.folder, context.bench.include)
+    except build.BuildFailed as failed:
+        raise LoopError(failed.message, failed.hint) from failed
+    return found.files
+
+
+def _edited(shop: Workshop, asked: Brief, tree: Worktree) -> Result:
+    """Passed with the edit, or paused until there is one that may be judged."""
+    changed = tree.changed()
+    page = _page(shop, asked)
+    if not changed:
+        return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
+    outside = [name for name in changed if not may_change(name, asked.files)]
+    if outside:
+        return _wait(asked, f"{outside[0]} may not change (brief: {page}); take that back in {asked.folder}")
+    return Result(handed_back(shop, asked, changed, tree))
+
+
+def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
+    """The edit that is there now, with its patch beside the brief."""
+    shop.notes.mkdir(parents=True, exist_ok=True)
+    written = shop.notes / "now.patch"
+    tree.write_patch(written)
+    digest = content_hash(written.read_bytes())
+    patch = written.rename(shop.notes / f"{asked.number}-{digest[:8]}.patch")
+    lines = sum(changed.values())
+    return BriefOutput(
+        ok=True,
+        message=f"change {asked.number} to {asked.variant}: {', '.join(changed)} ({lines} lines)",
+        brief=asked,
+        edited=True,
+        files=tuple(changed),
+        lines=lines,
+        base=tree.head,
+        patch=str(patch),
+        digest=digest,
+    )
+
+
+def _wait(asked: Brief, message: str) -> Result:
+    output = BriefOutput(ok=True, message=message, hint=f"edit, then: {asked.resume}", brief=asked)
+    return Result(output, paused=True)
+
+
+def may_change(name: str, files: Sequence[str]) -> bool:
+    """Whether a file may be edited: one the variant is compiled from, or a new header or source beside one.
+
+    The manifest says what is built and how it is judged: it never may.
+    """
+    if name in files:
+        return True
+    beside = {str(Path(file).parent) for file in files}
+    return str(Path(name).parent) in beside and Path(name).suffix in {Path(file).suffix for file in files}

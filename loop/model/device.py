@@ -1,0 +1,38 @@
+"""Devices and element types, and what a kind of GPU can do."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.pattern import Text
+
+Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+Device = Literal["cpu", "cuda"]
+
+
+class DeviceFacts(Model):
+    """What a kind of GPU can do: limits, and peaks by its datasheet."""
+
+    name: Text
+    """Its name."""
+    sms: Annotated[int, Field(ge=1)]
+    """Multiprocessors."""
+    shared_per_sm: Annotated[int, Field(ge=0)]
+    """Bytes of shared memory that the blocks of one multiprocessor divide among themselves."""
+    shared_per_block: Annotated[int, Field(ge=0)]
+    """Bytes that one block may ask for at launch."""
+    shared_static: Annotated[int, Field(ge=0)]
+    """Bytes that one block may declare."""
+    registers_per_sm: Annotated[int, Field(ge=1)]
+    """Registers of 32 bits."""
+    threads_per_sm: Annotated[int, Field(ge=1)]
+    """Threads that one multiprocessor holds at a time."""
+    blocks_per_sm: Annotated[int, Field(ge=1)]
+    """Blocks that one multiprocessor holds at a time."""
+    l2_bytes: Annotated[int, Field(ge=0)]
+    """Bytes of the second-level cache."""
+    bytes_per_s: Annotated[float, Field(gt=0)]
+    """Peak of its memory."""
+    flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]]
+    """Peak by element type: dense, in the fastest units that multiply this type."""

@@ -1,0 +1,88 @@
+"""What compute-sanitizer said of compiled CUDA variants."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.outcome import Output
+
+SanitizerTool = Literal["memcheck", "racecheck", "synccheck", "initcheck"]
+Kind = Literal["invalid access", "race", "barrier", "uninitialised read", "heap", "fault"]
+
+
+class SanitizerReport(Model):
+    """One thing that a tool of compute-sanitizer found."""
+
+    kind: Kind
+    """What kind of thing it is."""
+    severity: Literal["error", "warning"] = "error"
+    """A warning may be meant so, the tool says: it fails nothing."""
+    words: str
+    """The first line of the tool's report, its severity left out."""
+    kernel: str = ""
+    """The kernel, or the function inlined into it where the tool names no other; without its parameters."""
+    places: tuple[str, ...] = ()
+    """`file:line`, and from where that was called, outwards; empty for code without line information."""
+    thread: str = ""
+    """Index of the thread, `(64,0,0)`."""
+    block: str = ""
+    """Index of its block."""
+
+
+class SanitizerRun(Model):
+    """One variant under one tool."""
+
+    variant: str
+    """Name of the variant."""
+    build_id: str
+    """The very build that is measured."""
+    tool: SanitizerTool
+    """Which tool."""
+    status: Literal["clean", "found", "unknown"]
+    """Nothing was found, something was, or the tool did not get to say."""
+    workloads: tuple[str, ...]
+    """Workloads of which one call each was made."""
+    seconds: Annotated[float, Field(ge=0)]
+    """How long it took."""
+    reports: tuple[SanitizerReport, ...] = ()
+    """What it found, the first few."""
+    total: int = 0
+    """How much it found, by its own count."""
+    workload: str = ""
+    """The workload of the first report; empty where that is not known."""
+    why: str = ""
+    """Why nothing is known, or which calls were not made."""
+
+    @property
+    def first(self) -> SanitizerReport | None:
+        """The first error; None without any."""
+        return next((one for one in self.reports if one.severity == "error"), None)
+
+    @property
+    def told(self) -> str:
+        """`small has a race in small_kernel at small.cuh:99, on B1 H1 S64 D64 float16: words (91 more)`."""
+        first = self.first
+        if first is None:
+            return f"{self.variant} is {self.status}"
+        where = [f"in {first.kernel}"] if first.kernel else []
+        where += [f"at {', called at '.join(first.places)}"] if first.places else []
+        by = f", thread {first.thread} of block {first.block}" if first.thread else ""
+        on = self.workload or f"one of {len(self.workloads)} workloads"
+        more = f" ({self.total - 1} more)" if self.total > 1 else ""
+        article = "an" if first.kind[0] in "aeiou" else "a"
+        found = " ".join([f"{self.variant} has {article} {first.kind}", *where])
+        return f"{found}{by}, on {on}: {first.words}{more}"
+
+
+class SanitizeOutput(Output):
+    """Compiled CUDA variants under the tools of compute-sanitizer."""
+
+    runs: tuple[SanitizerRun, ...] = ()
+    """One a variant and tool."""
+    clean: tuple[str, ...] = ()
+    """Variants in which none of the tools found anything, and all of them looked."""
+    found: tuple[str, ...] = ()
+    """Variants in which one of them found something."""
+    version: str = ""
+    """Version of the tool."""

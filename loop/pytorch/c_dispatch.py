@@ -1,0 +1,147 @@
+"""The kernel of an operator in C: PyTorch calls it without Python, by way of kernels/include/loop_torch.cpp.
+
+Where it cannot be had, for want of a compiler or of a PyTorch with these functions, Unavailable says why, and the
+kernel in Python does the same more slowly.
+"""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+
+from loop.bench.child.refusal import Refused
+from loop.bench.child.variants import check_build_id
+from loop.errors import LoopError
+from loop.model.target import OUTPUT, BuildRecipe, CAbiVariant
+from loop.places import include_folder
+from loop.pytorch import shim
+from loop.pytorch.contract import Contract, choices_in_words
+from loop.pytorch.library import KernelLibrary, built
+from loop.pytorch.shim import MOST, Unavailable
+
+SPACE = "loop_own"
+"""Namespace of the operator on which the C interface is tried."""
+PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
+BRIDGE = CAbiVariant(
+    kind="c_abi",
+    device="cpu",
+    sources=("loop_torch.cpp",),
+    entry="loop_torch_register",
+    build=BuildRecipe(compiler="g++", flags=("-std=c++17", "-O2", "-fvisibility=hidden")),
+)
+KINDS = ("flag", "choice", "number")
+"""In the order of LoopTorchKind."""
+NO_SLOT = -1
+_kept: list[object] = []
+"""What the bridge points to, and libraries whose registrations end with them."""
+
+
+def register(contract: Contract, library: KernelLibrary) -> None:
+    """Put the C kernel under an operator that is declared. Raises Unavailable when that cannot be had here."""
+    if max(len(contract.inputs), len(contract.attributes)) > MOST:
+        raise Unavailable(f"it has more than {MOST} inputs or attributes")
+    made = bridge()
+    operator = describe(contract, library)
+    error = made.loop_torch_register(ctypes.byref(operator))
+    if error == NO_SLOT:
+        raise Unavailable("too many operators of this process have one already")
+    if error:
+        raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
+    _kept.extend((operator, library))
+
+
+def bridge() -> ctypes.CDLL:
+    """loop_torch.cpp, built, loaded and tried. Raises Unavailable when it cannot be, or does not work."""
+    found = _attempt()
+    if isinstance(found, Unavailable):
+        raise found
+    return found
+
+
+@cache
+def _attempt() -> ctypes.CDLL | Unavailable:
+    try:
+        return _open()
+    except Unavailable as reason:
+        return reason
+
+
+def _open() -> ctypes.CDLL:
+    functions, meanings = shim.functions(), shim.meanings()
+    try:
+        ready = built("loop_torch", BRIDGE, include_folder())
+        made = ctypes.CDLL(ready.library)
+        check_build_id(made, ready.build_id)
+    except (LoopError, OSError, Refused) as error:
+        raise Unavailable(f"loop_torch.cpp is not to be had: {error}") from error
+    make_library: Any = torch.library.Library
+    own = make_library(SPACE, "FRAGMENT")
+    own.define(PROBE)
+    _kept.extend((own, meanings))
+    if made.loop_torch_start(ctypes.byref(functions), ctypes.byref(meanings), SPACE.encode()) or not works():
+        raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
+    return made
+
+
+def works() -> bool:
+    """Whether arguments arrive at a C kernel as they were given, and a tensor that requires a gradient shows."""
+    probe = getattr(torch.ops, SPACE).probe.default
+    with torch.enable_grad():
+        right = [probe(torch.zeros(1, requires_grad=flag), flag, -7, 0.5) for flag in (True, False)]
+        wrong = [probe(torch.zeros(1, requires_grad=not flag), flag, -7, 0.5) for flag in (True, False)]
+    return right == [True, True] and wrong == [False, False]
+
+
+def describe(contract: Contract, library: KernelLibrary) -> shim.Operator:
+    """The operator as the bridge has to know it."""
+    numbers = shim.type_numbers()
+    made = shim.Operator(
+        space=contract.space.encode(),
+        name=contract.name.encode(),
+        title=contract.title.encode(),
+        entry=library.entry_address,
+        explain=library.explain_address,
+        device_type=shim.device_number(contract.device),
+        inputs=len(contract.inputs),
+        attributes=len(contract.attributes),
+        rank=len(contract.output),
+        dtype=numbers[contract.types[OUTPUT]] if OUTPUT in contract.types else -1,
+        only=numbers[contract.only] if contract.only else -1,
+    )
+    for dtype in contract.dtypes:
+        made.accepted[numbers[dtype]] = 1
+    _place_output(made, contract)
+    _fill_inputs(made, contract)
+    _fill_attributes(made, contract)
+    return made
+
+
+def _place_output(made: shim.Operator, contract: Contract) -> None:
+    order = list(contract.inputs)
+    for axis, dimension in enumerate(contract.output):
+        home, place = contract.homes[dimension]
+        made.from_[axis], made.from_axis[axis] = order.index(home), place
+
+
+def _fill_inputs(made: shim.Operator, contract: Contract) -> None:
+    order, numbers = list(contract.inputs), shim.type_numbers()
+    for n, (name, dimensions) in enumerate(contract.inputs.items()):
+        one = made.input[n]
+        one.name, one.dimensions = name.encode(), " ".join(dimensions).encode()
+        one.expects, one.rank = contract.expects(name).encode(), len(dimensions)
+        one.dtype = numbers[contract.types[name]] if name in contract.types else -1
+        for axis, dimension in enumerate(dimensions):
+            home, place = contract.homes[dimension]
+            one.words[axis] = dimension.encode()
+            one.twin[axis], one.twin_axis[axis] = order.index(home), place
+
+
+def _fill_attributes(made: shim.Operator, contract: Contract) -> None:
+    for n, (name, attribute) in enumerate(contract.attributes.items()):
+        made.attribute[n] = shim.Attribute(
+            name.encode(),
+            choices_in_words(attribute).encode(),
+            KINDS.index(attribute.kind),
+            len(attribute.choices),
+        )

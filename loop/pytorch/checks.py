@@ -1,0 +1,107 @@
+"""What is wrong with the tensors of a call, in the words of the kernel in C (kernels/include/loop_torch.cpp)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from loop.model.target import OUTPUT
+from loop.pytorch.contract import Contract, choices_in_words
+
+
+class Seen(NamedTuple):
+    """What an operator has to know of a tensor; sizes may be symbols of the compiler's."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+def see(tensor: Tensor) -> Seen:
+    """What there is to know of a tensor."""
+    return Seen(tensor.shape, tensor.dtype, tensor.device)
+
+
+def refuse(contract: Contract, words: str) -> NoReturn:
+    """Raise RuntimeError, as PyTorch's own operators do."""
+    raise RuntimeError(f"{contract.title}: {words}")
+
+
+def output_of(contract: Contract, seen: Sequence[Seen], *, abstract: bool = False) -> Seen:
+    """Shape, type and device of the output. Raises RuntimeError that names the first input that is wrong.
+
+    `abstract`: the tensors have no memory, so that they may also be on the meta device.
+    """
+    tensors = dict(zip(contract.inputs, seen, strict=True))
+    first, typed = next(iter(tensors)), [name for name in tensors if name not in contract.types]
+    for name, tensor in tensors.items():
+        _check_device(contract, name, tensor, first, tensors[first], abstract=abstract)
+        _check_dtype(contract, name, tensor, typed, tensors)
+        _check_sizes(contract, name, tensor, tensors)
+    shape = tuple(tensors[name].shape[axis] for name, axis in (contract.homes[one] for one in contract.output))
+    own = tensors[typed[0]].dtype if typed else getattr(torch, str(contract.only))
+    named = contract.types.get(OUTPUT)
+    return Seen(shape, getattr(torch, named) if named else own, tensors[first].device)
+
+
+def _check_device(
+    contract: Contract, name: str, tensor: Seen, first: str, leader: Seen, *, abstract: bool
+) -> None:
+    right = (contract.device, "meta") if abstract else (contract.device,)
+    if tensor.device.type in right and tensor.device == leader.device:
+        return
+    wanted = f"{leader.device}, as {first} is" if tensor.device.type in right else contract.device
+    refuse(contract, f"{name}: expected a tensor on {wanted}, got one on {tensor.device}")
+
+
+def _check_dtype(
+    contract: Contract, name: str, tensor: Seen, typed: Sequence[str], tensors: dict[str, Seen]
+) -> None:
+    got = word(tensor.dtype)
+    allowed = (contract.types[name],) if name in contract.types else contract.dtypes
+    if got not in allowed:
+        refuse(contract, f"{name}: expected {contract.expects(name)}, got {got}")
+    if name in typed and tensor.dtype != tensors[typed[0]].dtype:
+        wanted = word(tensors[typed[0]].dtype)
+        refuse(contract, f"{name}: expected {wanted}, as {typed[0]} is, got {got}")
+
+
+def word(dtype: torch.dtype) -> str:
+    """An element type's name: `float16`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _check_sizes(contract: Contract, name: str, tensor: Seen, tensors: dict[str, Seen]) -> None:
+    dimensions = contract.inputs[name]
+    if len(tensor.shape) != len(dimensions):
+        text = f"{len(dimensions)} dimensions ({' '.join(dimensions)})"
+        refuse(contract, f"{name}: expected {text}, got {len(tensor.shape)}")
+    for axis, dimension in enumerate(dimensions):
+        home, place = contract.homes[dimension]
+        size, other = tensor.shape[axis], tensors[home].shape[place]
+        _check_size(contract, name, dimension, home, (size, other))
+
+
+def _check_size(contract: Contract, name: str, dimension: str, home: str, sizes: tuple[int, int]) -> None:
+    size, other = sizes
+
+    def words() -> str:
+        return f"{contract.title}: {name}: expected {dimension} = {other}, as in {home}, got {size}"
+
+    check: Any = torch._check  # It also takes sizes that are symbols.
+    check(size == other, words)
+
+
+def check_gradients(contract: Contract, tensors: Sequence[Tensor]) -> None:
+    """Where gradients are recorded, raise RuntimeError for an input whose gradient PyTorch would want to know."""
+    for name, tensor in zip(contract.inputs, tensors, strict=True):
+        if tensor.requires_grad:
+            remedy = f"call it under torch.no_grad(), or detach {name}"
+            refuse(contract, f"{name} requires a gradient, and the operator has none: {remedy}")
+
+
+def refuse_choice(contract: Contract, place: int, index: int) -> NoReturn:
+    """Raise RuntimeError for an index that is no choice of the attribute at that place."""
+    name, attribute = list(contract.attributes.items())[place]
+    refuse(contract, f"{name}: expected {choices_in_words(attribute)}, got {index}")

@@ -1,0 +1,69 @@
+"""A variant's shared library in this process: built, or found in the cache, then loaded."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.bench.build import BuildFailed, build
+from loop.bench.child.refusal import Refused
+from loop.bench.child.variants import Compiled
+from loop.errors import LoopError
+from loop.model.measurement import Build
+from loop.model.target import CAbiVariant
+from loop.places import cache_folder, include_folder
+from loop.processes import finish
+
+BUILD_LIMIT_S = 1800.0
+"""nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
+"""The entry as it is called with packed bytes."""
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """A loaded variant; it stays loaded as long as the process."""
+
+    loaded: Compiled
+    entry: Callable[..., int]
+    """inputs, outputs, attributes (bytes as in loop_kernel.h), stream; an error number, or 0."""
+
+    @property
+    def entry_address(self) -> int:
+        """Where the entry is."""
+        return ctypes.cast(self.loaded.entry, ctypes.c_void_p).value or 0
+
+    @property
+    def explain_address(self) -> int:
+        """Where `loop_error` is."""
+        return ctypes.cast(self.loaded.explain, ctypes.c_void_p).value or 0
+
+    def explain(self, error: int) -> str:
+        """The library's own words for an error number."""
+        return (self.loaded.explain(error) or b"").decode(errors="replace")
+
+
+def open_library(name: str, variant: CAbiVariant, folder: Path) -> KernelLibrary:
+    """Build a variant whose sources are in `folder`, or find it in the cache, and load it.
+
+    Raises LoopError with the first error's place when it does not compile, or with the loader's words.
+    """
+    made = built(name, variant, folder)
+    terms = {"device": variant.device, "entry": variant.entry, "library": made.library, "build_id": made.build_id}
+    try:
+        loaded = Compiled({"variant": terms})
+    except Refused as refused:
+        raise LoopError(f"{name}: {refused}") from refused
+    address = ctypes.cast(loaded.entry, ctypes.c_void_p).value or 0
+    return KernelLibrary(loaded, ENTRY(address))
+
+
+def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
+    """The build of a variant, from the cache where it is there. Raises LoopError when it does not compile."""
+    cache, include = cache_folder() / "builds", include_folder()
+    try:
+        made = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+    except BuildFailed as failed:
+        raise LoopError(f"{name}: {failed.message}", hint=failed.hint) from failed
+    assert isinstance(made, Build)
+    return made

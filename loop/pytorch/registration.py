@@ -1,0 +1,70 @@
+"""Operators that are declared to PyTorch: schema, kernel in C or Python, and what a compiler asks about it."""
+
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.library import Library, register_fake
+
+from loop.pytorch import c_dispatch, python_dispatch
+from loop.pytorch.checks import check_gradients, output_of, see
+from loop.pytorch.contract import Contract
+from loop.pytorch.library import KernelLibrary
+from loop.pytorch.shim import Unavailable
+
+Dispatch = Literal["c", "python"]
+TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
+)
+"""It keeps the rules of `opcheck`; a compiler gives it inputs as they lie in eager mode."""
+BACKENDS = ("CPU", "CUDA")
+"""Both have the kernel, whatever it runs on: it tells which input is on the wrong one."""
+
+
+@cache
+def space(name: str) -> Any:
+    """A namespace's `torch.library.Library`: what it registers ends with it, so that it lives as long as we do."""
+    make_library: Any = Library
+    return make_library(name, "FRAGMENT")
+
+
+def declare(contract: Contract) -> OpOverload:
+    """Schema and abstract kernel: shapes and types of the output, no gradient."""
+    own = space(contract.space)
+    own.define(contract.schema, tags=TAGS)
+    count = len(contract.inputs)
+
+    def abstract(*arguments: Tensor) -> Tensor:
+        tensors = arguments[:count]
+        made = output_of(contract, [see(tensor) for tensor in tensors], abstract=True)
+        if torch.is_grad_enabled():
+            check_gradients(contract, tensors)
+        return torch.empty(made.shape, dtype=made.dtype, device=made.device)
+
+    register_fake(contract.title, abstract, lib=own)
+    op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
+    return op
+
+
+def give_kernel(contract: Contract, library: KernelLibrary, wanted: Dispatch | None = None) -> str | None:
+    """Put a kernel under a declared operator: in C, else in Python. Why not in C, or None.
+
+    Raises Unavailable when C is `wanted` and cannot be had.
+    """
+    if wanted != "python":
+        try:
+            c_dispatch.register(contract, library)
+            return None
+        except Unavailable as reason:
+            if wanted == "c":
+                raise
+            why = str(reason)
+    else:
+        why = "it was not wanted"
+    kernel = python_dispatch.kernel(contract, library)
+    for backend in BACKENDS:
+        space(contract.space).impl(contract.name, kernel, backend)
+    return why

@@ -1,0 +1,107 @@
+"""What the report says of changes: each one that was handed over or proposed, and what became of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.change import (
+    BriefOutput,
+    ChangeMeasureOutput,
+    DecisionOutput,
+    Trial,
+    Tried,
+    TuneOutput,
+)
+from loop.model.outputs import read_output
+from loop.model.record import Finished, latest_attempts
+from loop.model.verdict import SpeedVerdict
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
+from loop.stats import geometric_mean
+
+MOST_TRIALS = 12
+"""Points of a search that the report lists; the journal has all."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What one search tried."""
+
+    name: str
+    table: Table | None
+    more: str
+    """What the table leaves out; empty where it has all."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The section on changes."""
+
+    table: Table | None
+    trials: tuple[Trials, ...]
+    """What searches tried."""
+    lines: tuple[str, ...]
+    """How to take over what was kept, and what is waited for."""
+
+
+def changes(finished: Sequence[Finished]) -> Changes:
+    """Every change of a session, and where the kept ones are."""
+    records = latest_attempts(finished)
+    decided = [(record.run, output) for record in records if isinstance(output := _read(record), DecisionOutput)]
+    rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
+    heads = columns(
+        ">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline", "Why"
+    )
+    tuned = [output for record in records if isinstance(output := _read(record), TuneOutput) and output.trials]
+    lines = tuple(_lines([one for _, one in decided], records))
+    return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
+
+
+def _trials(trials: Sequence[Trial]) -> Trials:
+    """The fastest points first, then why the others were not timed."""
+    ranked = sorted(trials, key=lambda one: -(one.ratio or 0))
+    rows = tuple(_trial(one) for one in ranked[:MOST_TRIALS])
+    left = len(ranked) - len(rows)
+    heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
+    return Trials(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
+
+
+def _trial(one: Trial) -> tuple[str, ...]:
+    values = ", ".join(f"{name} {str(value).lower()}" for name, value in one.values.items())
+    ratio = say.times(one.ratio) if one.ratio else "not timed"
+    return (values, one.outcome, ratio, say.times(one.worst) if one.worst else "not timed", one.reason)
+
+
+def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
+    measured = next((_read(r) for r in records if r.run == run and r.action == "change.measure"), None)
+    return (
+        str(tried.number),
+        tried.variant,
+        ", ".join(tried.files),
+        tried.outcome,
+        say.times(tried.gain) if tried.gain else "not timed",
+        _against_baseline(measured, tried.variant),
+        tried.reason,
+    )
+
+
+def _against_baseline(measured: object, variant: str) -> str:
+    found = measured.found if isinstance(measured, ChangeMeasureOutput) else None
+    verdicts = found.verdicts if found else ()
+    ratios = [one.ratio for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
+    return say.times(geometric_mean(ratios)) if ratios else "not timed"
+
+
+def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:
+    kept = [one for one in decided if one.kept]
+    if kept and kept[-1].branch:
+        yield f"What was kept stands on a branch: `git merge {kept[-1].branch}`"
+    for one in decided:
+        if one.tried:
+            yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"
+    last = _read(records[-1]) if records and records[-1].status == "paused" else None
+    if isinstance(last, BriefOutput) and last.brief:
+        yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"
+
+
+def _read(record: Finished) -> object:
+    return read_output(record.action, record.output)

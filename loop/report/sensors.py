@@ -1,0 +1,53 @@
+"""What the report says of a GPU's clocks, power and energy while each side was timed: a line a side."""
+
+from collections.abc import Iterator, Sequence
+
+from loop.model.measurement import SideSensors
+from loop.model.output import MeasureOutput
+from loop.model.record import Finished
+from loop.report import format as say
+from loop.report.findings import found
+
+UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
+
+
+def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
+    """One line for each side that was timed on a GPU; what its driver did not tell is said to be unknown."""
+    sides = [one for output in found(finished, MeasureOutput) for one in output.sensors]
+    return tuple(f"{baseline if one.side == 'baseline' else one.side}: {', '.join(_parts(one))}" for one in sides)
+
+
+def _parts(one: SideSensors) -> Iterator[str]:
+    yield _clock(one)
+    if one.power_w is None:
+        yield "power unknown"
+    else:
+        by = "by the energy counter" if one.power_by == "energy" else "by the power sensor"
+        yield f"{one.power_w:.0f} W {by}"
+    if one.call_j is not None:
+        ends = list(dict.fromkeys(energy(joules) for joules in one.call_j))
+        yield f"{' to '.join(ends)} a call"
+    if one.temperature_c is not None:
+        yield f"{one.temperature_c} °C at most"
+    yield _throttled(one)
+
+
+def _clock(one: SideSensors) -> str:
+    """`1980 MHz (1755 to 1980)`."""
+    if one.sm_clock_mhz is None:
+        return "clock unknown"
+    least, middle, most = one.sm_clock_mhz
+    return f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
+
+
+def energy(joules: float) -> str:
+    """`4.2 mJ`."""
+    size, unit = next(((size, unit) for size, unit in UNITS if joules >= size), UNITS[-1])
+    return f"{say.significant(joules / size, 2)} {unit}"
+
+
+def _throttled(one: SideSensors) -> str:
+    if not one.throttled:
+        return "no throttling told"
+    reasons = say.listed([f"{reason} in {number}" for reason, number in one.throttled.items()])
+    return f"held back: {reasons} of {say.count(one.segments, 'segment')}"

@@ -1,0 +1,188 @@
+"""Folders of loop's own in which a target may be edited: a git worktree of the user's repository, or a copy.
+
+The user's checkout, index, stash and branches are left as they are. Hooks do not run.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.errors import LoopError
+
+QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "advice.detachedHead=false")
+"""Settings under which git runs here, whatever the user's are."""
+ENVIRONMENT = {
+    **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
+    **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+"""Who commits here; and the user's index is not even refreshed."""
+PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+"""A patch that `git apply` takes, whatever the user's settings for showing one."""
+COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**")
+"""What belongs to an edit: everything git does not ignore, save for what Python leaves behind."""
+AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
+IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
+"""What a copy of a target outside git leaves out."""
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """One such folder."""
+
+    root: Path
+    """Its top."""
+    target: Path
+    """The target's folder in it."""
+    repository: Path | None
+    """The user's repository; None where the target is not under git, and this is a copy."""
+
+    @property
+    def head(self) -> str:
+        """The commit that edits are compared with."""
+        return _git(self.root, "rev-parse", "HEAD").strip()
+
+    def changed(self) -> dict[str, int]:
+        """Files that differ from `head`, by their path from the target's folder, to lines added and removed.
+
+        A new file counts with its lines; a file that git ignores does not count at all.
+        """
+        self._notice_new_files()
+        text = _git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
+        rows = [line.split("\t", 2) for line in text.split("\0") if line]
+        return {self._from_target(name): _lines(counts) for *counts, name in rows}
+
+    def _from_target(self, name: str) -> str:
+        return os.path.relpath(self.root / name, self.target)
+
+    def write_patch(self, path: Path, base: str = "HEAD") -> None:
+        """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
+        self._notice_new_files()
+        _git(self.root, "diff", *PLAIN, f"--output={path.absolute()}", base, *COUNTED)
+
+    def _notice_new_files(self) -> None:
+        _git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
+
+    def commit(self, message: str) -> str:
+        """Make what is there the new `head`; its hash."""
+        _git(self.root, "add", "--all", *COUNTED)
+        _git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+        return self.head
+
+    def branch(self, name: str) -> None:
+        """Let a branch stand at `head`; one of that name moves there."""
+        _git(self.root, "branch", "--force", name, "HEAD")
+
+    def revert(self) -> None:
+        """Take back what was edited since `head`."""
+        _git(self.root, "reset", "--quiet", "--hard", "HEAD")
+        _git(self.root, "clean", "--quiet", "--force", "-d")
+
+
+def make(target: Path, root: Path) -> Worktree:
+    """A worktree at `root` with everything as it stands in the user's checkout, uncommitted changes too.
+
+    Its `head` is a commit of that state. Raises LoopError where git is missing or says no, and in the
+    middle of a merge with conflicts.
+    """
+    repository = top_of(target)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    if repository is None:
+        return _copy(target, root)
+    unmerged = _git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
+    if unmerged:
+        raise LoopError(
+            f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
+        )
+    _git(repository, "worktree", "prune")
+    _git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), "HEAD")
+    made = Worktree(root, root / target.resolve().relative_to(repository), repository)
+    if _bring_over(repository, target, made):
+        made.commit(AS_IT_STOOD)
+    return made
+
+
+def find(target: Path, root: Path) -> Worktree | None:
+    """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
+    if not (root / ".git").exists():
+        return None
+    repository = top_of(target)
+    try:
+        _git(root, "rev-parse", "HEAD")
+    except LoopError:
+        return None
+    if repository is None:
+        return Worktree(root, root / target.name, None)
+    return Worktree(root, root / target.resolve().relative_to(repository), repository)
+
+
+def remove(worktree: Worktree) -> None:
+    """Take the folder away, and git's note of it; commits and branches stay."""
+    shutil.rmtree(worktree.root, ignore_errors=True)
+    if worktree.repository is not None:
+        _git(worktree.repository, "worktree", "prune")
+
+
+def top_of(target: Path) -> Path | None:
+    """Top of the repository that has files of the target's folder in a commit; None where there is none."""
+    try:
+        top = Path(_git(target, "rev-parse", "--show-toplevel").strip()).resolve()
+        inside = os.path.relpath(target.resolve(), top)
+        return top if _git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".") else None
+    except LoopError:
+        return None
+
+
+def _copy(target: Path, root: Path) -> Worktree:
+    """A repository of its own that holds a copy of the target."""
+    shutil.copytree(target, root / target.name, ignore=IGNORED)
+    _git(root, "init", "--quiet")
+    made = Worktree(root, root / target.name, None)
+    made.commit(AS_IT_STOOD)
+    return made
+
+
+def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
+    """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
+    with tempfile.TemporaryDirectory() as folder:
+        patch = Path(folder) / "patch"
+        _git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
+        edited = patch.stat().st_size > 0
+        if edited:
+            _git(made.root, "apply", "--whitespace=nowarn", str(patch))
+    new = list(_untracked(repository, target))
+    for path in new:
+        place = made.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(repository / path, place)
+    return edited or bool(new)
+
+
+def _untracked(repository: Path, target: Path) -> Iterator[str]:
+    """Files of the target that are neither in a commit nor ignored, from the repository's top."""
+    text = _git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    for name in filter(None, text.split("\0")):
+        if (repository / name).is_file() and not (repository / name).is_symlink():
+            yield name
+
+
+def _lines(counts: list[str]) -> int:
+    return sum(int(count) for count in counts if count.isdigit())
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git prints. Raises LoopError with its own words."""
+    try:
+        import git
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
+    settings = [word for setting in QUIET for word in ("-c", setting)]
+    command = ["git", *settings, *arguments]
+    try:
+        return str(git.Git(folder).execute(command, env=ENVIRONMENT, strip_newline_in_stdout=False))
+    except (git.GitError, OSError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip()
+        raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error

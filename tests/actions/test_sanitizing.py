@@ -1,0 +1,248 @@
+"""The sanitizer gate: real workers behind a compute-sanitizer with recorded logs; what is said, what is not."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions import ACTIONS
+from loop.actions.sanitizing import SanitizeTerms
+from loop.bench.compute_sanitizer import FOUND, TOOLS
+from loop.bench.room import Bench
+from loop.model.record import Finished
+from loop.model.sanitizing import SanitizeOutput
+from loop.processes import finish
+from tests.fake_tools import FakeTool
+from tests.makers import make_check, make_finished, make_verify
+from tests.recorded import CLEAN, sanitizer_log
+from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
+
+WORKLOADS: dict[str, Any] = {
+    "some": [{"N": 2, "M": 3}],
+    "edges": [{"N": [1, 4, 9], "M": 3}, {"N": 5000, "M": 5000}],
+}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench that takes itself for one on a GPU; that variants run on the processor no tool minds in a test."""
+    variants = {
+        **{name: compiled(name) for name in ("right", "strides", "refuses", "crashes")},
+        "unbuildable": compiled("right", sources=["nowhere.cpp"]),
+        "doubles": compiled("right", dtypes=["float64"]),
+        "python": importable("double"),
+    }
+    target = write_target(
+        tmp_path / "tiny",
+        variants,
+        workloads=WORKLOADS,
+        flops="N * M",
+        dtypes={"cpu": "float32", "cuda": "float32"},
+    )
+    with open_bench(tmp_path / "tiny", target, build_cache) as made:
+        made.device = "cuda"
+        yield made
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
+    """A compute-sanitizer that finds nothing, until a test says otherwise."""
+    made = FakeTool("compute-sanitizer", tmp_path / "tools", monkeypatch)
+    for tool in TOOLS:
+        made.says(CLEAN, tool=tool)
+    return made
+
+
+def sanitized(
+    bench: Bench,
+    *variants: str,
+    finished: Sequence[Finished] = (),
+    terms: dict[str, Any] | None = None,
+    **fields: Any,
+) -> SanitizeOutput:
+    """What the step finds of these variants."""
+    context = make_context(
+        bench, *variants, finished=finished, **{"checks": ("edges",), "budget_s": 60.0, **fields}
+    )
+    arguments = SanitizeTerms.model_validate(terms or {})
+    found = finish(ACTIONS["kernel.sanitize"].run(context, arguments)).output
+    assert isinstance(found, SanitizeOutput)
+    return found
+
+
+def test_a_clean_variant_passes_under_every_tool(bench: Bench, program: FakeTool) -> None:
+    """On the small workloads of the check sets: what a tool would need minutes for is left to others."""
+    found = sanitized(bench, "right", "strides")
+    assert (True, ("right", "strides"), ()) == (found.ok, found.clean, found.not_exercised)
+    assert [("right", tool) for tool in TOOLS] == [
+        (one.variant, one.tool) for one in found.runs if one.variant == "right"
+    ]
+    assert {("N1 M3 float32", "N4 M3 float32", "N9 M3 float32")} == {one.workloads for one in found.runs}
+    expected = "memcheck, racecheck, synccheck and initcheck: right clean in 3 calls, strides clean in 3 calls"
+    assert expected == found.message
+
+
+def test_the_build_that_is_measured_is_the_one_that_is_sanitized(bench: Bench, program: FakeTool) -> None:
+    """No flag is added: another binary would be another kernel."""
+    build = make_builds(bench, "right")["right"]
+    assert {build.build_id} == {one.build_id for one in sanitized(bench, "right").runs}
+
+
+def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
+    """With tool, kind, kernel, place, workload and words; the rest is counted, and the command shows it again."""
+    program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
+    found = sanitized(bench, "right", seed=7)
+    assert (False, ("right",), ()) == (found.ok, found.found, found.clean)
+    assert found.message.startswith(
+        "racecheck of right finds something: right has a race in simt::cp_async_16 at loop_device.cuh:82, "
+        "on N1 M3 float32: Race reported between Write access at simt::cp_async_16("
+    )
+    assert found.message.endswith("(91 more)")
+    command = (
+        "again: loop kernels verify right --sanitize --device cuda --workloads 'N=1 M=3 dtype=float32' --seed 7"
+    )
+    assert command == found.hint
+
+
+def test_what_is_found_has_no_speed(bench: Bench, program: FakeTool) -> None:
+    """Right by luck is incorrect, whatever the outputs were."""
+    program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
+    (verdict,) = sanitized(bench, "right").verdicts
+    assert ("incorrect", "right", "N1 M3 float32") == (verdict.verdict, verdict.variant, verdict.workload)
+    assert verdict.reason.startswith("racecheck: right has a race")
+
+
+def test_where_a_crash_stopped_the_calls_the_first_is_to_blame(bench: Bench, program: FakeTool) -> None:
+    """Nothing has to be tried again; thread and block stand beside the place."""
+    program.says(sanitizer_log("memcheck"), FOUND, "memcheck")
+    found = sanitized(bench, "refuses")
+    run = next(one for one in found.runs if one.tool == "memcheck")
+    assert ("found", "N4 M3 float32") == (run.status, run.workload)
+    assert (
+        "loop_device.cuh:75, called at small.cuh:99, called at small.cuh:186, thread (64,0,0) of block (0,0,0)"
+        in (found.message)
+    )
+    assert 1 == sum("--tool memcheck" in call for call in program.calls)
+
+
+def test_a_worker_that_dies_is_read_through_the_log(bench: Bench, program: FakeTool) -> None:
+    """An illegal address kills it; what the tool had written by then is the finding."""
+    program.says(sanitizer_log("memcheck"), tool="memcheck")
+    found = sanitized(bench, "crashes")
+    assert (False, "crashes has an invalid access in attention::small_kernel") == (
+        *(found.ok, found.message.partition(": ")[2].partition("<")[0]),
+    )
+    (unknown,) = found.not_exercised
+    assert unknown.startswith("racecheck, synccheck and initcheck of crashes: ")
+
+
+def test_code_without_line_information_is_said_to_have_none(bench: Bench, program: FakeTool) -> None:
+    """With what would name lines."""
+    program.says(sanitizer_log("initcheck"), FOUND, "initcheck")
+    found = sanitized(bench, "right")
+    assert "right has an uninitialised read in vectorAdd, thread (31,0,0) of block (1,0,0)" in found.message
+    assert (found.hint or "").endswith("; `-lineinfo` among its build flags makes the tool name lines")
+
+
+def test_several_findings_are_all_named(bench: Bench, program: FakeTool) -> None:
+    """The first in full, by the order of the tools."""
+    program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
+    program.says(sanitizer_log("synccheck"), FOUND, "synccheck")
+    found = sanitized(bench, "right", "strides")
+    assert found.message.startswith("racecheck of right finds something: ")
+    assert found.message.endswith("; so do racecheck of strides, synccheck of right and synccheck of strides")
+    assert ("right", "strides") == found.found
+
+
+def test_what_could_not_be_looked_at_is_not_clean(bench: Bench, program: FakeTool) -> None:
+    """It does not fail the step, and is named among what was not exercised."""
+    program.says(sanitizer_log("no-driver"), 255, "initcheck", instead=True)
+    found = sanitized(bench, "right")
+    assert (True, ()) == (found.ok, found.clean)
+    assert ("initcheck of right: Error: process didn't terminate successfully",) == found.not_exercised
+    assert found.message.endswith("right not under all")
+
+
+def test_what_was_not_looked_at_for_the_same_reason_is_one_line(bench: Bench, program: FakeTool) -> None:
+    """A line a tool and variant would hide that there is one cause."""
+    for tool in TOOLS[:3]:
+        program.says(sanitizer_log("no-driver"), 255, tool, instead=True)
+    expected = "memcheck, racecheck and synccheck of right, strides: Error: process didn't terminate successfully"
+    assert (expected,) == sanitized(bench, "right", "strides").not_exercised
+
+
+def test_a_warning_fails_nothing_and_is_counted(bench: Bench, program: FakeTool) -> None:
+    """The tool itself says that it may be meant so."""
+    program.says(sanitizer_log("racecheck-warning"), FOUND, "racecheck")
+    found = sanitized(bench, "right")
+    assert (True, ("right",)) == (found.ok, found.clean)
+    assert found.message.endswith("; warnings that fail nothing: 1")
+
+
+def test_without_the_tool_nothing_is_claimed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step passes, says what it did not do, and how it would."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    found = sanitized(bench, "right", "strides")
+    assert (True, "nothing was sanitized", ()) == (found.ok, found.message, found.clean)
+    (missing,) = found.not_exercised
+    assert missing.startswith(
+        "memcheck, racecheck, synccheck and initcheck of right, strides: there is no compute-"
+    )
+    assert "put its folder on the PATH" in missing
+
+
+def test_without_a_gpu_nothing_is_claimed(bench: Bench, program: FakeTool) -> None:
+    """The command for a machine that has one stands there; the tool is not started."""
+    bench.device = "cpu"
+    variants = {"gpu": compiled("right", device="cuda")}
+    bench.target = bench.target.model_copy(update={"variants": write_target(bench.folder, variants).variants})
+    found = sanitized(bench, emulated=("gpu",))
+    assert (True, []) == (found.ok, program.calls)
+    assert found.not_exercised[0].endswith(
+        "of gpu: there is no GPU here; on one: loop kernels verify --sanitize --device cuda"
+    )
+
+
+def test_only_compiled_variants_are_sanitized(bench: Bench, program: FakeTool) -> None:
+    """PyTorch's own kernels are its own business."""
+    found = sanitized(bench, "python")
+    assert (True, "no compiled variant for a GPU to sanitize") == (found.ok, found.message)
+
+
+def test_a_variant_that_was_found_wrong_is_left_out(bench: Bench, program: FakeTool) -> None:
+    """Its very build; unless it is asked for, for a tool may say why it is wrong."""
+    build = make_builds(bench, "right")["right"]
+    checks = make_verify(make_check(right=False), variant="right")
+    one = checks.variants[0].model_copy(update={"build_id": build.build_id})
+    wrong = make_finished("verify", output=checks.model_copy(update={"variants": (one,)}))
+    found = sanitized(bench, "right", "strides", finished=[wrong])
+    assert (("strides",), ("sanitizers on right: it was not found right",)) == (found.clean, found.not_exercised)
+    assert ("right", "strides") == sanitized(
+        bench, "right", "strides", finished=[wrong], terms={"wrong": True}
+    ).clean
+    edited = one.model_copy(update={"build_id": "another build"})
+    stale = make_finished("verify", output=checks.model_copy(update={"variants": (edited,)}))
+    assert ("right",) == sanitized(bench, "right", finished=[stale]).clean
+
+
+def test_what_does_not_compile_or_fit_is_said(bench: Bench, program: FakeTool) -> None:
+    """The others are sanitized."""
+    found = sanitized(bench, "unbuildable", "doubles", "right")
+    assert ("right",) == found.clean
+    first, second = found.not_exercised
+    assert first.startswith("sanitizers on what does not compile: unbuildable: nowhere.cpp")
+    assert "sanitizers on doubles: no workload is for it" == second
+
+
+def test_a_step_that_runs_out_of_time_says_what_it_left(bench: Bench, program: FakeTool) -> None:
+    """Nothing is begun after its budget; what was not looked at is not clean."""
+    found = sanitized(bench, "right", budget_s=0.001)
+    assert (True, (), ()) == (found.ok, found.clean, found.runs)
+    expected = "memcheck, racecheck, synccheck and initcheck of right: the step's 0.001 s were over"
+    assert (expected,) == found.not_exercised
+
+
+def test_without_check_sets_the_timed_workloads_are_taken(bench: Bench, program: FakeTool) -> None:
+    """As of a single workload on the command line."""
+    assert {("N2 M3 float32",)} == {one.workloads for one in sanitized(bench, "right", checks=()).runs}

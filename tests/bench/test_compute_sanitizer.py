@@ -1,0 +1,213 @@
+"""compute-sanitizer: what is read from its logs, and what a variant under it comes to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.bench.compute_sanitizer import FOUND, TOOLS, Examination, examine, read_log, version
+from loop.bench.room import Bench
+from loop.model.sanitizing import SanitizerTool
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.fake_tools import FakeTool
+from tests.recorded import CLEAN, sanitizer_log
+from tests.targets import compiled, make_sides, open_bench, write_target
+
+OUT_OF_BOUNDS, RACE = sanitizer_log("memcheck"), sanitizer_log("racecheck")
+BARRIER, UNWRITTEN = sanitizer_log("synccheck"), sanitizer_log("initcheck")
+HAZARD, OLD = sanitizer_log("racecheck-warning"), sanitizer_log("memcheck-2022")
+UNTRACKED, NO_DRIVER = sanitizer_log("untracked"), sanitizer_log("no-driver")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench with variants that a real worker runs behind the tool."""
+    folder = tmp_path / "tiny"
+    variants = {name: compiled(name) for name in ("right", "refuses", "crashes", "hangs")}
+    with open_bench(folder, write_target(folder, variants), build_cache) as made:
+        yield made
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
+    """A compute-sanitizer on the PATH."""
+    return FakeTool("compute-sanitizer", tmp_path / "tools", monkeypatch)
+
+
+@pytest.fixture
+def shapes(bench: Bench) -> tuple[Workload, ...]:
+    """Two, five and three rows, their inputs written."""
+    found = expand(bench.target, ["some"], "float32")
+    for one in found:
+        finish(bench.expect(one))
+    return found
+
+
+def under(
+    bench: Bench,
+    shapes: tuple[Workload, ...],
+    name: str = "right",
+    tool: SanitizerTool = "memcheck",
+    limit_s: float = 20,
+) -> Examination:
+    """What a tool comes to on a variant."""
+    (side,) = make_sides(bench, name)
+    found: Examination = finish(examine(bench, side, tool, shapes, limit_s))
+    return found
+
+
+def test_an_access_out_of_bounds_is_placed() -> None:
+    """By the kernel, not the helper inlined into it; with all lines outwards, thread and block."""
+    log = read_log(OUT_OF_BOUNDS)
+    first = log.reports[0]
+    kernel = "attention::small_kernel<__half, attention::SmallShape<64, 16, 4>, 0>"
+    assert ("invalid access", kernel) == (first.kind, first.kernel)
+    assert ("loop_device.cuh:75", "small.cuh:99", "small.cuh:186") == first.places
+    assert ("(64,0,0)", "(0,0,0)", "Invalid __global__ write of size 4 bytes") == (
+        *(first.thread, first.block, first.words),
+    )
+    assert (2, None, ()) == (len(log.reports), log.total, log.remarks)
+
+
+def test_a_race_is_counted_by_the_tools_own_summary() -> None:
+    """Two reports are printed here, 92 hazards there were."""
+    log = read_log(RACE)
+    first = log.reports[0]
+    assert ("race", ("loop_device.cuh:82",), "error") == (first.kind, first.places, first.severity)
+    assert first.words.startswith("Race reported between Write access at simt::cp_async_16(")
+    assert (2, 92) == (len(log.reports), log.total)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "kernel", "places", "thread", "total"),
+    [
+        (BARRIER, "barrier", "myKernel", ("test.cu:42", "test.cu:60"), "(32,0,0)", 1),
+        (UNWRITTEN, "uninitialised read", "vectorAdd", (), "(31,0,0)", 257),
+        (OLD, "invalid access", "unaligned_kernel", ("memcheck_demo.cu:6",), "(0,0,0)", 1),
+        (HAZARD, "race", "sumKernel", ("warp_error.cu:44",), "", 1),
+    ],
+)
+def test_every_tools_report_is_read(
+    text: str, kind: str, kernel: str, places: tuple[str, ...], thread: str, total: int
+) -> None:
+    """Without line information there is no place; what was not printed counts too."""
+    log = read_log(text)
+    (report,) = log.reports
+    assert (kind, kernel, places, thread) == (report.kind, report.kernel, report.places, report.thread)
+    assert (total, ()) == (log.total, log.remarks)
+
+
+def test_a_warning_is_none_of_its_errors() -> None:
+    """The tool says that it may be meant so."""
+    (report,) = read_log(HAZARD).reports
+    assert ("warning", True) == (
+        report.severity,
+        report.words.startswith("(Warp Level Programming) Potential RAW"),
+    )
+
+
+def test_what_the_tool_says_of_itself_is_no_finding() -> None:
+    """But it is not nothing: calls went unseen."""
+    for text in (UNTRACKED, NO_DRIVER):
+        log = read_log(text)
+        assert ((), True) == (log.reports, bool(log.remarks))
+
+
+def test_each_tool_runs_the_worker_and_is_waited_for(
+    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
+) -> None:
+    """One call a workload, on the very build; it ends by itself, so that the log is whole."""
+    for tool in TOOLS:
+        program.says(CLEAN, tool=tool)
+        found = under(bench, shapes, tool=tool)
+        assert (False, "", 0) == (found.found, found.why_unknown, found.code)
+    assert [f"--tool {tool} --log-file" in call for tool, call in zip(TOOLS, program.calls, strict=True)] == [
+        True
+    ] * 4
+    assert "--padding 4096" in program.calls[0]
+    assert f"--error-exitcode {FOUND}" in program.calls[1]
+
+
+def test_a_finding_is_found(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
+    """By its report, and by its exit status where the report is not understood."""
+    program.says(RACE, FOUND, "racecheck")
+    assert under(bench, shapes, tool="racecheck").found
+    program.says("========= A report in words of tomorrow\n========= ERROR SUMMARY: 1 error\n", FOUND, "racecheck")
+    assert under(bench, shapes, tool="racecheck").found
+    program.says("========= ERROR SUMMARY: 1 error\n", 3, "racecheck")
+    assert under(bench, shapes, tool="racecheck").found
+
+
+def test_a_warning_alone_is_no_finding(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
+    """Whatever the exit status."""
+    program.says(HAZARD, FOUND, "racecheck")
+    found = under(bench, shapes, tool="racecheck")
+    assert (False, "") == (found.found, found.why_unknown)
+
+
+def test_a_call_that_is_refused_leaves_it_unknown(
+    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
+) -> None:
+    """A clean log says nothing of a call that was not made; the others were."""
+    program.says(CLEAN, tool="memcheck")
+    found = under(bench, shapes, "refuses")
+    assert ["N5 M3 float32"] == list(found.refused)
+    assert "error 3: no such shape on N5 M3 float32" == found.why_unknown
+
+
+def test_a_worker_that_dies_is_read_through_the_log(
+    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
+) -> None:
+    """What the tool wrote before counts; without a finding nothing is known."""
+    program.says(OUT_OF_BOUNDS, tool="memcheck")
+    found = under(bench, shapes, "crashes")
+    assert (True, True) == (found.found, bool(found.lost))
+    program.says("========= COMPUTE-SANITIZER\n", tool="synccheck")
+    found = under(bench, shapes, "crashes", "synccheck")
+    assert (False, found.lost) == (found.found, found.why_unknown)
+    assert found.lost
+
+
+def test_a_call_that_hangs_is_ended(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
+    """A deadlock is no pass."""
+    program.says(CLEAN, tool="synccheck")
+    found = under(bench, shapes, "hangs", "synccheck", limit_s=1.0)
+    assert (False, "no answer for 1 s: killed") == (found.found, found.why_unknown)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("", 0, "it wrote no summary"),
+        (UNTRACKED, 0, "Internal Sanitizer Error: The Sanitizer encountered an error while launching k"),
+        (CLEAN, 3, "exit 3"),
+    ],
+)
+def test_nothing_passes_silently(
+    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...], text: str, code: int, expected: str
+) -> None:
+    """A log without a summary, launches that went unseen, an exit status that is none of ours."""
+    program.says(text, code, "initcheck")
+    found = under(bench, shapes, tool="initcheck")
+    assert (False, True) == (found.found, found.why_unknown.startswith(expected))
+
+
+def test_a_tool_that_does_not_start_the_worker_is_unknown(
+    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
+) -> None:
+    """As without a driver."""
+    program.says(NO_DRIVER, 255, "memcheck", instead=True)
+    found = under(bench, shapes)
+    assert (False, "Error: process didn't terminate successfully") == (found.found, found.why_unknown)
+
+
+def test_its_version_is_asked_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty where there is none."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "" == version()
+    program = tmp_path / "compute-sanitizer"
+    program.write_text("#!/bin/sh\necho Copyright\necho 'Version 2026.4.0.0 (build 39022338) (public-release)'\n")
+    program.chmod(0o755)
+    assert "2026.4.0.0" == version()

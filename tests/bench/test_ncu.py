@@ -1,0 +1,182 @@
+"""Counters of the GPU by ncu: what is read from its log, and what is said where it tells nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.bench import ncu
+from loop.bench.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Counted, count, number, read_log
+from loop.bench.room import Bench
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.fake_tools import FakeTool
+from tests.recorded import COUNTERS, STALLS, WAITED, log_of
+from tests.targets import compiled as compiled_variant
+from tests.targets import external, importable, make_sides, open_bench, write_target
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench with variants of each kind; what they run on makes no difference to a profiler in a test."""
+    folder = tmp_path / "tiny"
+    variants = {
+        "right": compiled_variant("right"),
+        "crashes": compiled_variant("crashes"),
+        "python": importable("double"),
+        "program": external("2"),
+    }
+    with open_bench(folder, write_target(folder, variants), build_cache) as made:
+        yield made
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
+    """An ncu on the PATH."""
+    return FakeTool("ncu", tmp_path / "tools", monkeypatch)
+
+
+def counted(bench: Bench, name: str = "right", place: int = 1) -> Counted:
+    """What ncu counts of a variant on five rows, or on two."""
+    (side,) = make_sides(bench, name)
+    found: Counted = finish(count(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
+    return found
+
+
+def test_a_log_tells_of_each_launch() -> None:
+    """Shares from 0 to 1, times in microseconds, names without what surrounds them."""
+    (run,) = read_log(log_of({**COUNTERS, **STALLS}))
+    assert ("small_kernel<__half, SmallShape<64, 16, 4>, 0>", 3.52, 105) == (run.kernel, run.us, run.registers)
+    assert pytest.approx((0.0027, 0.0023, 0.0621)) == (run.dram, run.sm, run.warps_active)
+    assert pytest.approx(1024 / 3340) == run.bank_conflicts
+
+
+def test_stalls_are_shares_of_all_a_warp_does() -> None:
+    """1.69 of 7.01 warps wait for memory at each instruction; a warp that issues waits for nothing."""
+    (run,) = read_log(log_of(STALLS))
+    assert pytest.approx(1.69 / 7.01) == run.stalls["loads from device memory"]
+    assert {"selected"} & {*run.stalls} == set()
+    assert pytest.approx(1 - 1 / 7.01) == sum(run.stalls.values())
+
+
+def test_what_ncu_does_not_know_is_unknown_and_never_zero() -> None:
+    """`n/a` for a counter that this GPU has not; of stalls all are unknown where one is missing."""
+    other = {"dram__throughput.avg.pct_of_peak_sustained_elapsed": ("", "n/a"), WAVEFRONTS: ("", "n/a")}
+    lost = {STALL.format("barrier"): ("", "n/a")}
+    (run,) = read_log(log_of({**COUNTERS, **other, **STALLS, **lost}))
+    assert (None, None, {}) == (run.dram, run.bank_conflicts, run.stalls)
+    assert run.sm is not None
+
+
+@pytest.mark.parametrize("reason", sorted(ncu.NOT_EVERYWHERE))
+def test_a_reason_that_a_gpu_has_not_leaves_the_others(reason: str) -> None:
+    """An L4 has no warp groups that wait for their matrix units."""
+    (run,) = read_log(log_of({**STALLS, STALL.format(reason): ("", "n/a")}))
+    assert pytest.approx(1.69 / 7.01, abs=1e-3) == run.stalls["loads from device memory"]
+
+
+def test_no_shared_memory_is_no_conflict() -> None:
+    """Nothing of nothing: that is known."""
+    (run,) = read_log(log_of({CONFLICTS: ("", "0"), WAVEFRONTS: ("", "0")}))
+    assert 0.0 == run.bank_conflicts
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "expected"),
+    [
+        ("3,936", "ns", 3936.0),
+        ("3.52", "us", 3520.0),
+        ("1.5", "msecond", 1.5e6),
+        ("1,024", "", 1024.0),
+        ("n/a", "", None),
+        ("", "%", None),
+    ],
+)
+def test_numbers_are_read_as_they_are_printed(text: str, unit: str, expected: float | None) -> None:
+    """With commas; times in nanoseconds whatever their unit."""
+    assert pytest.approx(expected) == number(text, unit)
+
+
+def test_a_log_without_launches_has_none() -> None:
+    """Only talk, or nothing at all."""
+    assert () == read_log("==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n")
+    assert () == read_log("")
+
+
+def test_every_reason_that_is_asked_for_has_words() -> None:
+    """And is asked for once."""
+    assert len(METRICS) == len(set(METRICS))
+    assert {*WAITS, ISSUES} == {*WAITED}
+
+
+def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
+    """The worker behind it runs for real and ends by itself; what the log says is believed."""
+    tool.says(log_of(COUNTERS, COUNTERS))
+    found = counted(bench)
+    assert (2, "", False) == (len(found.runs), found.why, found.cut)
+    (call,) = tool.calls
+    for words in ("--profile-from-start off", "--clock-control none", "--target-processes all", ",".join(METRICS)):
+        assert words in call
+
+
+def test_a_call_of_very_many_kernels_is_cut(bench: Bench, tool: FakeTool) -> None:
+    """And that is said."""
+    tool.says(log_of(*[COUNTERS] * ncu.MOST_LAUNCHES))
+    assert counted(bench).cut
+
+
+def test_a_python_variant_is_counted_too(bench: Bench, tool: FakeTool) -> None:
+    """In the same way: its worker imports torch under ncu."""
+    tool.says(log_of(COUNTERS))
+    assert 1 == len(counted(bench, "python").runs)
+
+
+def test_a_program_of_its_own_is_not(bench: Bench, tool: FakeTool) -> None:
+    """Nobody knows which of its launches are the call."""
+    assert ((), "a program of its own is not profiled") == (
+        counted(bench, "program").runs,
+        counted(bench, "program").why,
+    )
+    assert [] == tool.calls
+
+
+def test_without_ncu_it_is_said_where_to_get_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No error: a profile does without."""
+    (side,) = make_sides(bench, "right")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = finish(count(bench, side, expand(bench.target, ["some"], "float32")[0], 30.0))
+    assert "there is no ncu on the PATH" in found.why
+    assert "CUDA toolkit" in found.why
+
+
+def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool) -> None:
+    """Whatever else goes wrong because of it."""
+    words = (
+        "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+    )
+    tool.says(f"==ERROR== {words}target device 0.\n==WARNING== No kernels were profiled.\n", 1)
+    found = counted(bench)
+    assert found.runs == ()
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in found.why
+    assert "--cap-add=SYS_ADMIN" in found.why
+
+
+def test_an_ncu_that_does_not_start_says_why(bench: Bench, tool: FakeTool) -> None:
+    """By its own words."""
+    tool.says("==ERROR== Cuda driver is not compatible with Nsight Compute\n", 255, instead=True)
+    assert "ncu: Cuda driver is not compatible with Nsight Compute; exit 255" == counted(bench).why
+
+
+def test_an_ncu_that_counted_nothing_is_told(bench: Bench, tool: FakeTool) -> None:
+    """A call may launch nothing."""
+    tool.says("==PROF== Disconnected from process 649\n")
+    assert "ncu saw no kernel in the call" == counted(bench).why
+
+
+def test_a_variant_that_dies_under_it_is_a_reason(bench: Bench, tool: FakeTool) -> None:
+    """What it had counted until then is not of the whole call."""
+    tool.says(log_of(COUNTERS))
+    found = counted(bench, "crashes")
+    assert ((), True) == (found.runs, found.why.startswith("ncu: "))

@@ -1,0 +1,134 @@
+"""One call that is watched: what a trace of torch's profiler tells, and calls made once for a tool."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.bench.child import watched
+from loop.bench.child.refusal import Refused
+from loop.bench.profile import trace
+from loop.bench.room import Bench
+from loop.bench.worker import START_LIMIT_S, Refusal, Worker
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.targets import compiled, importable, make_sides, open_bench, write_target
+
+TRACE = {
+    "schemaVersion": 1,
+    "traceEvents": [
+        {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "ts": 1, "dur": 7.937},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 2, "dur": 1.0, "args": {"bytes": 64}},
+        {"ph": "X", "cat": "kernel", "name": "void second<float>(float*)", "ts": 30.5, "dur": 2.5, "args": {}},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "first",
+            "ts": 9.25,
+            "dur": 1.25,
+            "args": {"registers per thread": 40},
+        },
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 8, "dur": 3.0},
+        {"ph": "M", "name": "process_name"},
+    ],
+}
+"""The form of a Chrome trace that torch writes."""
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench with a compiled and a Python variant."""
+    variants = {"right": compiled("right"), "refuses": compiled("refuses"), "python": importable("double")}
+    with open_bench(tmp_path / "tiny", write_target(tmp_path / "tiny", variants), build_cache) as made:
+        yield made
+
+
+@pytest.fixture
+def five_rows(bench: Bench) -> Workload:
+    """A workload whose inputs are written."""
+    workload = expand(bench.target, ["some"], "float32")[1]
+    finish(bench.expect(workload))
+    return workload
+
+
+def test_a_trace_tells_kernels_in_their_order() -> None:
+    """Copies, and what the profiler itself did, are none."""
+    assert [
+        {"kernel": "first", "us": 1.25, "registers": 40},
+        {"kernel": "void second<float>(float*)", "us": 2.5, "registers": None},
+    ] == watched.kernels_in(TRACE)
+    assert [] == watched.kernels_in({})
+
+
+def test_without_a_driver_a_marked_call_is_a_call() -> None:
+    """There is nobody who could count it."""
+    made = []
+    with watched.marks("libnowhere.so.1"):
+        made.append(1)
+    assert [1] == made
+
+
+def test_marks_stand_around_a_call_that_fails(tmp_path: Path) -> None:
+    """A profiler that was told to begin is told to end."""
+    source, library = tmp_path / "driver.c", tmp_path / "driver.so"
+    source.write_text(
+        "int n; int cuProfilerStart(void) { return n += 1; } int cuProfilerStop(void) { return n += 10; }"
+    )
+    watched_by(source, library)
+    with pytest.raises(ZeroDivisionError), watched.marks(str(library)):
+        raise ZeroDivisionError
+    import ctypes
+
+    assert 11 == ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "n").value
+
+
+def watched_by(source: Path, library: Path) -> None:
+    """Compile a library that stands for the driver."""
+    import subprocess
+
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+
+
+def ask(bench: Bench, name: str, workload: Workload, do: str = "once") -> dict[str, Any]:
+    """A worker's reply to a request about one call."""
+    (side,) = make_sides(bench, name)
+    with bench.open(side) as worker:
+        finish(worker.receive(START_LIMIT_S, "loading"))
+        return once(worker, bench.call(workload, name).to_json(), do)
+
+
+def once(worker: Worker, call: dict[str, Any], do: str) -> dict[str, Any]:
+    """Have a call made."""
+    reply: dict[str, Any] = finish(worker.ask(do, limit_s=20.0, note="watching", call=call))
+    return reply
+
+
+@pytest.mark.parametrize("name", ["right", "python"])
+def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
+    """Of whatever kind the variant is; its output is nobody's business here."""
+    assert "ok" == ask(bench, name, five_rows)["status"]
+
+
+def test_a_variant_that_says_no_is_heard(bench: Bench, five_rows: Workload) -> None:
+    """With its own words: a tool that saw nothing has not found it clean."""
+    with pytest.raises(Refusal, match="error 3: no such shape"):
+        ask(bench, "refuses", five_rows)
+
+
+@pytest.mark.parametrize("name", ["right", "python"])
+def test_torch_without_a_gpu_traces_nothing(bench: Bench, five_rows: Workload, name: str) -> None:
+    """A reason, no error."""
+    (side,) = make_sides(bench, name)
+    assert ((), "torch's profiler: torch sees no CUDA device") == (
+        *(getattr(finish(trace(bench, side, five_rows, 30.0)), field) for field in ("runs", "why")),
+    )
+
+
+def test_without_a_driver_there_is_no_exact_memory() -> None:
+    """It is refused as any other memory of a device is."""
+    from loop.bench.child.exact import ExactTensor
+
+    with pytest.raises(Refused):
+        ExactTensor(64)

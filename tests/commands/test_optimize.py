@@ -1,0 +1,205 @@
+"""A session that hands changes over: it pauses, judges the edit in a worktree, keeps it or takes it back."""
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from loop.places import shipped
+from tests.commands.projects import KERNEL, loop, make_project, start
+from tests.repository.test_reading import git
+
+LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
+SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 40; again++) {LINE}")
+SIZES = ("small: [{N: 3, M: [5, 17]}]", "small: [{N: 64, M: [128, 256]}]")
+PLAN = """
+format: 1
+name: improve
+title: Make it faster
+patterns: [single-compilation-unit, measured, profile-before-optimise]
+workloads: [small]
+budget: {minutes: 1}
+"""
+MEASURED = """
+format: 1
+name: measured
+number: 101
+title: What there is
+problem: Without it nothing can be improved.
+use_when: [testing]
+estimate: {minutes: 0.1}
+steps:
+  - {id: verify, title: Right, action: kernel.verify, budget_s: 20}
+  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2}}
+"""
+
+
+@dataclass
+class Project:
+    """A user's project under git, and the session that improves it."""
+
+    folder: Path
+    sessions: Path
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`loop run session`, on this project."""
+        return loop("run", "session", *words, "--target", str(self.folder))
+
+    def resume(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Go on with the session."""
+        return self.run("--resume", "last", *words)
+
+    @property
+    def session(self) -> Path:
+        """Its folder."""
+        return sorted(self.sessions.iterdir())[-1]
+
+    def wait_for(self, step: str) -> None:
+        """Wait until a change has come to a step of the gate."""
+        deadline = time.monotonic() + 60
+        while not any(line["event"] == "started" and line["step"] == step for line in self.of_change()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def of_change(self) -> list[dict[str, str]]:
+        """Lines of the journal on the change, whole ones only."""
+        lines = (self.session / "journal.jsonl").read_text().split("\n")[:-1]
+        return [found for line in lines if (found := json.loads(line)).get("pattern") == "profile-before-optimise"]
+
+    def brief(self, number: int) -> dict[str, object]:
+        """What was asked for."""
+        found = json.loads((self.session / "changes" / f"{number}-brief.json").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def edited(self) -> Path:
+        """The kernel in the worktree."""
+        return Path(str(self.brief(1)["folder"])) / "scale.c"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A kernel that does its work forty times, committed; a plan; trust; no session yet."""
+    folder = make_project(tmp_path / "project", SLOW)
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
+        (folder / kind).mkdir()
+        (folder / kind / f"{name}.yaml").write_text(text)
+    name = "profile-before-optimise"
+    text = (shipped("patterns") / f"{name}.yaml").read_text()
+    (folder / "patterns" / f"{name}.yaml").write_text(text.replace("{rounds: 5}", "{rounds: 2}"))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "slow")
+    assert 0 == loop("trust", str(folder)).returncode
+    return Project(folder, tmp_path / "sessions")
+
+
+@pytest.mark.slow
+def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) -> None:
+    """The whole of it, in one session; the user's checkout is never touched."""
+    asked = project.run("improve")
+    assert 75 == asked.returncode, asked.stderr
+    assert "one change to ours is asked for" in asked.stderr
+    assert "loop run session --resume" in asked.stderr
+    assert {"scale.c"} == set(project.brief(1)["files"])  # type: ignore[call-overload]
+    page = (project.session / "changes" / "1-brief.md").read_text()
+    assert "make ours faster" in page
+    assert str(project.edited.parent) in page
+
+    again = project.resume()
+    assert (75, True) == (again.returncode, "one change to ours" in again.stderr)
+
+    manifest = project.edited.parent / "target.yaml"
+    before = manifest.read_text()
+    manifest.write_text(before.replace("rtol: 1.0e-6", "rtol: 1.0e+6"))
+    refused = project.resume()
+    assert (75, True) == (refused.returncode, "target.yaml may not change" in refused.stderr)
+    manifest.write_text(before)
+
+    project.edited.write_text(KERNEL.replace("i < n", "i < n - 1"))
+    wrong = project.resume()
+    assert 75 == wrong.returncode, wrong.stderr
+    assert "change 1 reverted: ours is incorrect" in wrong.stderr
+    assert SLOW == project.edited.read_text()
+    assert "ours is incorrect" in str(project.brief(2)["tried"])
+
+    project.edited.write_text(SLOW.replace("return 0;", "return oops;"))
+    broken = project.resume()
+    assert "change 2 reverted: ours: scale.c:11:10:" in broken.stderr
+
+    project.edited.write_text(SLOW + "// no difference\n")
+    same = project.resume()
+    assert "change 3 reverted: " in same.stderr, same.stderr
+
+    project.edited.write_text(KERNEL)
+    better = project.resume()
+    assert "change 4 kept: " in better.stderr, better.stderr
+    assert "git merge loop/" in better.stderr
+    assert KERNEL == project.edited.read_text()
+    branch = f"loop/{project.session.name}"
+    assert KERNEL.strip() == git(project.folder, "show", f"{branch}:scale.c")
+
+    project.edited.write_text(SLOW)
+    worse = project.resume()
+    assert "change 5 reverted: " in worse.stderr
+    assert "slower on 2 of 2 workloads" in worse.stderr
+    assert KERNEL == project.edited.read_text()
+
+    tree = project.edited.parent
+    done = project.resume("--decline")
+    assert 0 == done.returncode, done.stderr
+    assert not tree.exists()
+    assert 1 == len(git(project.folder, "worktree", "list").splitlines())
+    assert SLOW == (project.folder / "scale.c").read_text()
+    assert ("main", "") == (
+        git(project.folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        git(project.folder, "status", "--porcelain"),
+    )
+    (patch,) = (project.session / "changes").glob("4-*.patch")
+    git(project.folder, "apply", "--check", str(patch))
+    report = (project.session / "report.md").read_text()
+    assert "## Changes" in report
+    assert report.count("| reverted ") == 4
+    assert f"git merge {branch}" in report
+
+
+@pytest.mark.slow
+def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
+    """The edit is still there, what was judged stands, and the decision falls once."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
+    project.wait_for("measure")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = project.resume()
+    assert 75 == done.returncode, done.stderr
+    assert "change 1 kept: " in done.stderr
+    assert 1 == git(project.folder, "log", "--format=%s", f"loop/{project.session.name}").count("ours: ")
+
+
+@pytest.mark.slow
+def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
+    """What was handed back is what is judged: the step fails and says how to have it back."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
+    project.wait_for("verify")
+    project.edited.write_text(SLOW.replace("40", "41"))
+    _, said = process.communicate(timeout=100)
+    assert "was edited while the change was judged" in said
+    patches = sorted((project.session / "changes").glob("1-*.patch"))
+    assert 2 == len(patches)
+    assert 1 == sum("again < 41" in patch.read_text() for patch in patches)
+
+
+def test_declining_without_a_session_is_a_mistake_of_usage() -> None:
+    """And says what to type."""
+    done = loop("run", "session", "--decline")
+    assert (2, True) == (done.returncode, "--resume last --decline" in done.stderr)

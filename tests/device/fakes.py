@@ -1,0 +1,175 @@
+"""A machine with GPUs that are none: a driver, NVML, nvidia-smi and nvcc made for tests, in one folder."""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.bench import gpus, machine
+from loop.bench.nvml import Sensors, open_sensors
+from loop.bench.room import Bench
+from loop.model.target import Target
+from loop.places import include_folder
+from tests.conftest import ROOT
+from tests.targets import compiled, importable, write_target
+
+CPU_TORCH = pytest.mark.skipif("+cpu" not in version("torch"), reason="this torch looks for a real GPU")
+SOURCES = ROOT / "tests" / "device" / "fake"
+GIB = 2**30
+SMI = """#!/bin/sh
+while IFS='|' read -r name rest; do echo "$name, {driver}"; done < {folder}/gpus.txt
+"""
+NVCC = """#!{python} -S
+import os, sys
+words = sys.argv[1:]
+if words == ["--version"]:
+    print("nvcc: NVIDIA (R) Cuda compiler driver")
+    print("Cuda compilation tools, release {release}, V{release}.88")
+    sys.exit(0)
+with open("{folder}/compiled.txt", "a") as file:
+    print(*words, file=file)
+for word in words:
+    if word.startswith("-arch=") and word[6:] in "{unknown}".split():
+        print(f"nvcc fatal   : Unsupported gpu architecture '{{word[6:]}}'", file=sys.stderr)
+        sys.exit(1)
+words = [word for word in words if word != "-Xcompiler" and not word.startswith("-arch=")]
+os.execvp("g++", ["g++", "-x", "c++", *words])
+"""
+
+
+@dataclass(frozen=True)
+class FakeGpu:
+    """One GPU, as the fake driver shows it."""
+
+    name: str = "NVIDIA H200"
+    capability: str = "9.0"
+    bytes: int = 140 * GIB
+    taken: int = 0
+    """Bytes that others hold."""
+
+    def uuid(self, slot: int) -> str:
+        """As nvidia-smi -L shows it, by the slot it is in."""
+        digits = self._digits(slot)
+        return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _digits(self, slot: int) -> str:
+        return f"{slot:02x}" * 16
+
+    def line(self, slot: int) -> str:
+        """As it stands in gpus.txt."""
+        major, minor = self.capability.split(".")
+        return f"{self.name}|{self._digits(slot)}|{major}|{minor}|{self.bytes}|{self.taken}\n"
+
+
+class FakeMachine:
+    """Libraries and programs in a folder; what they say can be changed at any time."""
+
+    def __init__(self, folder: Path, built: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for library in built.iterdir():
+            shutil.copy(library, folder)
+        self.has(FakeGpu())
+        self.driver("580.65.06", 13000)
+
+    def has(self, *gpus: FakeGpu) -> None:
+        """These GPUs, in the order of their slots; nobody uses them."""
+        (self.folder / "gpus.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
+        self.load(*("0" for _ in gpus))
+
+    def load(self, *lines: str) -> None:
+        """Who uses each GPU: `97 4242:10737418240` for 97 % busy, and process 4242 that holds 10 GiB."""
+        (self.folder / "load.txt").write_text("".join(f"{line}\n" for line in lines))
+
+    def driver(self, version: str, cuda: int, init: int = 0) -> None:
+        """A driver with that version that runs code up to a CUDA release (13000), and what `cuInit` says."""
+        (self.folder / "cuda.txt").write_text(f"{cuda} {init}\n")
+        self._program("nvidia-smi", SMI.format(driver=version, folder=self.folder))
+
+    def nvcc(self, release: str, unknown: str = "") -> None:
+        """A compiler of that release, which does not know some GPUs (`sm_89 sm_90`)."""
+        text = NVCC.format(python=sys.executable, release=release, folder=self.folder, unknown=unknown)
+        self._program("nvcc", text)
+
+    def _program(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    @property
+    def compiled(self) -> list[str]:
+        """Every compilation that was asked of the fake nvcc."""
+        file = self.folder / "compiled.txt"
+        return file.read_text().splitlines() if file.is_file() else []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to be on this machine."""
+        return {"PATH": f"{self.folder}:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(self.folder)}
+
+    def sensors(self, slot: int = 0) -> Sensors:
+        """The sensors of a GPU, of this very folder."""
+        found = open_sensors(FakeGpu().uuid(slot), library=str(self.folder / "libnvidia-ml.so.1"))
+        assert found is not None
+        return found
+
+    @contextmanager
+    def here(self, **more: str) -> Iterator[None]:
+        """This process and its children are on this machine."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**self.environment, **more}.items():
+                patch.setenv(name, value)
+            forget()
+            try:
+                yield
+            finally:
+                forget()
+
+
+def forget() -> None:
+    """Let the next question about the machine be asked anew."""
+    for known in (gpus.gpus, machine.machine, machine.compiler_version):
+        known.cache_clear()
+
+
+@functools.cache
+def libraries(folder: Path) -> Path:
+    """The fake libraries, compiled once."""
+    folder.mkdir()
+    for source, library in (("cuda", "libcuda.so.1"), ("nvml", "libnvidia-ml.so.1")):
+        soname = f"-Wl,-soname,{library}" if source == "cuda" else ""
+        command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", str(SOURCES / f"{source}.cpp")]
+        subprocess.run([*command, *filter(None, [soname]), "-o", str(folder / library)], check=True)
+    return folder
+
+
+FLAGS = ["-std=c++17", "-O1", "-arch={arch}", "-ldl"]
+WORKLOADS = {"some": [{"N": [2, 5], "M": 3}, {"N": 3, "M": 4}], "timed": [{"N": [16, 64], "M": 64}]}
+
+
+def fake_target(folder: Path, *entries: str, **fields: Any) -> Target:
+    """A project with variants of the fake kernels, one for the processor, and one in Python for either."""
+    recipe = {"compiler": "nvcc", "flags": FLAGS}
+    made = {name: compiled(name, device="cuda", sources=["kernels.cu"], build=recipe) for name in entries}
+    others = {"host": compiled("right"), "torch": importable("double", device="any", dtypes=["float32"])}
+    given = {"dtypes": {"cpu": "float32", "cuda": "float32"}, "workloads": WORKLOADS}
+    found = write_target(folder, {**made, **others}, **{**given, **fields})
+    shutil.copy(SOURCES / "kernels.cu", folder)
+    return found
+
+
+@contextmanager
+def fake_bench(made: FakeMachine, folder: Path, *entries: str, **fields: Any) -> Iterator[Bench]:
+    """A bench on the first fake GPU, its sensors those of the fake machine."""
+    target = fake_target(folder, *entries, **fields)
+    sensors = (made.sensors(),)
+    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1, _sensors=sensors) as bench:
+        yield bench

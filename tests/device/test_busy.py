@@ -1,0 +1,115 @@
+"""Who else uses the GPU is said before and after a measurement. On a fake GPU."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.actions import comparing, sharing
+from loop.actions.comparing import CompareTerms
+from loop.actions.context import Context
+from loop.actions.sharing import warn_after, warn_before
+from loop.actions.timed import warnings, with_warnings
+from loop.bench.room import Bench
+from loop.bench.verify import Job, verify
+from loop.model.output import CompareOutput, MeasureOutput, VerifyOutput
+from loop.model.workloads import expand
+from loop.processes import Child, finish
+from loop.report.trust import trust
+from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
+from tests.makers import make_finished
+from tests.targets import make_context, make_sides
+
+NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
+
+
+@pytest.fixture
+def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A bench on a GPU that is given a moment to rest, not two seconds."""
+    monkeypatch.setattr(sharing, "REST_S", 0.3)
+    with fake_bench(fake, tmp_path / "target", "right") as made:
+        yield made
+
+
+def test_a_quiet_gpu_needs_no_word(bench: Bench) -> None:
+    """Nobody there, nothing taken."""
+    assert ("", "") == (finish(warn_before(bench)), warn_after(bench))
+
+
+def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Bench) -> None:
+    """The first process of this system, say, holds 10 GiB; it is there before and after."""
+    fake.load(f"0 1:{10 * GIB}")
+    expected = f"NVIDIA H200 is not ours alone: another process (pid 1) holds 10240 MiB of it: {NOISY}"
+    assert (expected, expected) == (finish(warn_before(bench)), warn_after(bench))
+
+
+def test_one_that_came_meanwhile_is_told_too(fake: FakeMachine, bench: Bench) -> None:
+    """It was not there at first."""
+    before = finish(warn_before(bench))
+    fake.load(f"0 1:{GIB}")
+    (said,) = warnings(bench, before)
+    assert "another process (pid 1) holds 1024 MiB of it" in said
+    assert f"fine; warning: {said}" == with_warnings("fine", (said,))
+    assert "fine" == with_warnings("fine", ())
+
+
+def test_our_own_processes_disturb_nobody(fake: FakeMachine, bench: Bench) -> None:
+    """A child of this process, as a judge with torch is; also where NVML has its number outside a container."""
+    with Child(["sleep", "60"]) as child:
+        for pid in (child.process.pid, 4194999):
+            fake.load(f"0 {pid}:{GIB}")
+            assert "" == finish(warn_before(bench))
+        fake.load(f"0 {child.process.pid}:{GIB} {os.getppid()}:{GIB}")
+        assert f"(pid {os.getppid()})" in finish(warn_before(bench))
+
+
+def test_memory_that_nobody_seems_to_hold_is_somebodys(fake: FakeMachine, bench: Bench) -> None:
+    """As of a process in another container."""
+    fake.has(FakeGpu(taken=30 * GIB))
+    assert "30720 MiB of it are taken, by nobody who can be seen from here" in finish(warn_before(bench))
+    fake.has(FakeGpu(taken=GIB))
+    assert "" == finish(warn_before(bench))
+
+
+def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: Bench) -> None:
+    """What it says of its load may be a second old and our own: only one that goes on counts."""
+    fake.load("97")
+    waiting = warn_before(bench)
+    assert "waiting for the GPU to rest, 97 % busy" == next(waiting).note
+    fake.load("3")
+    assert "" == finish(waiting)
+    fake.load("97")
+    said = finish(warn_before(bench))
+    assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
+    assert "" == warn_after(bench)
+
+
+def ready(bench: Bench, **fields: object) -> Context:
+    """A session in which `right` was found right."""
+    sides = make_sides(bench, "right")
+    found = finish(verify(bench, [Job(sides[0], expand(bench.target, ["some"], "float32"), layouts=False)]))
+    output = VerifyOutput(ok=True, message="verified", variants=found, right=("right",))
+    return make_context(bench, "right", finished=[make_finished(output=output)], **fields)
+
+
+def test_a_comparison_says_it_in_its_line_and_its_record(fake: FakeMachine, bench: Bench) -> None:
+    """The warning stands beside the verdicts, not in place of them."""
+    context = ready(bench, budget_s=5.0)
+    fake.load(f"0 1:{10 * GIB}")
+    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    assert isinstance(output, CompareOutput)
+    assert 1 == len(output.warnings)
+    assert "another process (pid 1) holds 10240 MiB of it" in output.warnings[0]
+    assert output.message.endswith(f"; warning: {output.warnings[0]}")
+    assert output.message.startswith("right against itself: ")
+    assert output.null_controls[0].comparisons == 3
+
+
+def test_the_report_has_it_among_the_controls() -> None:
+    """Once, though several steps said it."""
+    records = [
+        make_finished("measure", output=MeasureOutput(ok=True, message="", warnings=("shared",))),
+        make_finished("compare", output=CompareOutput(ok=True, message="", warnings=("shared",))),
+    ]
+    assert ("warning: shared",) == trust(records, ()).lines

@@ -1,0 +1,131 @@
+"""A kernel that crashes or hangs costs its own check, and the next one is healthy. On a fake GPU."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from loop.bench import timing, verify
+from loop.bench.child import lost
+from loop.bench.room import Bench, Side
+from loop.bench.timing import Terms
+from loop.bench.verify import Job
+from loop.bench.worker import START_LIMIT_S, Worker, WorkerLost
+from loop.errors import LoopError
+from loop.model.measurement import VariantChecks
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
+from tests.targets import make_sides
+
+FAULT = "the device was lost: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
+HINT = "encountered; a kernel read or wrote memory that it was not given; `compute-sanitizer` names the line"
+SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
+
+
+@pytest.fixture
+def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
+    """A bench with right and wrong kernels."""
+    with fake_bench(fake, tmp_path / "target", "right", "crashes", "hangs") as made:
+        yield made
+
+
+def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
+    """Workloads of a set."""
+    return expand(bench.target, [name], "float32", 5)
+
+
+def checked(bench: Bench, sides: Sequence[Side], **terms: float) -> tuple[VariantChecks, ...]:
+    """All of them in one verification."""
+    jobs = [Job(side, some(bench), layouts=False, **terms) for side in sides]  # type: ignore[arg-type]
+    found: tuple[VariantChecks, ...] = finish(verify.verify(bench, jobs))
+    return found
+
+
+def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
+    """Verified, strided inputs declined in its own words, and timed by replays of a graph."""
+    (side,) = make_sides(bench, "right")
+    (found,) = finish(verify.verify(bench, [Job(side, some(bench))]))
+    assert ["right", "declined", "right", "right", "right"] == [check.status for check in found.checks]
+    assert f"error 801: cudaErrorNotSupported on {SMALL} with strided inputs" == found.checks[1].message
+    sides = [side, side.renamed("again")]
+    timings = finish(timing.measure(bench, sides, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+    assert ([], 2) == (timings.wrong, timings.rounds)
+    assert all(segment.sensors is not None for segment in timings.segments)
+
+
+def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> None:
+    """Each failure is named where it happened; what comes after it, of the same variant or others, is right."""
+    crashes, hangs, right = checked(bench, make_sides(bench, "crashes", "hangs", "right"), call_limit_s=1.0)
+    assert [(SMALL, "right"), (LARGE, "crashed"), (MIDDLE, "right")] == [
+        (check.workload.name, check.status) for check in crashes.checks
+    ]
+    assert f"{FAULT}{HINT} on {LARGE}" == crashes.checks[1].message
+    assert ["right", "hung", "right"] == [check.status for check in hangs.checks]
+    assert f"no answer for 1 s: killed on {LARGE}" == hangs.checks[1].message
+    assert right.right
+    assert checked(bench, make_sides(bench, "right"))[0].right
+
+
+def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
+    """With the driver's words, and a command that runs it alone; the next measurement is fine."""
+    right, crashes = make_sides(bench, "right", "crashes")
+    with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
+        finish(timing.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+    assert "`loop kernels verify crashes` runs it alone" == e.value.hint
+    again = [right, right.renamed("again")]
+    assert 2 == finish(timing.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
+
+
+def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU each holds memory from its first call on: only one round's may."""
+    living: list[int] = []
+    one_round = timing.Round.time
+
+    def counted(self: timing.Round, *arguments: object) -> object:
+        living.append(sum(worker.child.code is None for worker in opened))
+        return one_round(self, *arguments)  # type: ignore[arg-type]
+
+    opened: list[Worker] = []
+    start = Bench.open
+    monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
+    monkeypatch.setattr(timing.Round, "time", counted)
+    (right,) = make_sides(bench, "right")
+    sides = [right, right.renamed("again")]
+    finish(timing.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
+    assert [6, 4, 2] == living
+
+
+def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
+    """A kernel that declines has not lost the device: the same process answers the next request."""
+    (side,) = make_sides(bench, "right")
+    call = bench.call(some(bench)[0], "x").to_json()
+    finish(bench.expect(some(bench)[0]))
+    with bench.open(side) as worker:
+        finish(worker.receive(START_LIMIT_S, "loading"))
+        with pytest.raises(Exception, match="error 801"):
+            finish(worker.ask("call", limit_s=20, note="", call=call, layout="strided"))
+        assert finish(worker.ask("call", limit_s=20, note="", call=call))["outputs"]
+
+
+def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
+    """Not a reply: whoever asked hears of it as of any crash."""
+    (side,) = make_sides(bench, "crashes")
+    workload = some(bench)[1]
+    finish(bench.expect(workload))
+    with bench.open(side) as worker:
+        finish(worker.receive(START_LIMIT_S, "loading"))
+        with pytest.raises(WorkerLost) as caught:
+            finish(worker.ask("call", limit_s=20, note="", call=bench.call(workload, "x").to_json()))
+        assert lost.LOST == worker.child.code
+    assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
+
+
+@CPU_TORCH
+def test_a_variant_of_torch_without_a_gpu_says_so(fake: FakeMachine, tmp_path: Path) -> None:
+    """A CPU build of torch computes nothing on a GPU, and that is said before anything is tried."""
+    with fake_bench(fake, tmp_path / "target") as bench:
+        (found,) = checked(bench, [bench.side("torch")])
+    assert {"refused"} == {check.status for check in found.checks}
+    assert "is a CPU build: it computes nothing on a GPU" in found.checks[0].message

@@ -1,0 +1,156 @@
+"""What is said of a real GPU: which it is, who uses it, what has room, and whether the toolkit fits."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loop.actions.sharing import warn_after, warn_before
+from loop.actions.toolkit import must_fit
+from loop.bench.child.cuda import Device
+from loop.bench.device_memory import fitting
+from loop.bench.gpus import Gpu, gpus
+from loop.bench.machine import machine, nvcc_release
+from loop.bench.nvml import Sensors, open_sensors
+from loop.bench.room import Bench
+from loop.model.workloads import expand
+from loop.places import include_folder
+from loop.processes import finish
+from tests.commands.projects import loop
+from tests.conftest import ROOT
+from tests.device.make_target import make_target
+
+pytestmark = pytest.mark.cuda
+HOLD = """
+import sys
+from loop.bench.child.cuda import Device
+device = Device()
+held = device.memory(4 * 2**30)
+print("held", flush=True)
+sys.stdin.read()
+"""
+ASK = "from loop.bench.gpus import gpus; print(*(gpu.uuid for gpu in gpus().usable))"
+
+
+@pytest.fixture(scope="module")
+def first() -> Gpu:
+    """The GPU that everything runs on."""
+    if gpus().first is None:
+        pytest.skip(gpus().why)
+    return gpus().usable[0]
+
+
+@pytest.fixture(scope="module")
+def sensors(first: Gpu) -> Sensors:
+    """Its sensors."""
+    found = open_sensors(first.uuid)
+    assert found is not None, f"NVML does not know {first.uuid}"
+    return found
+
+
+@pytest.fixture
+def bench(first: Gpu, tmp_path: Path) -> Bench:
+    """A bench that nothing is compiled or run at."""
+    return Bench(make_target(tmp_path), tmp_path, tmp_path / "builds", include_folder(), "cuda", 1)
+
+
+def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> None:
+    """Name, UUID, capability; memory is more than is free."""
+    print(gpus())
+    device = Device()
+    assert (device.name, device.uuid) == (first.name, first.uuid)
+    assert ".".join(map(str, device.capability)) == first.capability == machine().capability
+    assert device.free_bytes < first.memory_bytes
+    assert gpus().cuda is not None
+    assert first.name in gpus().shown
+
+
+def test_the_toolkit_here_fits(bench: Bench) -> None:
+    """nvcc's release is read, and its code runs under this driver."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc on the PATH")
+    release = nvcc_release("nvcc")
+    print(release, gpus().cuda, gpus().driver)
+    assert re.fullmatch(r"\d+\.\d+", str(release))
+    must_fit(bench.compiled(["right"])["right"])
+
+
+def test_the_driver_of_the_sensors_and_of_programs_agree_on_memory(sensors: Sensors) -> None:
+    """To a share of a context or two."""
+    free = sensors.free_bytes()
+    print(free, Device().free_bytes)
+    assert free is not None
+    assert abs(free - Device().free_bytes) < 2**30
+
+
+@contextmanager
+def another_process() -> Iterator[None]:
+    """While it lasts a process that is not loop's holds 4 GiB of the GPU."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLD], env=environment, text=True, **pipes) as other:
+        assert other.stdout is not None
+        assert "held" == other.stdout.readline().strip()
+        yield
+        other.communicate("")
+
+
+def test_another_process_on_the_gpu_is_seen(bench: Bench, sensors: Sensors) -> None:
+    """By its memory at least: where a container hides processes NVML may tell of none."""
+    quiet, taken = finish(warn_before(bench)), sensors.read().memory_used
+    print("before:", quiet or "nobody", sensors.users(), sensors.busy_percent(), taken)
+    with another_process():
+        users, now = sensors.users(), sensors.read().memory_used
+        print("with it:", users, warn_after(bench) or "nobody", now)
+    assert taken is None or now is None or now > taken + 4 * 2**30
+    assert not users or any(user.memory_bytes is None or user.memory_bytes > 4 * 2**30 for user in users)
+
+
+def test_a_workload_that_is_larger_than_the_gpu_is_left_out(bench: Bench) -> None:
+    """By name and bytes; the small one stays."""
+    sets = {**bench.target.workloads, "huge": ({"N": 1_000_000, "M": 1_000_000},)}
+    bench.target = bench.target.model_copy(update={"workloads": sets})
+    chosen = expand(bench.target, ["some", "huge"], "float32")
+    found = fitting(bench, chosen, [bench.side("torch")])
+    print(found.left_out)
+    assert chosen[:-1] == found.workloads
+    assert found.left_out[0].startswith("N1000000 M1000000 float32: inputs and outputs of torch take ")
+
+
+def test_a_measurement_says_who_disturbs_it_and_what_has_no_room(first: Gpu, tmp_path: Path) -> None:
+    """By the command line: exit 0, a warning, one workload left out by name, and the others measured."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc on the PATH")
+    make_target(tmp_path / "target")
+    where = ("--target", str(tmp_path / "target"))
+    loop("trust", where[1])
+    sets = ("--workloads", "timed", "--workloads", "N=1000000 M=1000000")
+    with another_process():
+        done = loop("kernels", "measure", "right", *where, *sets, "--device", "cuda", "--json")
+    assert 0 == done.returncode, done.stdout + done.stderr
+    steps = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
+    for name in ("verify", "measure"):
+        print(steps[name]["message"])
+        assert "left out: N1000000 M1000000 float32: inputs and outputs of" in steps[name]["message"]
+    (warned,) = steps["measure"]["output"]["warnings"]
+    assert f"{first.name} is not ours alone: " in warned
+    assert f"warning: {warned}" in steps["measure"]["message"]
+    assert 8 == len(steps["measure"]["output"]["measurements"])
+
+
+def test_visible_devices_are_renumbered(first: Gpu) -> None:
+    """The last of several becomes the first, and is the one that everything runs on."""
+    usable = gpus().usable
+    if len(usable) < 2:
+        pytest.skip("one GPU only")
+    last = usable[-1].uuid
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": f"{last},{first.uuid}"}
+    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
+    assert [last, first.uuid] == done.stdout.split()

@@ -1,0 +1,121 @@
+"""A workload without room on the GPU is left out by name before it is tried; the others go on. On a fake GPU."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.actions import comparing, kernel
+from loop.actions.comparing import CompareTerms
+from loop.bench.device_memory import CONTEXT_BYTES, fitting, needed
+from loop.bench.room import BASELINE, Bench
+from loop.bench.verify import Job, verify
+from loop.model.output import CompareOutput, VerifyOutput
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
+from tests.makers import make_finished
+from tests.targets import external, make_context, make_sides
+
+SMALL, HUGE = "N2 M3 float32", "N1000 M1000 float32"
+HUGE_BYTES = 4 * 1000 * 1000
+"""Of its input, and of its output."""
+
+
+@pytest.fixture
+def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
+    """A bench for a target with a workload of 4 MB a tensor: with three GiB it has room for a lot."""
+    workloads = {"some": [{"N": 2, "M": 3}, {"N": 1000, "M": 1000}]}
+    fake.has(FakeGpu(bytes=3 * GIB))
+    with fake.here(), fake_bench(fake, tmp_path / "target", "right", workloads=workloads) as made:
+        yield made
+
+
+def leave(fake: FakeMachine, free: int) -> None:
+    """So many bytes of the GPU are free, the others somebody else's."""
+    fake.has(FakeGpu(bytes=3 * GIB, taken=3 * GIB - free))
+
+
+def both(bench: Bench) -> tuple[Workload, ...]:
+    """The small and the huge one."""
+    return expand(bench.target, ["some"], "float32")
+
+
+def test_what_is_needed_is_reckoned_by_kind_of_side(bench: Bench) -> None:
+    """What is rotated needs originals; a program's memory is its own; each process has a context."""
+    right, torch = make_sides(bench, "right", "torch")
+    huge = both(bench)[1]
+    assert 4 * HUGE_BYTES + CONTEXT_BYTES == needed(bench, huge, [right])
+    assert 4 * HUGE_BYTES + CONTEXT_BYTES == needed(bench, huge, [torch])
+    assert 8 * HUGE_BYTES + 2 * CONTEXT_BYTES == needed(bench, huge, [right, torch])
+    assert 7 * HUGE_BYTES + CONTEXT_BYTES <= needed(bench, huge, [right], wide=True)
+    assert 0 == needed(bench, huge, [right.renamed("p", terms=external("2"))])
+    assert 0 == needed(bench, huge, [right.renamed("d", dtypes=("float64",))])
+
+
+def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, bench: Bench) -> None:
+    """And what is free; where there is room, or nobody tells, nothing is left out."""
+    (right,) = make_sides(bench, "right")
+    sides = [right, bench.side(BASELINE)]
+    assert (both(bench), ()) == ((room := fitting(bench, both(bench), sides)).workloads, room.left_out)
+    free = 2 * CONTEXT_BYTES + HUGE_BYTES
+    leave(fake, free)
+    room = fitting(bench, both(bench), sides)
+    assert [SMALL] == [one.name for one in room.workloads]
+    size = 8 * HUGE_BYTES + 2 * CONTEXT_BYTES
+    (said,) = room.left_out
+    assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.1f} GiB ({size} bytes) of " in said
+    assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
+    assert f"fine; left out: {said}" == room.said_after("fine")
+    bench._sensors = (None,)
+    assert both(bench) == fitting(bench, both(bench), sides).workloads
+
+
+def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
+    """The huge one is not tried, and that is said in the line and among what was not exercised."""
+    leave(fake, 2 * CONTEXT_BYTES + HUGE_BYTES)
+    output = finish(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
+    assert isinstance(output, VerifyOutput)
+    assert {SMALL} == {check.workload.name for check in output.variants[0].checks}
+    assert output.variants[0].right
+    assert any(line.startswith(f"{HUGE}: ") for line in output.not_exercised)
+    assert f"; left out: {HUGE}: inputs and outputs of right, baseline take" in output.message
+
+
+def test_a_gpu_without_any_room_verifies_nothing(fake: FakeMachine, bench: Bench) -> None:
+    """It is not called right."""
+    leave(fake, 0)
+    output = finish(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
+    assert (False, ()) == (output.ok, output.right)
+    assert f"left out: {SMALL}: inputs and outputs" in output.message
+
+
+def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
+    """Timed inputs take twice the room: what could be verified may be too large for it."""
+    sides = make_sides(bench, "right")
+    found = finish(verify(bench, [Job(sides[0], both(bench)[:1], layouts=False)]))
+    verified = VerifyOutput(ok=True, message="verified", variants=found, right=("right",))
+    context = make_context(bench, "right", finished=[make_finished(output=verified)], budget_s=5.0)
+    leave(fake, 4 * CONTEXT_BYTES + 4 * HUGE_BYTES)
+    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    assert isinstance(output, CompareOutput)
+    assert {SMALL} == {one.workload.name for one in output.measurements}
+    assert any(f"on {HUGE}: inputs and outputs of right 4 times take" in line for line in output.not_exercised)
+    leave(fake, 0)
+    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    assert (True, "no compiled variant to compare") == (output.ok, output.message)
+
+
+def test_what_the_driver_refuses_all_the_same_is_told_in_bytes(fake: FakeMachine, bench: Bench) -> None:
+    """Where nobody tells what is free, the allocation does, and only that workload is lost."""
+    bench._sensors = (None,)
+    leave(fake, HUGE_BYTES)
+    (right,) = make_sides(bench, "right")
+    (found,) = finish(verify(bench, [Job(right, both(bench), layouts=False)]))
+    assert ["right", "refused"] == [check.status for check in found.checks]
+    said = found.checks[1].message
+    assert f"cannot have {HUGE_BYTES} bytes of device memory, " in said
+    assert (
+        "are free: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU" in said
+    )

@@ -1,0 +1,175 @@
+"""A toolkit that does not fit the GPU is refused before anything is built or run there. On fake GPUs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loop.actions import environment, kernel, toolkit
+from loop.actions.inspection import Findings, read_compilers
+from loop.processes import finish
+from tests.commands.projects import loop
+from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
+from tests.targets import make_context
+
+NEWER = (
+    "code from nvcc 13.0 needs driver R580 or newer, this machine has 535.129.03, which runs code up to CUDA 12.2"
+)
+MEND = "install driver R580 or newer, or use a CUDA 12 toolkit"
+UNKNOWN = "nvcc 11.7 does not know sm_90: CUDA 11.8 is the first that does (NVIDIA H200)"
+
+
+@pytest.fixture
+def old_driver(fake: FakeMachine) -> FakeMachine:
+    """The machine with a driver of CUDA 12."""
+    fake.driver("535.129.03", 12020)
+    return fake
+
+
+def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine, tmp_path: Path) -> None:
+    """The variant's build fails with what is needed; others go on, also those that are only looked at."""
+    with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
+        context = make_context(bench, "right", "torch")
+        output = finish(kernel.build_variants(context, kernel.NoArguments())).output
+        assert (False, f"right: {NEWER}") == (output.ok, output.message)
+        assert str(output.hint).startswith(MEND)
+        assert [] == old_driver.compiled
+        assert ("torch",) == kernel.usable(context, finish(kernel.builds(context))[0])
+        findings = Findings("sm_90", None)
+        finish(read_compilers(context, {"right": bench.target.variants["right"]}, findings))
+        assert len(old_driver.compiled) == 2
+
+
+def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tmp_path: Path) -> None:
+    """The hardware step with the GPU's facts, the extension step without a smoke test of what is cached."""
+    old_driver.driver("580.65.06", 13000)
+    with fake_bench(old_driver, tmp_path / "target", "right") as bench:
+        context = make_context(bench, "right")
+        with old_driver.here():
+            assert finish(kernel.build_variants(context, kernel.NoArguments())).output.ok
+        old_driver.driver("535.129.03", 12020)
+        with old_driver.here():
+            found = finish(environment.device(context, environment.NoArguments())).output
+            assert (False, f"NVIDIA H200: {NEWER}") == (found.ok, found.message)
+            assert str(found.hint).startswith(MEND)
+            assert ("9.0", "12.2", "535.129.03") == (found.capability, found.cuda, found.driver)
+            assert FakeGpu().uuid(0) == found.uuid
+            extension = finish(environment.extension(context, environment.NoArguments())).output
+            assert (False, f"right needs a build: {NEWER}") == (extension.ok, extension.message)
+        assert bench._examiner is None
+
+
+@CPU_TORCH
+def test_the_device_is_looked_at_when_no_variant_is_compiled(old_driver: FakeMachine, tmp_path: Path) -> None:
+    """A toolkit that nothing here uses is nobody's trouble; this torch, though, has no CUDA."""
+    with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
+        context = make_context(bench, "torch")
+        found = finish(environment.device(context, environment.NoArguments())).output
+        assert "is a CPU build: it computes nothing on a GPU" in found.message
+        wanted = environment.Requirement(at_least="2.0")
+        torch = finish(environment.torch(context, wanted)).output
+        assert (False, True) == (torch.ok, "is a CPU build, the session runs on cuda" in torch.message)
+
+
+def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) -> None:
+    """Its CUDA release is held against the driver like nvcc's."""
+    output = environment.TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
+    with old_driver.here():
+        found = environment._on_gpu(output)
+        older = environment._on_gpu(output.model_copy(update={"cuda_build": "12.6"}))
+    assert "torch built for CUDA 13.0 needs driver R580 or newer, this machine has 535.129.03" in found.message
+    assert (False, "install a newer driver, or a torch that is built for CUDA 12") == (found.ok, found.hint)
+    assert older.ok
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "driver", "said", "mend"),
+    [
+        ("13.0", ("535.129.03", 12020), NEWER, MEND),
+        ("11.7", ("580.65.06", 13000), UNKNOWN, "install the CUDA toolkit (CUDA 11.8 or newer, older than 14.0)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["build", "verify", "measure"])
+def test_every_command_says_so_first(
+    fake: FakeMachine, tmp_path: Path, command: str, nvcc: str, driver: tuple[str, int], said: str, mend: str
+) -> None:
+    """Exit 1 with the remedy, and nothing was compiled or run."""
+    fake.driver(*driver)
+    fake.nvcc(nvcc)
+    fake_target(tmp_path / "target", "right")
+    loop("trust", str(tmp_path / "target"))
+    words = ("kernels", command, "right", "--target", str(tmp_path / "target"), "--device", "cuda", "--json")
+    done = loop(*words, **fake.environment)
+    (step,) = json.loads(done.stdout)["steps"]
+    assert (1, "build", "failed", f"right: {said}") == (
+        done.returncode,
+        step["step"],
+        step["status"],
+        step["message"],
+    )
+    assert mend in step["hint"]
+    assert [] == fake.compiled
+
+
+def test_a_missing_nvcc_is_told_with_what_to_install(
+    fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fits GPU and driver; where one is installed and not on the PATH, that one."""
+    (fake.folder / "nvcc").unlink()
+    monkeypatch.setattr(toolkit, "USUAL", str(tmp_path / "usr"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with fake_bench(fake, tmp_path / "target", "right") as bench, fake.here(PATH=str(fake.folder)):
+        context = make_context(bench, "right")
+
+        def build() -> tuple[bool, str, str | None]:
+            output = finish(kernel.build_variants(context, kernel.NoArguments())).output
+            return output.ok, output.message, output.hint
+
+        lacks = "right: nvcc: no such compiler on the PATH"
+        where = "https://developer.nvidia.com/cuda-toolkit-archive"
+        assert (
+            False,
+            lacks,
+            f"install the CUDA toolkit (CUDA 11.8 or newer, older than 14.0): {where}",
+        ) == build()
+        for release in ("12.4", "13.0", "9.2"):
+            made = tmp_path / "usr" / f"cuda-{release}" / "bin" / "nvcc"
+            made.parent.mkdir(parents=True)
+            made.touch()
+        newest = tmp_path / "usr" / "cuda-13.0" / "bin" / "nvcc"
+        assert f"{newest} is there: put its folder on the PATH, or name it in target.yaml" == build()[2]
+        extension = finish(environment.extension(context, environment.NoArguments())).output
+        assert (False, "right needs a build: nvcc: no such compiler on the PATH") == (
+            extension.ok,
+            extension.message,
+        )
+
+
+def test_flags_for_another_gpu_are_left_to_the_compiler(fake: FakeMachine, tmp_path: Path) -> None:
+    """An old toolkit that is told to compile for an older GPU may do so; what it does not know it says itself."""
+    fake.nvcc("11.7", unknown="sm_89")
+    with fake_bench(fake, tmp_path / "target", "right") as bench, fake.here():
+        variant = bench.compiled(["right"])["right"]
+        recipe = variant.build
+        for flag, problem in (("-arch=sm_80", False), ("-arch=native", True), ("-arch=sm_90", True)):
+            flags = {"flags": (flag, "-ldl")}
+            other = variant.model_copy(update={"build": recipe.model_copy(update=flags)})
+            assert problem == (toolkit.misfit(other) is not None)
+        wrong = variant.model_copy(update={"build": recipe.model_copy(update={"flags": ("-arch=sm_89",)})})
+        (failed,) = finish(kernel.compile_all(make_context(bench), {"right": wrong}))[1]
+    assert "right: nvcc fatal   : Unsupported gpu architecture 'sm_89'" == failed.message
+    assert "this nvcc does not know the GPU: take a toolkit that does" == failed.hint
+
+
+def test_another_release_of_nvcc_makes_another_build(fake: FakeMachine, tmp_path: Path) -> None:
+    """What a newer toolkit left in the cache is not run in place of the older one's."""
+    with fake_bench(fake, tmp_path / "target", "right") as bench:
+        ids = set()
+        for release in ("13.0", "12.8"):
+            fake.nvcc(release)
+            with fake.here():
+                (made,), _ = finish(kernel.builds(make_context(bench, "right")))
+                ids.add(made.build_id)
+                assert f"release {release}" in made.compiler
+    assert 2 == len(ids)

@@ -1,0 +1,150 @@
+"""Which GPU of a machine everything runs on, what is said of it, and what where there is none. On fake GPUs."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.bench.gpus import gpus, no_gpu
+from loop.bench.machine import machine
+from loop.bench.room import Bench
+from loop.commands import setting
+from loop.errors import LoopError
+from loop.model.output import DeviceOutput
+from loop.places import include_folder
+from loop.report.course import environment
+from tests.commands.projects import loop, make_project
+from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_target
+from tests.makers import make_finished, make_session_head
+
+L4 = FakeGpu("NVIDIA L4", "8.9", 24 * GIB)
+H200 = FakeGpu()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ("NVIDIA H200", "NVIDIA L4")),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ("NVIDIA L4", "NVIDIA H200")),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, ("NVIDIA L4",)),
+        ({"CUDA_VISIBLE_DEVICES": "1,0"}, ("NVIDIA L4", "NVIDIA H200")),
+        ({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ("NVIDIA H200",)),
+        ({"CUDA_VISIBLE_DEVICES": L4.uuid(0)[:12]}, ("NVIDIA L4",)),
+    ],
+)
+def test_gpus_are_numbered_as_a_cuda_program_does(
+    fake: FakeMachine, environment: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    """Fastest first, hidden ones left out; nvidia-smi shows the L4 first in any case. The first is what counts."""
+    fake.has(L4, H200)
+    with fake.here(**environment):
+        found = machine()
+        assert expected == found.gpus
+        assert {"NVIDIA L4": "8.9", "NVIDIA H200": "9.0"}[expected[0]] == found.capability
+        assert ("NVIDIA L4", "NVIDIA H200") == gpus().shown
+
+
+def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_path: Path) -> None:
+    """Not for the one in the first slot: its code would not run."""
+    fake.has(L4, H200)
+    target = fake_target(tmp_path / "target", "right")
+    bench = Bench(target, tmp_path, tmp_path, include_folder(), "cuda", 1)
+    for visible, expected in (({}, "sm_90"), ({"CUDA_VISIBLE_DEVICES": "1"}, "sm_89")):
+        with fake.here(**visible):
+            assert expected == bench.architecture
+            assert f"-arch={expected}" in bench.compiled(["right"])["right"].build.flags
+
+
+def test_the_sensors_are_those_of_the_gpu_that_is_used(fake: FakeMachine) -> None:
+    """Found by UUID: NVML numbers by slots."""
+    fake.has(FakeGpu("NVIDIA L4", "8.9", 24 * GIB, taken=GIB), FakeGpu(taken=5 * GIB))
+    first = gpus().first
+    assert first is not None
+    assert FakeGpu().uuid(1) == first.uuid
+    assert 135 * GIB == fake.sensors(1).free_bytes()
+    assert 23 * GIB == fake.sensors(0).free_bytes()
+
+
+def test_the_chosen_one_of_several_is_named(fake: FakeMachine) -> None:
+    """By name, UUID and what chose it; where there is only one, its name is enough."""
+    assert "NVIDIA H200" == gpus().chosen
+    fake.has(L4, H200)
+    with fake.here():
+        assert f"NVIDIA H200 (the first that CUDA shows of 2: {H200.uuid(1)})" == gpus().chosen
+    with fake.here(CUDA_VISIBLE_DEVICES="1"):
+        assert f"of 2, CUDA_VISIBLE_DEVICES=1: {L4.uuid(0)})" in gpus().chosen
+
+
+def test_the_report_says_which_gpu_it_was() -> None:
+    """The name of the first, how many there are, and the UUID that the environment's check found."""
+    machine = make_session_head().machine.model_copy(
+        update={"gpus": ("NVIDIA L4", "NVIDIA H200"), "driver": "580.1"}
+    )
+    head = make_session_head(machine=machine, device="cuda")
+    output = DeviceOutput(ok=True, message="", device="cuda", uuid="GPU-0", cuda="13.0", capability="8.9")
+    rows = dict(environment(head, [make_finished("hardware", action="environment.device", output=output)]))
+    assert "NVIDIA L4, the first of 2 that CUDA shows (then NVIDIA H200), driver 580.1" == rows["GPU"]
+    assert "8.9, GPU-0, its driver runs CUDA 13.0" == rows["Compute capability"]
+
+
+@pytest.mark.parametrize(
+    ("smi", "init", "environment", "why", "mend"),
+    [
+        (True, 0, {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES='' hides what is there", "unset CUDA_VIS"),
+        (True, 0, {"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7' hides what is there", "set it to 0"),
+        (
+            True,
+            803,
+            {},
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \\(803\\): .*; libcuda is of another version",
+            "nvidia-smi",
+        ),
+        (False, 100, {}, "cuInit says CUDA_ERROR_NO_DEVICE", "nvidia-smi"),
+        (False, 999, {}, "the NVIDIA driver does not start: cuInit says unknown error 999; see `dmesg`", ""),
+    ],
+)
+def test_no_gpu_has_a_reason(
+    fake: FakeMachine, tmp_path: Path, smi: bool, init: int, environment: dict[str, str], why: str, mend: str
+) -> None:
+    """And something to do about it."""
+    fake.driver("580.65.06", 13000, init)
+    if not smi:
+        (fake.folder / "nvidia-smi").unlink()
+    with fake.here(**environment):
+        assert () == machine().gpus
+        with pytest.raises(LoopError, match=why) as caught:
+            setting.choose_device("cuda", fake_target(tmp_path / "target", "right"))
+    assert caught.value.message.startswith("no GPU")
+    assert "run with --device cpu, or " in str(caught.value.hint)
+    assert mend in str(caught.value.hint)
+
+
+def test_a_driver_that_programs_cannot_load_is_named(fake: FakeMachine) -> None:
+    """As in a container that was given nvidia-smi alone."""
+    (fake.folder / "libcuda.so.1").unlink()
+    with fake.here():
+        said, hint = no_gpu(gpus())
+    assert "NVIDIA H200 is there, but no NVIDIA driver here: libcuda.so.1 cannot be loaded" in said
+    assert "NVIDIA_DRIVER_CAPABILITIES" in hint
+
+
+def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_path: Path) -> None:
+    """Before anything is done, with what works instead: `auto` does it."""
+    project = make_project(tmp_path / "project")
+    loop("trust", str(project))
+    hidden = {**fake.environment, "CUDA_VISIBLE_DEVICES": ""}
+    for words in (("kernels", "verify", "--device", "cuda"), ("doctor", "--device", "cuda")):
+        done = loop(*words, "--target", str(project), **hidden)
+        assert (2, "") == (done.returncode, done.stdout)
+        assert "hides what is there (NVIDIA H200)" in done.stderr
+        assert "run with --device cpu" in done.stderr
+    done = loop("kernels", "build", "ours", "--target", str(project), **hidden)
+    assert 0 == done.returncode, done.stderr
+
+
+def test_a_bench_on_a_gpu_that_is_gone_is_refused(fake: FakeMachine, tmp_path: Path) -> None:
+    """A session that is resumed has chosen its device before."""
+    chosen = setting.read_setting(make_project(tmp_path / "project"))
+    with setting.open_bench(chosen, "cuda", 1):
+        pass
+    with fake.here(CUDA_VISIBLE_DEVICES=""), pytest.raises(LoopError, match="no GPU"):
+        setting.open_bench(chosen, "cuda", 1)

@@ -1,0 +1,55 @@
+"""Writing best values into a manifest: the values change, and nothing else."""
+
+import pytest
+import yaml
+
+from loop.errors import LoopError
+from loop.library.tuned import with_best
+
+MANIFEST = """# before
+tuning:
+  tile:  # a comment
+    values: {rows: [1, 2]}
+    best:
+      sm_89: {rows: 1, held: true}   # provisional
+      sm_90: {rows: 1, held: true}
+    title: after
+  other:
+    best: {cpu: {rows: 1, held: false}}  # inline
+  block:
+    best:
+      cpu:
+        rows: 3
+        held: true
+# the end
+variants: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [("tile", "sm_89"), ("tile", "sm_90"), ("other", "cpu"), ("block", "cpu")]
+)
+def test_values_are_replaced_in_their_place(name: str, device: str) -> None:
+    """Read back they are the new ones; everything else is the same, comments too."""
+    made = with_best(MANIFEST, name, device, {"rows": 64, "held": False})
+    expected = yaml.safe_load(MANIFEST)
+    expected["tuning"][name]["best"][device] = {"rows": 64, "held": False}
+    assert expected == yaml.safe_load(made)
+    assert MANIFEST.count("#") == made.count("#")
+
+
+@pytest.mark.parametrize("name", ["tile", "other", "block"])
+def test_a_device_that_is_new_comes_last(name: str) -> None:
+    """Written as the others are."""
+    made = with_best(MANIFEST, name, "sm_86", {"rows": 2, "held": True})
+    expected = yaml.safe_load(MANIFEST)
+    expected["tuning"][name]["best"]["sm_86"] = {"rows": 2, "held": True}
+    assert expected == yaml.safe_load(made)
+    assert "sm_86" == list(yaml.safe_load(made)["tuning"][name]["best"])[-1]
+    assert MANIFEST.count("#") == made.count("#")
+
+
+def test_a_tuning_that_is_not_there() -> None:
+    """Nothing is invented."""
+    with pytest.raises(LoopError, match=r"no tuning\.nothing"):
+        with_best(MANIFEST, "nothing", "cpu", {"rows": 1})

@@ -1,0 +1,73 @@
+"""Operators to try: the bundled target's and small ones, each with its kernel called from C and from Python."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from loop import trust
+from loop.bench.child.attention import eager
+from loop.places import project, shipped
+from loop.pytorch import Operator, operator
+from loop.pytorch.registration import declare, give_kernel
+
+Dispatch = Literal["c", "python"]
+BUNDLED = shipped("kernels/attention")
+DISPATCHES: tuple[Dispatch, ...] = ("c", "python") if torch.__version__ >= (2, 7) else ("python",)
+"""Those that this version of PyTorch can have, the best first."""
+
+
+@cache
+def attention(dispatch: Dispatch) -> Operator:
+    """The bundled processor's kernel."""
+    made = operator("cpu", BUNDLED)
+    return made if dispatch == "c" else in_python(made)
+
+
+def in_python(made: Operator) -> Operator:
+    """The same operator once more, under another namespace, its kernel called from Python."""
+    contract = replace(made.contract, space=f"{made.contract.space}_in_python")
+    return Operator(contract, made.library, declare(contract), give_kernel(contract, made.library, "python"))
+
+
+def allow(folder: Path) -> Path:
+    """Trust the definitions in a folder."""
+    chosen = project(folder, folder)
+    trust.grant(chosen, trust.definition_hash(chosen))
+    return folder
+
+
+def make_inputs(
+    *shape: int, keys: int | None = None, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> list[Tensor]:
+    """Unit normals: q [B, H, Sq, D], k and v [B, H, keys, D]."""
+    b, h, s, d = shape
+    generator = torch.Generator(device).manual_seed(s)
+    sizes = (s, s if keys is None else keys, s if keys is None else keys)
+    made = [torch.randn(b, h, n, d, generator=generator, device=device) for n in sizes]
+    return [tensor.to(dtype) for tensor in made]
+
+
+def exact(
+    inputs: Sequence[Tensor], causal: bool = False, alignment: str = "top_left", scale: float | None = None
+) -> Tensor:
+    """The reference in float64."""
+    q, k, v = (tensor.double() for tensor in inputs)
+    return eager(q, k, v, causal=causal, alignment=alignment, scale=scale)
+
+
+def worst(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a part of 1 + the wanted value; infinite where shape or device differ."""
+    if found.shape != wanted.shape or found.device != wanted.device:
+        return math.inf
+    return float(((found.double() - wanted).abs() / (1 + wanted.abs())).max()) if found.numel() else 0.0
+
+
+def raw(**said: Any) -> tuple[bool, int, float]:
+    """Attributes as the raw operator takes them: causal, alignment, scale."""
+    return said.get("causal", False), said.get("alignment", 0), said.get("scale", math.nan)

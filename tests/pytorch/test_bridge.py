@@ -1,0 +1,76 @@
+"""The bridge without PyTorch and without a GPU: devices, streams, structures, what is let go when a call fails."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loop.places import include_folder
+from loop.pytorch import shim
+from tests.conftest import ROOT
+
+SOURCE = ROOT / "tests" / "pytorch" / "bridge.cpp"
+FLAGS = [
+    "-std=c++17",
+    "-g1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover",
+]
+SAID = """
+registered: 0
+right: launch on device 1, stream 0x101, attributes 1 1 0.5, output 2 x 3
+  output 3 on device 1
+from the processor: loop_fake::add: x: expected a tensor on cuda, got one on cpu
+two devices: loop_fake::add: y: expected a tensor on cuda:1, as x is, got one on cuda:0
+unknown device: loop_fake::add: y: expected a tensor on cuda, got one on another device
+unknown type: loop_fake::add: y: expected float32, got another type
+type beyond the table: loop_fake::add: y: expected float32, got another type
+rank: loop_fake::add: y: expected 2 dimensions (N M), got 1
+nine dimensions: loop_fake::add: x: expected 2 dimensions (N M), got 9
+sizes: loop_fake::add: y: expected M = 3, as in x, got 4
+choice: loop_fake::add: choice: expected 0 (no) or 1 (yes), got -1
+declined: launch on device 1, stream 0x101, attributes 1 1 13, output 2 x 3
+loop_fake::add: error 13:{space}
+no memory: loop_fake::add: PyTorch could not allocate the output; the reason is on the standard error
+no guard: loop_fake::add: PyTorch could not make a device the current one; the reason is on the standard error
+gradient: loop_fake::add: y requires a gradient, and the operator has none: {remedy} y
+gradient that nobody records: launch on device 1, stream 0x101, attributes 1 1 0.5, output 2 x 3
+  output 3 on device 1
+slots: 64, kernels: 128
+"""
+
+
+def run_gxx(*arguments: str) -> str:
+    """Compile; what the compiler says is the error."""
+    command = ["g++", f"-I{include_folder()}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert 0 == done.returncode, done.stderr
+    return done.stderr
+
+
+def test_devices_streams_and_errors(tmp_path: Path) -> None:
+    """The tensors' device is the current one during the launch, the one before it afterwards; nothing leaks."""
+    program = tmp_path / "bridge"
+    run_gxx(*FLAGS, str(SOURCE), "-o", str(program))
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    assert (0, "") == (done.returncode, done.stderr)
+    said = SAID.format(space=" ", remedy="call it under torch.no_grad(), or detach")
+    assert said.strip() == done.stdout.strip()
+
+
+@pytest.mark.parametrize("structure", [shim.Functions, shim.Numbers, shim.Input, shim.Attribute, shim.Operator])
+def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], tmp_path: Path) -> None:
+    """Each field of shim.py where loop_torch.cpp has it."""
+    name = f"LoopTorch{structure.__name__}"
+    lines = ["#include <cstddef>", '#include "loop_torch.cpp"']
+    lines += [f"static_assert(sizeof({name}) == {ctypes.sizeof(structure)});"]
+    for field, *_ in structure._fields_:
+        offset = getattr(structure, field).offset
+        lines.append(f"static_assert(offsetof({name}, {field.rstrip('_')}) == {offset});")
+    lines.append(f"static_assert(kMost == {shim.MOST} && kTypes == {shim.TYPES});")
+    (tmp_path / "fields.cpp").write_text("\n".join(lines))
+    run_gxx("-std=c++17", "-fsyntax-only", str(tmp_path / "fields.cpp"))

@@ -1,0 +1,206 @@
+"""Calls of an operator: right values, clear errors, nothing left behind; the kernel called both ways."""
+
+import gc
+import math
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch import Tensor
+
+from loop.pytorch import Operator
+from tests.pytorch.operators import DISPATCHES, Dispatch, attention, exact, make_inputs, raw, worst
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+CALLS = 10_000
+GROWTH_BYTES = 1 << 20
+"""A third of what one leaked tensor a call comes to."""
+
+
+@pytest.fixture(params=DISPATCHES)
+def dispatch(request: pytest.FixtureRequest) -> Dispatch:
+    """How calls reach the kernel."""
+    chosen: Dispatch = request.param
+    return chosen
+
+
+@pytest.fixture
+def op(dispatch: Dispatch) -> Operator:
+    """The bundled target's operator."""
+    return attention(dispatch)
+
+
+def test_a_call_reaches_the_kernel_as_it_says(op: Operator, dispatch: Dispatch) -> None:
+    """This machine has a compiler and a PyTorch with the functions that the C dispatch needs."""
+    assert dispatch == op.dispatch, op.why
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(
+    "said", [{}, {"causal": True}, {"causal": True, "alignment": "bottom_right", "scale": 0.3}]
+)
+def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, said: dict[str, Any]) -> None:
+    """In every type, with attributes by name."""
+    inputs = make_inputs(2, 3, 33, 40, keys=47, dtype=dtype)
+    found = op(*inputs, **said)
+    assert dtype == found.dtype
+    assert TOLERANCE[dtype] > worst(found, exact(inputs, **said))
+    assert found.is_contiguous()
+
+
+def test_none_is_the_default(op: Operator) -> None:
+    """Of every attribute; a whole number is a number."""
+    inputs = make_inputs(1, 2, 9, 8)
+    assert torch.equal(op(*inputs), op(*inputs, causal=None, alignment=None, scale=None))
+    assert torch.equal(op(*inputs, scale=2.0), op(*inputs, scale=2))
+
+
+def test_the_raw_operator_is_public(op: Operator) -> None:
+    """`torch.ops` has it: choices by index, NaN where no number is given, arguments by name too."""
+    inputs = make_inputs(1, 2, 9, 8, keys=12)
+    found = getattr(torch.ops, op.contract.space).cpu(*inputs, causal=True, alignment=1, scale=math.nan)
+    assert torch.equal(op(*inputs, causal=True, alignment="bottom_right"), found)
+
+
+@pytest.mark.parametrize("sizes", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 0, 3, 4)])
+def test_tensors_of_nothing_give_nothing(op: Operator, sizes: tuple[int, ...]) -> None:
+    """With the right shape, and strides as PyTorch has them."""
+    found = op(*make_inputs(*sizes, keys=5))
+    assert (sizes, torch.empty(sizes).stride()) == (found.shape, found.stride())
+
+
+def test_queries_without_keys_get_zeros(op: Operator) -> None:
+    """Memory that PyTorch hands out uninitialised is written all the same."""
+    assert not op(*make_inputs(1, 2, 3, 4, keys=0)).any()
+
+
+def test_strided_inputs_are_taken_as_they_lie(op: Operator) -> None:
+    """[B, S, H, D] storage, padded rows, an expanded head, a shifted address: no copy, the same values."""
+    q, k, v = make_inputs(2, 3, 17, 8)
+    padded = torch.nn.functional.pad(q, (0, 3))[..., :8]
+    across = k.transpose(1, 2).contiguous().transpose(1, 2)
+    shifted = torch.cat([v.new_zeros(1), v.reshape(-1)])[1:].view_as(v)
+    expected = op(q, k, v, causal=True)
+    assert torch.equal(expected, op(padded, across, shifted, causal=True))
+    shared = k[:, :1].expand(2, 3, 17, 8)
+    assert torch.equal(op(q, shared.contiguous(), v), op(q, shared, v))
+
+
+Change = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+WRONG: dict[str, Change] = {
+    "q: expected float32 or bfloat16 or float16, got int64": lambda q, k, v: (q.long(), k, v),
+    "k: expected float32, as q is, got float16": lambda q, k, v: (q, k.half(), v),
+    "v: expected float32 or bfloat16 or float16, got complex64": lambda q, k, v: (q, k, v * 1j),
+    "v: expected 4 dimensions (B H Sk D), got 3": lambda q, k, v: (q, k, v[0]),
+    "k: expected H = 2, as in q, got 1": lambda q, k, v: (q, k[:, :1], v),
+    "v: expected Sk = 7, as in k, got 6": lambda q, k, v: (q, k, v[:, :, :6]),
+    "k: expected D = 8, as in q, got 4": lambda q, k, v: (q, k[..., :4], v),
+    "q requires a gradient, and the operator has none: call it under torch.no_grad(), or detach q": (
+        lambda q, k, v: (q.requires_grad_(), k, v)
+    ),
+    "error 12: the features of a row are not adjacent: the last stride must be 1": (
+        lambda q, k, v: (q.mT.contiguous().mT, k, v)
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_an_error_names_the_argument(op: Operator, words: str) -> None:
+    """The same words whichever way the call goes; the kernel's own where it declines."""
+    with pytest.raises(RuntimeError, match=f"^{re.escape(f'{op.contract.title}: {words}')}$"):
+        op(*WRONG[words](*make_inputs(1, 2, 7, 8)))
+
+
+def test_a_wrong_index_is_told(op: Operator) -> None:
+    """By name, with what the indices mean."""
+    words = "alignment: expected 0 (top_left) or 1 (bottom_right), got 2"
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        op.op(*make_inputs(1, 1, 3, 4), *raw(alignment=2))
+    with pytest.raises(RuntimeError, match="got -1"):
+        op.op(*make_inputs(1, 1, 3, 4), *raw(alignment=-1))
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ({"alignment": "left"}, ValueError, "alignment: expected one of 'top_left', 'bottom_right', got 'left'"),
+        ({"causal": "yes"}, ValueError, "causal: expected True or False, got 'yes'"),
+        ({"scale": "1"}, ValueError, "scale: expected a number or None, got '1'"),
+        ({"scale": True}, ValueError, "scale: expected a number or None, got True"),
+        ({"casual": True}, TypeError, "no attribute 'casual'; there are: causal, alignment, scale"),
+    ],
+)
+def test_a_wrong_attribute_is_told(op: Operator, said: dict[str, Any], error: type[Exception], words: str) -> None:
+    """In the manifest's words."""
+    with pytest.raises(error, match=re.escape(words)):
+        op(*make_inputs(1, 1, 3, 4), **said)
+
+
+def test_gradients_are_not_asked_for_where_none_are_recorded(op: Operator) -> None:
+    """Under no_grad, in inference mode; the output wants none."""
+    inputs = [tensor.requires_grad_() for tensor in make_inputs(1, 1, 5, 4)]
+    with torch.no_grad():
+        assert not op(*inputs).requires_grad
+    with torch.inference_mode():
+        assert op(*inputs).is_inference()
+
+
+def test_a_wrong_call_leaves_the_next_one_alone(op: Operator) -> None:
+    """An error is forgotten."""
+    inputs = make_inputs(1, 2, 7, 8)
+    expected = op(*inputs)
+    with pytest.raises(RuntimeError):
+        op(inputs[0], inputs[1][:, :1], inputs[2])
+    assert torch.equal(expected, op(*inputs))
+
+
+def test_inputs_are_let_go(op: Operator) -> None:
+    """After a call, and after one that failed; the output belongs to the caller alone."""
+    inputs = make_inputs(1, 2, 7, 8)
+    before = [tensor._use_count() for tensor in inputs]
+    output = op(*inputs)
+    with pytest.raises(RuntimeError):
+        op(inputs[0], inputs[1], inputs[2][:, :, :6])
+    with pytest.raises(RuntimeError):
+        op.op(*inputs, *raw(alignment=7))
+    assert before == [tensor._use_count() for tensor in inputs]
+    assert before[0] == output._use_count()
+
+
+def test_memory_does_not_grow(op: Operator) -> None:
+    """Nothing is left of ten thousand calls, nor of a thousand that fail."""
+    inputs, process = make_inputs(1, 1, 8, 4), psutil.Process(os.getpid())
+
+    def some(count: int) -> None:
+        for _ in range(count):
+            op(*inputs, causal=True)
+        for _ in range(count // 10):
+            with pytest.raises(RuntimeError):
+                op(inputs[0], inputs[1][..., :2], inputs[2])
+
+    some(CALLS // 10)
+    gc.collect()
+    before = process.memory_info().rss
+    some(CALLS)
+    gc.collect()
+    assert GROWTH_BYTES > process.memory_info().rss - before
+
+
+def test_threads_do_not_disturb_each_other(op: Operator) -> None:
+    """Each with its own shapes and values, some of them wrong."""
+
+    def work(number: int) -> bool:
+        inputs = make_inputs(1, 2, 8 + number, 16)
+        wanted = exact(inputs, causal=True)
+        right = all(worst(op(*inputs, causal=True), wanted) < 1e-5 for _ in range(100))
+        with pytest.raises(RuntimeError, match=f"got {number}$"):
+            op(inputs[0], inputs[1], inputs[2][:, :, :number])
+        return right
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(8)))

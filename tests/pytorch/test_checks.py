@@ -1,0 +1,88 @@
+"""What the kernel in Python asks of tensors and devices, where there is no GPU to have them on."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from loop.model.target import Attribute
+from loop.pytorch import python_dispatch
+from loop.pytorch.checks import Seen, output_of
+from loop.pytorch.contract import Contract, meanings
+
+CUDA = Contract(
+    space="loop_fake",
+    name="add",
+    device="cuda",
+    inputs={"x": ("N", "M"), "y": ("N", "M")},
+    output=("M", "N"),
+    types={},
+    dtypes=("float16", "float32"),
+    attributes={},
+)
+
+
+def seen(*devices: str, **fields: Any) -> list[Seen]:
+    """A matrix on each device."""
+    return [Seen(fields.get("shape", (2, 3)), torch.float16, torch.device(name)) for name in devices]
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        (("cpu", "cuda:1"), "loop_fake::add: x: expected a tensor on cuda, got one on cpu"),
+        (("cuda:1", "cuda:0"), "loop_fake::add: y: expected a tensor on cuda:1, as x is, got one on cuda:0"),
+        (("cuda:0", "meta"), "loop_fake::add: y: expected a tensor on cuda, got one on meta"),
+    ],
+)
+def test_a_tensor_on_another_device_is_told(devices: tuple[str, ...], words: str) -> None:
+    """In the words of the bridge (test_bridge.py)."""
+    with pytest.raises(RuntimeError, match=f"^{re.escape(words)}$"):
+        output_of(CUDA, seen(*devices))
+
+
+def test_the_output_is_where_the_inputs_are() -> None:
+    """With sizes from where its dimensions are."""
+    assert Seen((3, 2), torch.float16, torch.device("cuda:1")) == output_of(CUDA, seen("cuda:1", "cuda:1"))
+    meta = output_of(CUDA, seen("meta", "meta"), abstract=True)
+    assert torch.device("meta") == meta.device
+
+
+@pytest.mark.parametrize(("index", "switches"), [(0, []), (1, [1])])
+def test_a_launch_is_on_the_device_of_the_tensors(
+    index: int, switches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is made the current one where it is not; on its own current stream."""
+    switched: list[int] = []
+
+    @contextlib.contextmanager
+    def switch(to: int) -> Iterator[None]:
+        switched.append(to)
+        yield
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 100 + i, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", switch)
+    given: list[Any] = []
+
+    def entry(*arguments: Any) -> int:
+        given.extend(arguments)
+        return 5
+
+    assert 5 == python_dispatch.launch(entry, torch.device("cuda", index), b"in", b"out", b"numbers")
+    assert [b"in", b"out", b"numbers", 100 + index] == given
+    assert switches == switched
+
+
+def test_what_is_said_of_an_attribute_becomes_a_number() -> None:
+    """None is the default; a number without one is not given at all."""
+    flag = Attribute(kind="flag", default=True)
+    choice = Attribute(kind="choice", choices=("left", "right"), default="right")
+    assert {None: True, True: True, False: False} == meanings(flag)
+    assert {None: 1, "left": 0, "right": 1} == meanings(choice)
+    assert {None: 0.25} == meanings(Attribute(kind="number", default=0.25))
+    (missing,) = meanings(Attribute(kind="number")).values()
+    assert missing != missing

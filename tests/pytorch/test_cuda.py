@@ -1,0 +1,138 @@
+"""An operator on a GPU: its stream, graphs, devices, memory. Skipped where there is no GPU or no nvcc."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from loop.pytorch import Operator, operator
+from tests.pytorch.operators import BUNDLED, DISPATCHES, Dispatch, exact, in_python, make_inputs, raw, worst
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees"),
+    pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH"),
+]
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2}
+LONG = 200_000_000
+"""Cycles of a GPU: about a tenth of a second."""
+
+
+@pytest.fixture(scope="module")
+def operators(build_cache: Path) -> Iterator[dict[Dispatch, Operator]]:
+    """The variant `small`, its kernel called both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOP_CACHE", str(build_cache))
+        made = operator("small", BUNDLED)
+        yield {"c": made, "python": in_python(made)}
+
+
+@pytest.fixture(params=DISPATCHES)
+def op(request: pytest.FixtureRequest, operators: dict[Dispatch, Operator]) -> Operator:
+    """One of them."""
+    return operators[request.param]
+
+
+def make(*shape: int, dtype: torch.dtype = torch.float16, device: str = "cuda") -> list[torch.Tensor]:
+    """Inputs on a GPU."""
+    return make_inputs(*shape, dtype=dtype, device=device)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("size", [1, 33, 128])
+def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, size: int) -> None:
+    """Made without Python, too."""
+    inputs = make(2, 3, size, 64, dtype=dtype)
+    found = op(*inputs, causal=True)
+    assert TOLERANCE[dtype] > worst(found, exact(inputs, causal=True))
+
+
+def test_it_is_called_without_python(operators: dict[Dispatch, Operator]) -> None:
+    """Where PyTorch has the functions."""
+    assert DISPATCHES[0] == operators["c"].dispatch, operators["c"].why
+
+
+def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
+    """It waits for what is queued there, and for nothing else."""
+    (q, k, v), (later, *_) = make(1, 1, 64, 64), make(1, 1, 64, 64)
+    later = later + 1
+    op(q, k, v)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(LONG)
+        q.copy_(later)
+        found = op(q, k, v)
+    assert torch.cuda.default_stream().query()
+    assert not side.query()
+    side.synchronize()
+    assert 2e-3 > worst(found, exact((later, k, v)))
+
+
+def test_a_call_can_be_captured(op: Operator) -> None:
+    """A replay computes anew from what is in the inputs then."""
+    q, k, v = make(1, 2, 96, 64)
+    op(q, k, v)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = op(q, k, v, causal=True)
+    q.mul_(-2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert 2e-3 > worst(output, exact((q, k, v), causal=True))
+
+
+def test_tensors_elsewhere_are_refused(op: Operator) -> None:
+    """All of them on the processor, or one."""
+    q, k, v = make(1, 1, 16, 64)
+    with pytest.raises(RuntimeError, match="q: expected a tensor on cuda, got one on cpu"):
+        op(q.cpu(), k.cpu(), v.cpu())
+    with pytest.raises(RuntimeError, match="v: expected a tensor on cuda, got one on cpu"):
+        op(q, k, v.cpu())
+    with pytest.raises(RuntimeError, match="q: expected a tensor on cpu, got one on cuda:0"):
+        operator("cpu", BUNDLED)(q, k, v)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU only")
+def test_the_second_gpu_is_as_good(op: Operator) -> None:
+    """Tensors say where; the current device stays what it is; two devices in one call do not go."""
+    inputs = make(1, 2, 96, 64, device="cuda:1")
+    found = op(*inputs, causal=True)
+    assert 2e-3 > worst(found, exact(inputs, causal=True))
+    assert 0 == torch.cuda.current_device()
+    with pytest.raises(RuntimeError, match="k: expected a tensor on cuda:1, as q is, got one on cuda:0"):
+        op(inputs[0], inputs[1].to("cuda:0"), inputs[2])
+
+
+def test_the_kernel_declines_in_its_own_words(op: Operator) -> None:
+    """Rows at odd addresses, which this variant does not take."""
+    q, k, v = make(1, 1, 16, 64)
+    shifted = torch.cat([q.new_zeros(1), q.reshape(-1)])[1:].view_as(q)
+    with pytest.raises(RuntimeError, match=re.escape("rows do not begin at multiples of 16 bytes")):
+        op(shifted, k, v)
+    assert 2e-3 > worst(op(q, k, v), exact((q, k, v)))
+
+
+def test_memory_is_pytorchs_and_comes_back(op: Operator) -> None:
+    """Outputs are allocated by its allocator; nothing is kept."""
+    inputs = make(1, 2, 128, 64)
+    op(*inputs)
+    before = torch.cuda.memory_allocated()
+    output = op(*inputs)
+    assert before + output.numel() * output.element_size() == torch.cuda.memory_allocated()
+    for _ in range(1000):
+        output = op(*inputs)
+    del output
+    assert before == torch.cuda.memory_allocated()
+
+
+def test_compilers_have_no_complaint(op: Operator) -> None:
+    """opcheck, and a graph without breaks."""
+    inputs = make(1, 2, 33, 64)
+    assert {"SUCCESS"} == set(torch.library.opcheck(op.op, (*inputs, *raw(causal=True))).values())
+    torch.compiler.reset()
+    compiled = torch.compile(lambda q, k, v: op(q * 2, k, v, causal=True), fullgraph=True, backend="aot_eager")
+    assert 4e-3 > worst(compiled(*inputs), exact((inputs[0] * 2, *inputs[1:]), causal=True))

@@ -1,0 +1,163 @@
+"""Worktrees of loop's own: the checkout as it stands, edits apart from it, and nothing of the user's touched."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loop.errors import LoopError
+from loop.repository.worktree import AS_IT_STOOD, find, make, remove, top_of
+from tests.repository.test_reading import git
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A target below the top of a repository, committed, with a hook that would leave a trace."""
+    top = tmp_path / "repository"
+    folder = top / "kernels" / "mine"
+    folder.mkdir(parents=True)
+    git(top, "init", "-q", "-b", "main")
+    (folder / "kernel.cpp").write_text("one\ntwo\n")
+    (top / "shared.h").write_text("shared\n")
+    (top / ".gitignore").write_text("*.o\n")
+    git(top, "add", ".")
+    git(top, "commit", "-q", "-m", "first")
+    for name in ("post-checkout", "pre-commit", "post-commit"):
+        hook = top / ".git" / "hooks" / name
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        hook.chmod(0o755)
+    return folder
+
+
+def state(top: Path) -> tuple[str, ...]:
+    """Everything of a checkout that must not change."""
+    asked = (["status", "--porcelain"], ["stash", "list"], ["branch"], ["rev-parse", "HEAD"], ["diff"])
+    return tuple(git(top, *words) for words in asked)
+
+
+def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> None:
+    """Uncommitted changes, new files and files outside the target come along; what git ignores does not."""
+    (target / "kernel.cpp").write_text("one\nTWO\n")
+    (target / "new.cpp").write_text("new\n")
+    (target / "object.o").write_text("ignored\n")
+    (target.parents[1] / "shared.h").write_text("edited\n")
+    before = state(target.parents[1])
+    made = make(target, tmp_path / "work" / "tree")
+    assert "one\nTWO\n" == (made.target / "kernel.cpp").read_text()
+    assert "new\n" == (made.target / "new.cpp").read_text()
+    assert not (made.target / "object.o").exists()
+    assert "edited\n" == (made.root / "shared.h").read_text()
+    assert {} == made.changed()
+    assert AS_IT_STOOD == git(made.root, "log", "-1", "--format=%s")
+    assert before == state(target.parents[1])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_clean_checkout_needs_no_commit(target: Path, tmp_path: Path) -> None:
+    """Its head is the checkout's."""
+    assert git(target, "rev-parse", "HEAD") == make(target, tmp_path / "tree").head
+
+
+def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> None:
+    """A changed, a new and a removed file; the patch applies to the user's checkout."""
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("one\n2\nthree\n")
+    (made.target / "more.h").write_bytes(b"\xff\xfe not UTF-8\n")
+    (made.root / "shared.h").unlink()
+    assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed()
+    made.write_patch(tmp_path / "edit.patch")
+    git(target.parents[1], "apply", "--check", str(tmp_path / "edit.patch"))
+
+
+def test_reverting_takes_back_everything(target: Path, tmp_path: Path) -> None:
+    """New files as well."""
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("else\n")
+    (made.target / "more.h").write_text("more\n")
+    made.changed()
+    made.revert()
+    assert {} == made.changed()
+    assert "one\ntwo\n" == (made.target / "kernel.cpp").read_text()
+    assert not (made.target / "more.h").exists()
+
+
+def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path) -> None:
+    """The user's branch does not move, the worktree may go, the branch stays."""
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("better\n")
+    kept = made.commit("better")
+    made.branch("loop/one")
+    remove(made)
+    assert kept == git(target, "rev-parse", "loop/one")
+    assert "better" == git(target, "show", "loop/one:kernels/mine/kernel.cpp")
+    assert "one\ntwo\n" == (target / "kernel.cpp").read_text()
+    assert "main" == git(target, "rev-parse", "--abbrev-ref", "HEAD")
+    assert not (tmp_path / "tree").exists()
+    assert 1 == len(git(target, "worktree", "list").splitlines())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
+    """With its edits; one whose folder has gone is not found, and can be made again."""
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("edited\n")
+    again = find(target, tmp_path / "tree")
+    assert made == again
+    assert again is not None
+    assert {"kernel.cpp": 3} == again.changed()
+    remove(made)
+    assert find(target, tmp_path / "tree") is None
+    assert {} == make(target, tmp_path / "tree").changed()
+
+
+def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
+    """Without its sessions, into a repository of its own."""
+    folder = tmp_path / "mine"
+    (folder / "sessions").mkdir(parents=True)
+    (folder / "sessions" / "x").write_text("x")
+    (folder / "kernel.cpp").write_text("one\n")
+    made = make(folder, tmp_path / "tree")
+    assert made.repository is None
+    assert not (made.target / "sessions").exists()
+    (made.target / "kernel.cpp").write_text("two\n")
+    assert {"kernel.cpp": 2} == made.changed()
+    assert made == find(folder, tmp_path / "tree")
+    made.revert()
+    assert "one\n" == (made.target / "kernel.cpp").read_text()
+    assert not (folder / ".git").exists()
+
+
+def test_a_target_that_is_only_ignored_by_a_repository_is_copied(target: Path, tmp_path: Path) -> None:
+    """An installed package may lie inside somebody's repository without being part of it."""
+    (target.parents[1] / ".gitignore").write_text("installed/\n")
+    inside = target.parents[1] / "installed"
+    inside.mkdir()
+    (inside / "kernel.cpp").write_text("one\n")
+    assert top_of(inside) is None
+    assert make(inside, tmp_path / "tree").repository is None
+
+
+def test_what_git_says_reaches_the_user(target: Path, tmp_path: Path) -> None:
+    """A place that is taken."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "mine").write_text("mine")
+    with pytest.raises(LoopError, match="already exists"):
+        make(target, tmp_path / "tree")
+    assert "mine" == (tmp_path / "tree" / "mine").read_text()
+
+
+def test_an_index_in_conflict_is_not_touched(target: Path, tmp_path: Path) -> None:
+    """A half-done merge of the user's stays half done."""
+    top = target.parents[1]
+    git(top, "checkout", "-q", "-b", "other")
+    (target / "kernel.cpp").write_text("theirs\n")
+    git(top, "commit", "-q", "-am", "theirs")
+    git(top, "checkout", "-q", "main")
+    (target / "kernel.cpp").write_text("ours\n")
+    git(top, "commit", "-q", "-am", "ours")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(top, "merge", "other")
+    before = (top / ".git" / "index").read_bytes()
+    with pytest.raises(LoopError, match=r"kernel\.cpp is in conflict"):
+        make(target, tmp_path / "tree")
+    assert before == (top / ".git" / "index").read_bytes()

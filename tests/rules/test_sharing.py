@@ -1,0 +1,67 @@
+"""Others on the GPU are noticed, our own processes are not taken for others."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from loop.rules.sharing import MUCH_BYTES, Company, strangers, warning
+
+
+@dataclass(frozen=True)
+class User:
+    """A process on a GPU."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
+
+
+def test_our_own_processes_are_no_strangers() -> None:
+    """Everybody else is."""
+    assert () == strangers([User(10), User(11)], OURS, HERE)
+    assert (User(40),) == strangers([User(10), User(40)], OURS, HERE)
+
+
+def test_numbers_from_outside_a_container_may_be_ours() -> None:
+    """As many as we have processes that were not seen, the smallest first; the rest is somebody else's."""
+    outside = [User(9001, 500), User(9002, 9000), User(9003, 600)]
+    assert (User(9002, 9000),) == strangers(outside, OURS, HERE)
+    assert () == strangers(outside[:2], OURS, HERE)
+    assert (User(9002, 9000),) == strangers([User(10), User(11), User(9002, 9000)], OURS, HERE)
+
+
+@pytest.mark.parametrize(
+    ("company", "said"),
+    [
+        (Company(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
+        (Company(others=(User(7),)), "another process (pid 7) holds memory of it"),
+        (
+            Company(others=(User(7, 2**20), User(8, 2**20))),
+            "2 other processes hold 2 MiB of it (pid 7 first)",
+        ),
+        (
+            Company(loose_bytes=MUCH_BYTES + 2**20),
+            "2049 MiB of it are taken, by nobody who can be seen from here",
+        ),
+        (Company(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
+    ],
+)
+def test_company_is_told_in_words(company: Company, said: str) -> None:
+    """What was seen, what follows from it, and what to do."""
+    found = warning("NVIDIA L4", company)
+    assert f"NVIDIA L4 is not ours alone: {said}: numbers will be noisy; end it, or" in found
+    assert "CUDA_VISIBLE_DEVICES" in found
+
+
+def test_a_quiet_gpu_is_no_news() -> None:
+    """Nobody else, memory that the driver reserves, a desktop's share of the time."""
+    assert "" == warning("NVIDIA L4", Company(loose_bytes=600 * 2**20, busy_percent=5))
+    assert "" == warning("NVIDIA L4", Company())
+
+
+def test_all_that_was_seen_is_told() -> None:
+    """Who holds memory, and that somebody computes."""
+    found = warning("NVIDIA L4", Company(others=(User(7, 2**20),), busy_percent=50))
+    assert "(pid 7) holds 1 MiB of it; somebody computes on it, 50 %" in found

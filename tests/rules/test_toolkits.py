@@ -1,0 +1,105 @@
+"""Which toolkit's code runs under which driver, and which toolkit knows which GPU."""
+
+import pytest
+
+from loop.rules.toolkits import Release, builds_for, fitting_toolkit, older_toolkit, too_new, unknown_gpu
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "cuda", "driver", "conflict"),
+    [
+        ("13.0", (12, 8), "570.124.06", True),
+        ("13.2", (13, 0), "580.65.06", False),
+        ("12.9", (12, 0), "525.60.13", False),
+        ("12.4", (13, 0), "580.65.06", False),
+        ("11.8", (13, 0), "580.65.06", False),
+        ("12.0", (11, 4), "470.256.02", True),
+        ("14.0", (13, 1), "590.10", True),
+        # The compatibility package lets a new toolkit run over an older kernel module, and the driver says so.
+        ("13.0", (13, 0), "535.129.03", False),
+        # An older libcuda found before the driver's own.
+        ("13.0", (12, 4), "580.65.06", True),
+        # Nobody says what the driver runs: its version tells.
+        ("13.0", None, "575.57.08", True),
+        ("13.0", None, "580.65.06", False),
+        ("12.4", None, "535.1", False),
+        ("14.0", None, "535.1", False),
+        ("13.0", None, "unreadable", False),
+        ("13.0", None, None, False),
+    ],
+)
+def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
+    toolkit: str, cuda: Release | None, driver: str | None, conflict: bool
+) -> None:
+    """Within a major release any minor one will do, for code that is compiled for the GPU itself."""
+    assert conflict == bool(too_new("code from nvcc", toolkit, cuda, driver))
+
+
+def test_a_conflict_names_what_is_needed_and_what_is_there() -> None:
+    """The branch of the driver, its version here, and what that runs."""
+    said = too_new("code from nvcc", "13.0", (12, 8), "570.124.06")
+    expected = (
+        "code from nvcc 13.0 needs driver R580 or newer, this machine has 570.124.06, which runs code up to "
+    )
+    assert f"{expected}to CUDA 12.8" == said
+    assert "code from nvcc 13.0 needs driver R580 or newer, this machine has 575.1" == too_new(
+        "code from nvcc", "13.0", None, "575.1"
+    )
+    assert "nvcc 14.0 needs a newer driver" in too_new("code from nvcc", "14.0", (13, 0), None)
+
+
+def test_either_driver_or_toolkit_mends_it() -> None:
+    """With the major release that the driver runs, where that is known."""
+    said = older_toolkit("13.0", (12, 8))
+    assert said.startswith("install driver R580 or newer, or use a CUDA 12 toolkit")
+    assert "install driver R525 or newer, or use an older CUDA toolkit" == older_toolkit("12.4", None)
+    assert older_toolkit("15.1", (14, 0)).startswith("install a newer driver, or use a CUDA 14 toolkit")
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "architecture", "said"),
+    [
+        ("11.7", "sm_90", "nvcc 11.7 does not know sm_90: CUDA 11.8 is the first that does"),
+        ("11.7", "sm_89", "nvcc 11.7 does not know sm_89: CUDA 11.8 is the first that does"),
+        ("11.8", "sm_90", ""),
+        ("12.4", "sm_120", "nvcc 12.4 does not know sm_120: CUDA 12.8 is the first that does"),
+        ("13.0", "sm_70", "nvcc 13.0 compiles for sm_70 no more: CUDA 13.0 dropped it"),
+        ("12.9", "sm_70", ""),
+        ("13.0", "sm_999", ""),
+    ],
+)
+def test_a_toolkit_knows_the_gpus_of_its_time(toolkit: str, architecture: str, said: str) -> None:
+    """Not those that came later, nor those that it dropped; of a GPU that is in no table nothing is said."""
+    assert said == unknown_gpu(toolkit, architecture)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "cuda", "wanted"),
+    [
+        ("sm_90", (12, 8), "(CUDA 11.8 or newer, older than 13.0)"),
+        ("sm_70", (13, 0), "(older than 13.0)"),
+        ("sm_121", None, "(CUDA 12.9 or newer)"),
+    ],
+)
+def test_what_to_install_fits_gpu_and_driver(architecture: str, cuda: Release | None, wanted: str) -> None:
+    """New enough for the one, old enough for the other."""
+    assert wanted in fitting_toolkit(architecture, cuda)
+    assert "install the CUDA toolkit: http" in fitting_toolkit("sm_999", None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("-arch=sm_90",), True),
+        (("-arch=sm_90a",), True),
+        (("-gencode", "arch=compute_90,code=sm_90"), True),
+        (("-arch=native",), True),
+        (("--gpu-architecture=native",), True),
+        (("-arch=sm_80",), False),
+        (("-Xcompiler", "-march=native"), False),
+        (("-arch=sm_900",), False),
+    ],
+)
+def test_flags_say_whether_code_is_for_a_gpu(flags: tuple[str, ...], expected: bool) -> None:
+    """By its name, or as the one that is there; a processor's flags say nothing of GPUs."""
+    assert expected == builds_for(flags, "sm_90")
