@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_repository import commit, files, git
 
 from loop.actions.earlier import KnownGoodGone, known_good_build
 from loop.bench.room import Bench
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.processes import finish
+from tests.repository.test_reading import commit, files, git
 from tests.targets import HEADER, compiled, importable, make_builds, make_context, open_bench, write_target
 
 SESSION = "2026-11-20-090000-baseline"
