@@ -45,6 +45,7 @@ def work_of(target: Target, workload: Workload) -> float:
 
 def _nothing(context: Context) -> EmulateOutput:
     there = context.bench.target.emulated
-    missing = f"{', '.join(there)} under the emulator: they run on the GPU here" if there else ""
+    why = "they run on the GPU here" if context.bench.device == "cuda" else "not selected"
+    missing = f"{', '.join(there)} under the emulator: {why}" if there else ""
     message = "nothing to emulate" if there else "no variant can be emulated"
     return EmulateOutput(ok=True, message=message, not_exercised=(missing,) if missing else ())

@@ -150,12 +150,16 @@ def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> Non
     assert output.ok
 
 
-def test_on_a_gpu_nothing_is_emulated_and_that_is_said(bench: Bench) -> None:
+@pytest.mark.parametrize(("device", "why"), [("cuda", "they run on the GPU here"), ("cpu", "not selected")])
+def test_where_nothing_is_emulated_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, device: str, why: str
+) -> None:
     """A pass that claims nothing."""
+    monkeypatch.setattr(bench, "device", device)
     output = found(bench)
     assert output.ok
     assert () == output.variants
-    assert "under the emulator: they run on the GPU here" in output.not_exercised[0]
+    assert f"under the emulator: {why}" in output.not_exercised[0]
 
 
 def test_the_seed_of_a_fault_gives_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""The page that asks for a change."""
+
+from loop.model.change import Brief, Tried
+from loop.model.profile import Profile
+from loop.places import shipped
+from loop.report.brief import render_brief
+
+PROFILE = Profile(
+    variant="cpu",
+    workload="B1 S64",
+    facts={"ratio": 0.8, "time_us": 12.0, "dram": None, "ipc": 0.5},
+    sources={"ipc": "counted over 20 calls"},
+    unknown={"dram": "there is no GPU"},
+    severity="high",
+    tool="counters",
+    bottleneck="stalls",
+    when="ipc < 1",
+    fix="more accumulators",
+    gain="2 times",
+    undecided=("memory (dram unknown)",),
+)
+BRIEF = Brief(
+    number=2,
+    variant="cpu",
+    title="blocked <softmax>",
+    workload="B1 S64",
+    profile=PROFILE,
+    folder="/tmp/tree/kernels",
+    files=("cpu/a.h",),
+    rule="right and faster",
+    timed=("B1 S64", "B1 S128"),
+    checks=("edges",),
+    tried=(Tried(number=1, variant="cpu", outcome="reverted", reason="slower | on 2", gain=0.9, patch="1.patch"),),
+    resume="loop run session --resume x",
+    decline="loop run session --resume x --decline",
+)
+
+
+def test_it_says_where_why_what_and_how() -> None:
+    """Everything that somebody needs who has read nothing else."""
+    page = render_brief(shipped("templates"), BRIEF)
+    for words in (
+        "# Change 2: make cpu faster",
+        "stalls, for `ipc < 1`",
+        "Fix: more accumulators",
+        "Not decided: memory (dram unknown)",
+        "cd /tmp/tree/kernels",
+        "- `cpu/a.h`",
+        "right and faster",
+        "B1 S64, B1 S128",
+        "loop run session --resume x --decline",
+        "counted over 20 calls",
+        "there is no GPU",
+    ):
+        assert words in page
+    assert "slower \\| on 2" in page
+    assert "&lt;softmax>" in page
+
+
+def test_without_a_profile_nothing_is_claimed() -> None:
+    """And nothing is said of changes that were not made."""
+    page = render_brief(shipped("templates"), BRIEF.model_copy(update={"profile": None, "tried": ()}))
+    assert "no evidence of what holds it back" in page
+    assert "What was tried before" not in page

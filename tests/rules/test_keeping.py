@@ -1,0 +1,66 @@
+"""When a change is kept: right, slower nowhere, faster beyond noise somewhere, and by enough in the mean."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.rules.keeping import Judged, decide
+
+
+def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:
+    """A verdict against the incumbent."""
+    return SpeedVerdict(
+        variant="v",
+        workload=workload,
+        against=against,
+        reason="",
+        verdict=word,
+        ratio=ratio,
+        interval=(ratio, ratio),
+    )  # type: ignore[arg-type]
+
+
+def judged(*verdicts: Verdict, stopped: str | None = None) -> Judged:
+    """A change that was compared."""
+    return Judged(stopped, verdicts, measured=True)
+
+
+def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
+    """The mean counts all of them."""
+    found = decide(judged(speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)), 0.01)
+    assert found.kept
+    assert found.gain == pytest.approx((1.1 * 0.99) ** (1 / 3))
+    assert "1.029x the incumbent's speed, faster on 1 of 3 workloads" == found.reason
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "reason"),
+    [
+        ([speed("faster", 2.0), speed("slower", 0.9, "bad")], "slower on 1 of 2 workloads: 0.900x on bad"),
+        ([speed("same", 1.0), speed("inconclusive", 1.2)], "no gain beyond noise: 1.095x"),
+        ([speed("faster", 1.03), speed("same", 0.98)], "1.005x the incumbent's speed, and 1.01x was asked for"),
+        ([], "it was not compared with the incumbent"),
+        ([speed("faster", 2.0, against="baseline")], "it was not compared with the incumbent"),
+    ],
+)
+def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -> None:
+    """With the reason."""
+    found = decide(judged(*verdicts), 0.01)
+    assert not found.kept
+    assert found.reason.startswith(reason)
+
+
+def test_correctness_comes_before_speed() -> None:
+    """A step that it failed, or a verdict without a speed, decides whatever the clock said."""
+    fast = speed("faster", 5.0)
+    assert "v is incorrect" == decide(judged(fast, stopped="v is incorrect"), 0).reason
+    doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
+    found = decide(judged(fast, doubt), 0)
+    assert (False, "v is invalid: it remembers") == (found.kept, found.reason)
+
+
+def test_what_was_never_timed_is_not_kept() -> None:
+    """Not even where nothing is wrong with it."""
+    found = decide(Judged(None), 0)
+    assert (False, None) == (found.kept, found.gain)
