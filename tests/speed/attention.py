@@ -1,8 +1,9 @@
 """`make bench-attention`: the CUDA variants against PyTorch's own attention kernels, on a GPU.
 
-Same tensors, turn about, CUDA-graph replay and eager calls; SDPA's flash, memory-efficient and cuDNN backends,
-each forced. A ratio is the library's time over ours. Correctness is the gate's business (`loop kernels verify
---device cuda`); here each output is compared with float64, or with flash where that would not fit.
+Same tensors, turn about, CUDA-graph replay and eager calls (ours as operators of PyTorch); SDPA's flash,
+memory-efficient and cuDNN backends, each forced. A ratio is the library's time over ours. The floor is an empty
+kernel. Correctness is the gate's business (`loop kernels verify --device cuda`); here each output is compared with
+float64, or with flash where that would not fit.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import ctypes
 import datetime
 import functools
 import math
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -27,11 +29,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from loop.bench.build import build
 from loop.bench.child.attention import eager
 from loop.bench.child.tensors import LoopTensor, describe
-from loop.bench.machine import machine
+from loop.bench.machine import cores, machine
 from loop.library.definitions import read_file
-from loop.model.target import CAbiVariant, Target
-from loop.places import include_folder, shipped
-from loop.processes import finish
+from loop.model.target import Target
+from loop.places import cache_folder, include_folder, shipped
+from loop.processes import finish, together
+from loop.pytorch import operator
 from loop.stats import geometric_mean
 from tests.conftest import ROOT
 
@@ -46,6 +49,8 @@ HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, Fal
     (2, 8, 128, 64, False),
 ]
 SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
+LONG = [(1, 1, 16, 2048), (1, 1, 16, 8192), (1, 1, 64, 4096), (1, 8, 1, 4096), (1, 1, 128, 4096)]
+"""Few queries, many keys: what `split_k` is meant for. Batches, heads, queries, keys."""
 LARGE = [(*size, depth, causal) for depth in (64, 128) for size in SIZES for causal in (True, False)]
 REPLAY_US = 400.0
 """One replay of a graph holds so many calls that it takes about this long."""
@@ -55,7 +60,8 @@ REPLAY_US = 400.0
 class Case:
     """One workload with its tensors."""
 
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, int, int, int, int]
+    """Batches, heads, queries, keys, features."""
     causal: bool
     q: Tensor
     k: Tensor
@@ -65,21 +71,24 @@ class Case:
     @property
     def name(self) -> str:
         """`B1 H1 S128 D64 causal`."""
-        b, h, s, d = self.shape
-        return f"B{b} H{h} S{s} D{d} {'causal' if self.causal else 'full'}"
+        b, h, queries, keys, d = self.shape
+        size = f"S{queries}" if queries == keys else f"Sq{queries} Sk{keys}"
+        return f"B{b} H{h} {size} D{d} {'causal' if self.causal else 'full'}"
 
 
-def make_case(b: int, h: int, s: int, d: int, causal: bool, dtype: torch.dtype) -> Case:
+def make_case(b: int, h: int, s: int, d: int, causal: bool, dtype: torch.dtype, keys: int | None = None) -> Case:
     """Unit normals."""
     generator = torch.Generator("cuda").manual_seed(s)
-    q, k, v = (torch.randn(b, h, s, d, device="cuda", dtype=dtype, generator=generator) for _ in range(3))
-    return Case((b, h, s, d), causal, q, k, v, torch.full_like(q, math.nan))
+    sizes = (s, keys or s, keys or s)
+    q, k, v = (torch.randn(b, h, size, d, device="cuda", dtype=dtype, generator=generator) for size in sizes)
+    return Case((b, h, s, keys or s, d), causal, q, k, v, torch.full_like(q, math.nan))
 
 
 class Ours:
     """A variant's library, called as `loop` calls it."""
 
-    def __init__(self, library: str, entry: str) -> None:
+    def __init__(self, name: str, library: str, entry: str) -> None:
+        self.operator = operator(name)
         self.library = ctypes.CDLL(library)
         self.entry = getattr(self.library, entry)
         self.entry.argtypes = [ctypes.c_void_p] * 4
@@ -99,6 +108,11 @@ class Ours:
                 raise RuntimeError(self.library.loop_error(error).decode())
 
         return run
+
+    def eager(self, case: Case) -> Run:
+        """The operator on a case's tensors, output allocated, as a program of PyTorch's calls it."""
+        raw, q, k, v, causal = self.operator.op, case.q, case.k, case.v, case.causal
+        return lambda: raw(q, k, v, causal, 0, math.nan)
 
 
 def library_call(case: Case) -> Run:
@@ -151,8 +165,8 @@ def eager_us(name: str, run: Run, calls: int = 200) -> float:
 
 def error_of(case: Case) -> float:
     """Largest difference from float64, by rows of heads; from flash where the matrix of logits is too large."""
-    b, h, s, _ = case.shape
-    if b * h * s * s * 8 > 8 << 30:
+    b, h, queries, keys, _ = case.shape
+    if b * h * queries * keys * 8 > 8 << 30:
         with held_to("flash"):
             other = library_call(case)()
         assert isinstance(other, Tensor)
@@ -185,11 +199,12 @@ def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
             graphs[name] = Graph(run, max(2, min(200, int(REPLAY_US / probe))))
         if name in ours:
             errors[name] = error_of(case)
-    small = case.shape[2] <= 512
+    small = case.shape[3] <= 512
+    eager_calls = dict.fromkeys(BACKENDS, library_call(case)) | {n: one.eager(case) for n, one in ours.items()}
     return {
         "case": case.name,
         "graph": times({name: graph.time_us for name, graph in graphs.items()}, rounds),
-        "eager": times({name: functools.partial(eager_us, name, run) for name, run in calls.items()}, 5)
+        "eager": times({name: functools.partial(eager_us, name, run) for name, run in eager_calls.items()}, 5)
         if small
         else {},
         "error": errors,
@@ -223,14 +238,44 @@ def libraries(names: Sequence[str]) -> dict[str, Ours]:
     folder = shipped("kernels/attention")
     target = read_file(folder / "target.yaml", Target).value
     capability = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    cache, made = Path(tempfile.mkdtemp()), {}
-    for name in names:
-        variant = target.variants[name]
-        assert isinstance(variant, CAbiVariant)
-        ready = target.compiled(name, capability)
-        one = finish(build(name, ready, folder, cache=cache, include=include_folder(), limit_s=600))
-        made[name] = Ours(one.library, variant.entry)
-    return made
+    terms: dict[str, Any] = {"cache": cache_folder() / "builds", "include": include_folder(), "limit_s": 600}
+    ready = {name: target.compiled(name, capability) for name in names}
+    builds = finish(together((build(name, one, folder, **terms) for name, one in ready.items()), cores()))
+    return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
+
+
+EMPTY = """
+#include <cuda_runtime.h>
+__global__ void empty() {}
+extern "C" int launch_empty(cudaStream_t stream) { empty<<<8, 128, 0, stream>>>(); return cudaGetLastError(); }
+"""
+
+
+def floor() -> str:
+    """What an empty kernel costs: as a node of a graph, and as a call from Python through ctypes."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "empty.cu", Path(folder) / "empty.so"
+        source.write_text(EMPTY)
+        command = ["nvcc", "-arch=native", "-shared", "-Xcompiler", "-fPIC", str(source), "-o", str(library)]
+        subprocess.run(command, check=True, capture_output=True)
+        entry = ctypes.CDLL(str(library)).launch_empty
+        entry.argtypes = [ctypes.c_void_p]
+    run = lambda: entry(torch.cuda.current_stream().cuda_stream)  # noqa: E731
+    graph = Graph(run, 200)
+    found = times({"node": graph.time_us, "call": functools.partial(eager_us, "empty", run)}, 9)
+    node, call = found["node"], found["call"]
+    return f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
+
+
+def long_rows(ours: dict[str, Ours], rounds: int) -> list[str]:
+    """Few queries and many keys: `split_k` beside `small`, and what `auto` takes."""
+    names = ("auto", "small", "split_k")
+    cases = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
+    found = [measure(case, {name: ours[name] for name in names}, rounds) for case in cases]
+    beside = [one["graph"]["small"] / one["graph"]["split_k"] for one in found]
+    said = f"`split_k` against `small`: geometric mean **{geometric_mean(beside):.2f}**, lowest {min(beside):.2f}"
+    title = "## Few queries, many keys, float16, graph replay"
+    return [title, "", *rows(found, names, "graph"), "", f"- {said}", ""]
 
 
 def main() -> None:
@@ -243,7 +288,8 @@ def main() -> None:
         sys.exit("no GPU: this measures CUDA kernels; `loop kernels verify --emulate` checks them without one")
     small_names, large_names = ("auto", "small", "split_k", "tensor_core", "fa1"), ("auto", "tensor_core")
     ours = libraries(small_names)
-    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), ""]
+    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(), ""]
+    lines += long_rows(ours, options.rounds)
     sets = (("History rows", HISTORY, small_names, "best"), ("Large rows", LARGE, large_names, "flash"))
     for dtype in (torch.float16, torch.bfloat16):
         for title, shapes, names, against in sets:

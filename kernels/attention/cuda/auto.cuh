@@ -1,4 +1,4 @@
-// The variant that picks another by shape. The thresholds are a table measured on an H200 and provisional for an L4.
+// The variant that picks another by shape. The thresholds are data: the manifest's `tuning` has those of each device.
 #pragma once
 
 #include "fa1.cuh"
@@ -8,11 +8,10 @@
 
 namespace attention {
 
-// Blocks of 64 query rows that a device needs before tiles of that size keep it busy: two for each of 58
-// multiprocessors.
-constexpr int64_t kBusy = 2 * 58;
+// Blocks of 64 query rows that a device needs before tiles of that size keep it busy.
+constexpr int64_t kBusy = ATTENTION_AUTO_BUSY;
 // Keys from which on one block of warps should not walk them alone.
-constexpr int kLong = 2048;
+constexpr int kLong = ATTENTION_AUTO_LONG;
 
 template <typename T, int kDepth>
 Error choose(const Problem &problem, cudaStream_t stream) {

@@ -150,7 +150,7 @@ Error split_reduce(const Problem &problem, const Partials &partials, cudaStream_
 template <int kDepth>
 int split_ranges(const Problem &problem) {
   using Shape = SplitShape<kDepth>;
-  constexpr int64_t kWanted = 2 * 58, kMost = 64;
+  constexpr int64_t kWanted = ATTENTION_SPLIT_BLOCKS, kMost = 64;
   const int64_t tiles = (problem.keys + Shape::kKeys - 1) / Shape::kKeys;
   const int64_t blocks = int64_t((problem.queries + Shape::kRows - 1) / Shape::kRows) * problem.heads * problem.batches;
   return static_cast<int>(std::max<int64_t>(1, std::min({(kWanted + blocks - 1) / blocks, tiles, kMost})));
