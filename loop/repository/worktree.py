@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.errors import LoopError
+from loop.repository.git import git
 
-QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "advice.detachedHead=false")
-"""Settings under which git runs here, whatever the user's are."""
-ENVIRONMENT = {
-    **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
-    **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
-    "GIT_OPTIONAL_LOCKS": "0",
-}
-"""Who commits here; and the user's index is not even refreshed."""
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
 COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**")
@@ -43,7 +36,7 @@ class Worktree:
     @property
     def head(self) -> str:
         """The commit that edits are compared with."""
-        return _git(self.root, "rev-parse", "HEAD").strip()
+        return git(self.root, "rev-parse", "HEAD").strip()
 
     def changed(self) -> dict[str, int]:
         """Files that differ from `head`, by their path from the target's folder, to lines added and removed.
@@ -51,7 +44,7 @@ class Worktree:
         A new file counts with its lines; a file that git ignores does not count at all.
         """
         self._notice_new_files()
-        text = _git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
+        text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
         rows = [line.split("\t", 2) for line in text.split("\0") if line]
         return {self._from_target(name): _lines(counts) for *counts, name in rows}
 
@@ -61,25 +54,25 @@ class Worktree:
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
         """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
         self._notice_new_files()
-        _git(self.root, "diff", *PLAIN, f"--output={path.absolute()}", base, *COUNTED)
+        git(self.root, "diff", *PLAIN, f"--output={path.absolute()}", base, *COUNTED)
 
     def _notice_new_files(self) -> None:
-        _git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
+        git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
 
     def commit(self, message: str) -> str:
         """Make what is there the new `head`; its hash."""
-        _git(self.root, "add", "--all", *COUNTED)
-        _git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+        git(self.root, "add", "--all", *COUNTED)
+        git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
         return self.head
 
     def branch(self, name: str) -> None:
         """Let a branch stand at `head`; one of that name moves there."""
-        _git(self.root, "branch", "--force", name, "HEAD")
+        git(self.root, "branch", "--force", name, "HEAD")
 
     def revert(self) -> None:
         """Take back what was edited since `head`."""
-        _git(self.root, "reset", "--quiet", "--hard", "HEAD")
-        _git(self.root, "clean", "--quiet", "--force", "-d")
+        git(self.root, "reset", "--quiet", "--hard", "HEAD")
+        git(self.root, "clean", "--quiet", "--force", "-d")
 
 
 def make(target: Path, root: Path) -> Worktree:
@@ -92,13 +85,13 @@ def make(target: Path, root: Path) -> Worktree:
     root.parent.mkdir(parents=True, exist_ok=True)
     if repository is None:
         return _copy(target, root)
-    unmerged = _git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
+    unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise LoopError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
-    _git(repository, "worktree", "prune")
-    _git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), "HEAD")
+    git(repository, "worktree", "prune")
+    git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), "HEAD")
     made = Worktree(root, root / target.resolve().relative_to(repository), repository)
     if _bring_over(repository, target, made):
         made.commit(AS_IT_STOOD)
@@ -111,7 +104,7 @@ def find(target: Path, root: Path) -> Worktree | None:
         return None
     repository = top_of(target)
     try:
-        _git(root, "rev-parse", "HEAD")
+        git(root, "rev-parse", "HEAD")
     except LoopError:
         return None
     if repository is None:
@@ -123,15 +116,15 @@ def remove(worktree: Worktree) -> None:
     """Take the folder away, and git's note of it; commits and branches stay."""
     shutil.rmtree(worktree.root, ignore_errors=True)
     if worktree.repository is not None:
-        _git(worktree.repository, "worktree", "prune")
+        git(worktree.repository, "worktree", "prune")
 
 
 def top_of(target: Path) -> Path | None:
     """Top of the repository that has files of the target's folder in a commit; None where there is none."""
     try:
-        top = Path(_git(target, "rev-parse", "--show-toplevel").strip()).resolve()
+        top = Path(git(target, "rev-parse", "--show-toplevel").strip()).resolve()
         inside = os.path.relpath(target.resolve(), top)
-        return top if _git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".") else None
+        return top if git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".") else None
     except LoopError:
         return None
 
@@ -139,7 +132,7 @@ def top_of(target: Path) -> Path | None:
 def _copy(target: Path, root: Path) -> Worktree:
     """A repository of its own that holds a copy of the target."""
     shutil.copytree(target, root / target.name, ignore=IGNORED)
-    _git(root, "init", "--quiet")
+    git(root, "init", "--quiet")
     made = Worktree(root, root / target.name, None)
     made.commit(AS_IT_STOOD)
     return made
@@ -149,10 +142,10 @@ def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
     """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
-        _git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
+        git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
-            _git(made.root, "apply", "--whitespace=nowarn", str(patch))
+            git(made.root, "apply", "--whitespace=nowarn", str(patch))
     new = list(_untracked(repository, target))
     for path in new:
         place = made.root / path
@@ -163,7 +156,7 @@ def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
 
 def _untracked(repository: Path, target: Path) -> Iterator[str]:
     """Files of the target that are neither in a commit nor ignored, from the repository's top."""
-    text = _git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    text = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
     for name in filter(None, text.split("\0")):
         if (repository / name).is_file() and not (repository / name).is_symlink():
             yield name
@@ -171,18 +164,3 @@ def _untracked(repository: Path, target: Path) -> Iterator[str]:
 
 def _lines(counts: list[str]) -> int:
     return sum(int(count) for count in counts if count.isdigit())
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    """What git prints. Raises LoopError with its own words."""
-    try:
-        import git
-    except ImportError as error:  # GitPython raises it when there is no git program.
-        raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
-    settings = [word for setting in QUIET for word in ("-c", setting)]
-    command = ["git", *settings, *arguments]
-    try:
-        return str(git.Git(folder).execute(command, env=ENVIRONMENT, strip_newline_in_stdout=False))
-    except (git.GitError, OSError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip()
-        raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error

@@ -1,0 +1,29 @@
+"""How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
+
+from pathlib import Path
+
+from loop.errors import LoopError
+
+QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "advice.detachedHead=false")
+"""Settings under which git runs here, whatever the user's are."""
+ENVIRONMENT = {
+    **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
+    **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+"""Who commits here; and the user's index is not even refreshed."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints. Raises LoopError with its own words."""
+    try:
+        import git as library
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
+    settings = [word for setting in QUIET for word in ("-c", setting)]
+    command = ["git", *settings, *arguments]
+    try:
+        return str(library.Git(folder).execute(command, env=ENVIRONMENT, strip_newline_in_stdout=False))
+    except (library.GitError, OSError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip()
+        raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error

@@ -1,0 +1,119 @@
+"""The line of commits between a good and a bad one: which they are, what they touch, where they merge."""
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.errors import LoopError
+from loop.repository.git import git
+
+FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"
+"""Hash, parents, author, date and subject of a commit, apart by a byte that no text has."""
+SHOWN = 12
+"""Letters of a hash that people are shown."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit."""
+
+    hash: str
+    parents: tuple[str, ...]
+    author: str
+    when: datetime.datetime
+    subject: str
+
+    @property
+    def short(self) -> str:
+        """The hash as people are shown it."""
+        return self.hash[:SHOWN]
+
+    @property
+    def merge(self) -> bool:
+        """Whether it has several parents."""
+        return len(self.parents) > 1
+
+    def __str__(self) -> str:
+        return f"{self.short} {self.subject} ({self.author}, {self.when:%Y-%m-%d})"
+
+
+def resolve(folder: Path, revision: str) -> str:
+    """The hash of the commit that a revision names. Raises LoopError where there is none."""
+    try:
+        return git(
+            folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+        ).strip()
+    except LoopError as error:
+        raise LoopError(f"{revision} is no commit of {folder}", hint="git log --oneline names some") from error
+
+
+def line(folder: Path, good: str, bad: str) -> list[Commit]:
+    """Commits after `good` up to `bad`, oldest first, by first parents: one for every merge of a branch.
+
+    Raises LoopError where there is no such line: the two are equal, swapped or unrelated, or the clone is shallow.
+    """
+    first, last = resolve(folder, good), resolve(folder, bad)
+    if first == last:
+        raise LoopError(f"good and bad are the same commit, {first[:SHOWN]}", hint="name two that differ")
+    if is_ancestor(folder, last, first):
+        raise LoopError(
+            f"bad ({last[:SHOWN]}) is older than good ({first[:SHOWN]}): they are swapped",
+            hint=f"--good {bad} --bad {good}, if it was the other way round",
+        )
+    if not is_ancestor(folder, first, last):
+        raise LoopError(f"{first[:SHOWN]} is no ancestor of {last[:SHOWN]}", hint=_related(folder, first, last))
+    return list(_commits(folder, "--first-parent", "--ancestry-path", f"{first}..{last}")) or list(
+        _commits(folder, "--first-parent", f"{first}..{last}")
+    )
+
+
+def _related(folder: Path, first: str, last: str) -> str:
+    """What to do about two commits of which neither comes from the other."""
+    if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
+        return "this clone is shallow: git fetch --unshallow"
+    try:
+        base = git(folder, "merge-base", first, last).strip()
+    except LoopError:
+        return "they have no common history"
+    return f"both come from {base[:SHOWN]}: is that one good?"
+
+
+def merged(folder: Path, commit: Commit) -> list[Commit]:
+    """The commits that a merge brought in, oldest first; none for a commit that is no merge."""
+    if not commit.merge:
+        return []
+    first, second = commit.parents[:2]
+    return list(_commits(folder, "--first-parent", f"{first}..{second}"))
+
+
+def is_ancestor(folder: Path, older: str, newer: str) -> bool:
+    """Whether one commit comes from another, or is it."""
+    return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
+
+
+def tree_of(folder: Path, commit: str, inside: str = "") -> str:
+    """Hash of what a folder of the repository held at a commit, everything below it; empty where it was not there."""
+    try:
+        return git(folder, "rev-parse", "--verify", "--quiet", f"{commit}:{inside}").strip()
+    except LoopError:
+        return ""
+
+
+def touched(folder: Path, commit: Commit, inside: str = "") -> tuple[str, ...]:
+    """Files below a folder that a commit changes against its first parent, from the repository's top."""
+    words = ["diff-tree", "--no-commit-id", "--name-only", "-r", "-z", "--root", "-m", "--first-parent"]
+    return tuple(filter(None, git(folder, *words, commit.hash, "--", inside or ".").split("\0")))
+
+
+def difference(folder: Path, older: str, newer: str, inside: str = "") -> str:
+    """What changed between two commits below a folder, as a patch."""
+    words = ["diff", "--no-ext-diff", "--no-textconv", "--no-color"]
+    return git(folder, *words, older, newer, "--", inside or ".")
+
+
+def _commits(folder: Path, *which: str) -> Iterator[Commit]:
+    text = git(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which)
+    for record in filter(None, text.split("\0")):
+        name, parents, author, when, subject = record.split("\x1f")
+        yield Commit(name, tuple(parents.split()), author, datetime.datetime.fromisoformat(when), subject)

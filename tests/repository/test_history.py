@@ -1,0 +1,117 @@
+"""The line between a good and a bad commit, on real repositories."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.errors import LoopError
+from loop.repository.history import difference, is_ancestor, line, merged, resolve, touched, tree_of
+from tests.repository.test_reading import git
+
+
+def commit(folder: Path, name: str, text: str = "x", file: str = "kernel.cpp") -> str:
+    """One more commit; its hash."""
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "--allow-empty", "-m", name)
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A main line of four commits, the third of which merges a branch of two."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, "first", "1")
+    commit(folder, "second", "2")
+    git(folder, "checkout", "-q", "-b", "side")
+    commit(folder, "on the side", "a", "side.h")
+    commit(folder, "on the side, too", "b", "side.h")
+    git(folder, "checkout", "-q", "main")
+    commit(folder, "third", "3", "docs/notes.md")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge side", "side")
+    commit(folder, "fifth", "5")
+    return folder
+
+
+def test_the_line_goes_by_first_parents(folder: Path) -> None:
+    """Oldest first, without `good`; a merge stands for its branch."""
+    found = line(folder, "main~3", "main")
+    assert ["third", "merge side", "fifth"] == [one.subject for one in found]
+    assert [False, True, False] == [one.merge for one in found]
+    assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].hash)
+    assert ["on the side", "on the side, too"] == [one.subject for one in merged(folder, found[1])]
+    assert [] == merged(folder, found[0])
+
+
+def test_a_good_commit_on_the_branch_that_was_merged(folder: Path) -> None:
+    """There is a line from there, too: it joins the main one at the merge."""
+    assert ["merge side", "fifth"] == [one.subject for one in line(folder, "side", "main")][-2:]
+
+
+def test_what_a_commit_touches(folder: Path) -> None:
+    """A merge touches what its branch did; a folder may be asked for alone."""
+    third, merge, fifth = line(folder, "main~3", "main")
+    assert ("docs/notes.md",) == touched(folder, third)
+    assert ("side.h",) == touched(folder, merge)
+    assert () == touched(folder, fifth, "docs")
+    assert "+5" in difference(folder, merge.hash, fifth.hash)
+
+
+def test_trees_tell_what_is_the_same(folder: Path) -> None:
+    """By the folder in question."""
+    third, merge, fifth = line(folder, "main~3", "main")
+    assert tree_of(folder, third.hash, "docs") == tree_of(folder, fifth.hash, "docs") != ""
+    assert tree_of(folder, merge.hash) != tree_of(folder, fifth.hash)
+    assert "" == tree_of(folder, "main~3", "docs")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        ("main", "main", "the same commit"),
+        ("main", "main~2", "they are swapped"),
+        ("nowhere", "main", "nowhere is no commit"),
+        ("--all", "main", "--all is no commit"),
+        ("main~1^{tree}", "main", "is no commit"),
+    ],
+)
+def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str) -> None:
+    """With the reason."""
+    with pytest.raises(LoopError, match=said):
+        line(folder, good, bad)
+
+
+def test_unrelated_and_forked_histories(folder: Path) -> None:
+    """Where they part is said."""
+    git(folder, "checkout", "-q", "-b", "fork", "main~3")
+    commit(folder, "forked", "f")
+    with pytest.raises(LoopError, match="no ancestor") as caught:
+        line(folder, "fork", "main")
+    assert resolve(folder, "main~3")[:12] in str(caught.value.hint)
+    git(folder, "checkout", "-q", "--orphan", "alone")
+    commit(folder, "alone", "z")
+    with pytest.raises(LoopError, match="no ancestor") as caught:
+        line(folder, "alone", "main")
+    assert "no common history" in str(caught.value.hint)
+
+
+def test_a_shallow_clone_says_how_to_deepen_it(folder: Path, tmp_path: Path) -> None:
+    """The good commit is not there, or not connected."""
+    git(tmp_path, "clone", "-q", "--depth", "2", f"file://{folder}", "shallow")
+    with pytest.raises(LoopError, match="no commit"):
+        line(tmp_path / "shallow", resolve(folder, "main~3"), "main")
+    git(tmp_path / "shallow", "fetch", "-q", "--depth", "1", "origin", resolve(folder, "side"))
+    with pytest.raises(LoopError, match="no ancestor") as caught:
+        line(tmp_path / "shallow", resolve(folder, "side"), "main")
+    assert "git fetch --unshallow" in str(caught.value.hint)
+
+
+def test_ancestors(folder: Path) -> None:
+    """A commit is its own."""
+    assert is_ancestor(folder, "main~3", "main")
+    assert is_ancestor(folder, "main", "main")
+    assert not is_ancestor(folder, "main", "main~1")
