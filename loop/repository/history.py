@@ -93,7 +93,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def tree_of(folder: Path, commit: str, inside: str = "") -> str:
-    """Hash of what a folder of the repository held at a commit, everything below it; empty where it was not there."""
+    """Hash of all that a folder of the repository held at a commit; empty where it was not there."""
     try:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{commit}:{inside}").strip()
     except LoopError:
@@ -102,8 +102,9 @@ def tree_of(folder: Path, commit: str, inside: str = "") -> str:
 
 def touched(folder: Path, commit: Commit, inside: str = "") -> tuple[str, ...]:
     """Files below a folder that a commit changes against its first parent, from the repository's top."""
-    words = ["diff-tree", "--no-commit-id", "--name-only", "-r", "-z", "--root", "-m", "--first-parent"]
-    return tuple(filter(None, git(folder, *words, commit.hash, "--", inside or ".").split("\0")))
+    which = [commit.parents[0], commit.hash] if commit.parents else ["--root", commit.hash]
+    text = git(folder, "diff-tree", "--no-commit-id", "--name-only", "-r", "-z", *which, "--", inside or ".")
+    return tuple(filter(None, text.split("\0")))
 
 
 def difference(folder: Path, older: str, newer: str, inside: str = "") -> str:
