@@ -1,6 +1,7 @@
 """A session that hands changes over: it pauses, judges the edit in a worktree, keeps it or takes it back."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -82,6 +83,13 @@ class Project:
         return Path(str(self.brief(1)["folder"])) / "scale.c"
 
 
+def in_haste(folder: Path, name: str) -> None:
+    """A bundled pattern as the project's own: fewer rounds, and seconds instead of minutes to compare in."""
+    text = (shipped("patterns") / f"{name}.yaml").read_text().replace("{rounds: 5}", "{rounds: 2}")
+    (folder / "patterns").mkdir(exist_ok=True)
+    (folder / "patterns" / f"{name}.yaml").write_text(re.sub(r"budget_s: [23]0\b", "budget_s: 4", text))
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A kernel that does its work forty times, committed; a plan; trust; no session yet."""
@@ -90,9 +98,7 @@ def project(tmp_path: Path) -> Project:
     for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
         (folder / kind).mkdir()
         (folder / kind / f"{name}.yaml").write_text(text)
-    name = "profile-before-optimise"
-    text = (shipped("patterns") / f"{name}.yaml").read_text()
-    (folder / "patterns" / f"{name}.yaml").write_text(text.replace("{rounds: 5}", "{rounds: 2}"))
+    in_haste(folder, "profile-before-optimise")
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "slow")

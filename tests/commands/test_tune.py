@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.commands.projects import KERNEL, loop, make_project
-from tests.commands.test_optimize import LINE, SIZES
+from tests.commands.test_optimize import LINE, SIZES, in_haste
 from tests.repository.test_reading import git
 
 GUARDED = KERNEL.replace(
@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "target.yaml").write_text(manifest + TUNING)
     (folder / "plans").mkdir()
     (folder / "plans" / "tune.yaml").write_text(PLAN)
+    in_haste(folder, "tuning")
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "slow")
