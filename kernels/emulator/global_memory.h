@@ -1,8 +1,10 @@
 // Which global memory a launch may touch, and who wrote what in it.
 //
 // Of every two bytes that a kernel may write it is known which block wrote them last in this launch, and when in that
-// block. Two blocks that write one element are at fault, and so is a block that reads what another wrote: nothing
-// orders them. Inside a block the rules are those of shared memory, but reads leave no mark.
+// block, and which block read them last. Two blocks that write one element are at fault, and so are one that reads and
+// one that writes it, whichever came first: nothing orders them. Each leaves its own mark before it looks for the
+// other's, so one of them sees it also when they run at the same time. Inside a block the rules are those of shared
+// memory, but reads leave no mark there.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +29,7 @@ std::unique_ptr<T[], decltype(&std::free)> zeros(size_t count) {
   return {static_cast<T *>(memory), std::free};
 }
 
-// The last writes of a region, two bytes at a time.
+// The last accesses of a region, two bytes at a time.
 struct Writers {
   static constexpr size_t kGranule = 2;
   static constexpr uint64_t kMostBlocks = (1u << 30) - 1;
@@ -36,9 +38,10 @@ struct Writers {
   using Time = std::atomic<uint64_t>;  // A stamp in that block.
 
   explicit Writers(size_t bytes)
-      : marks(zeros<Mark>(bytes / kGranule + 1)), stamps(zeros<Time>(bytes / kGranule + 1)) {}
+      : marks(zeros<Mark>(bytes / kGranule + 1)), readers(zeros<Mark>(bytes / kGranule + 1)),
+        stamps(zeros<Time>(bytes / kGranule + 1)) {}
 
-  std::unique_ptr<Mark[], decltype(&std::free)> marks;
+  std::unique_ptr<Mark[], decltype(&std::free)> marks, readers;
   std::unique_ptr<Time[], decltype(&std::free)> stamps;
 };
 
@@ -83,7 +86,8 @@ class GlobalMemory {
     if (std::string fault = find(access, "reads", &region); !fault.empty()) return fault;
     if (!region || !region->writable) return {};
     for (Granule one(*region, access); one.more(); one.next()) {
-      const uint32_t mark = one.mark().load(std::memory_order_relaxed);
+      one.reader().store((access.block + 1) << 2 | one.bytes());
+      const uint32_t mark = one.mark().load();
       if (!(mark & one.bytes())) continue;
       if (mark >> 2 != access.block + 1) return of_another_block("reads", one, mark, "writes");
       if (const Stamp write = one.stamp(); !write.before(access.now)) return race("reads", one, write, access);
@@ -98,7 +102,9 @@ class GlobalMemory {
     if (!region) return {};
     if (!region->writable) return format("writes to its input %s", region->name.c_str());
     for (Granule one(*region, access); one.more(); one.next()) {
-      const uint32_t mark = one.mark().exchange((access.block + 1) << 2 | one.bytes(), std::memory_order_relaxed);
+      const uint32_t mark = one.mark().exchange((access.block + 1) << 2 | one.bytes());
+      const uint32_t read = one.reader().load();
+      if (read & one.bytes() && read >> 2 != access.block + 1) return of_another_block("writes", one, read, "reads");
       Stamp now = access.now;
       if (mark & one.bytes()) {
         if (mark >> 2 != access.block + 1) return of_another_block("writes", one, mark, "writes too");
@@ -128,6 +134,7 @@ class GlobalMemory {
     // Which of its two bytes belong to the access.
     uint32_t bytes() const { return (begin_ <= 2 * index_ ? 1 : 0) | (end_ >= 2 * index_ + 2 ? 2 : 0); }
     Writers::Mark &mark() const { return region_.writers->marks[index_]; }
+    Writers::Mark &reader() const { return region_.writers->readers[index_]; }
     // The other byte is this block's too, as it was before.
     void keep(uint32_t bytes) const {
       if (bytes & ~this->bytes()) mark().fetch_or(bytes, std::memory_order_relaxed);

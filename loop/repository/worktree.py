@@ -69,6 +69,11 @@ class Worktree:
         """Let a branch stand at `head`; one of that name moves there."""
         git(self.root, "branch", "--force", name, "HEAD")
 
+    def check_out(self, commit: str) -> None:
+        """Hold what a commit held; what git ignores there, such as objects of a build, stays."""
+        git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
+        git(self.root, "clean", "--quiet", "--force", "-d")
+
     def revert(self) -> None:
         """Take back what was edited since `head`."""
         git(self.root, "reset", "--quiet", "--hard", "HEAD")
@@ -96,6 +101,20 @@ def make(target: Path, root: Path) -> Worktree:
     if _bring_over(repository, target, made):
         made.commit(AS_IT_STOOD)
     return made
+
+
+def make_at(target: Path, root: Path, commit: str) -> Worktree:
+    """A worktree at `root` that holds what a commit held, nothing uncommitted.
+
+    Raises LoopError where the target is not under git.
+    """
+    repository = top_of(target)
+    if repository is None:
+        raise LoopError(f"{target} is not under git", hint="git init, and commit what works")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    git(repository, "worktree", "prune")
+    git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), commit)
+    return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
 def find(target: Path, root: Path) -> Worktree | None:

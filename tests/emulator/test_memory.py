@@ -35,7 +35,8 @@ INSIDE = (
 )
 CLASHES = {
     "two_blocks_write": "writes the output at byte 0, which block",
-    "a_block_reads_what_another_writes": "of the same launch writes",
+    "a_block_reads_what_another_writes": "of the same launch",
+    "a_block_writes_what_another_reads": "of the same launch",
     "two_threads_write": "race: writes the output at byte 0, which thread",
     "two_lanes_write": "race: writes the output at byte",
     "a_thread_reads_what_another_wrote": "the output at byte",
@@ -85,7 +86,7 @@ def test_what_lies_inside_may_be_touched(emulated: Fixtures, name: str, offset: 
 def test_two_that_meet_in_one_element_are_told(
     emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two blocks always; two threads of a block where no barrier lies between."""
+    """Two blocks always, whichever comes first; two threads of a block where no barrier lies between."""
     for _ in each_seed(monkeypatch):
         assert CLASHES[name] in fault_of(emulated, name)
 

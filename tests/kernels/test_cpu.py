@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from loop.bench import build
 from loop.bench.child.tensors import LoopTensor
 from loop.library import targets
-from loop.model.target import BuildRecipe, CAbiVariant
+from loop.model.target import BuildRecipe
 from loop.places import include_folder, project
 from loop.processes import finish
 
@@ -28,11 +28,12 @@ FLAGS = {
 def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The library built as the manifest says, and for any x86-64 without OpenMP."""
     bundled = project(None, tmp_path_factory.mktemp("nowhere"))
-    variant = targets.target(bundled).value.variants["cpu"]
-    assert isinstance(variant, CAbiVariant)
+    target = targets.target(bundled).value
+    variant = target.compiled("cpu", "")
     flags = FLAGS[request.param]
     if flags is not None:
-        variant = variant.model_copy(update={"build": BuildRecipe(compiler="g++", flags=flags)})
+        recipe = BuildRecipe(compiler="g++", flags=(*flags, *target.tuned("cpu")))
+        variant = variant.model_copy(update={"build": recipe})
     options = {"cache": build_cache / "builds", "include": include_folder(), "limit_s": 120.0}
     made = finish(build.build("cpu", variant, bundled.target, **options))
     library = ctypes.CDLL(made.library)

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from loop.library.definitions import read_file
+from loop.model.target import Target
 from loop.places import include_folder
 from tests.conftest import ROOT
 from tests.emulator.fixtures import compiled, each_seed
@@ -32,7 +34,9 @@ def kernels(build_cache: Path) -> Kernels:
     """All variants, emulated, from one library."""
     source = Path(__file__).parent / "every_variant.cu"
     assert include_folder().is_dir()
-    return Kernels(ctypes.CDLL(str(compiled(source, build_cache, "-march=native", f"-I{ATTENTION}", "-w"))))
+    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuned("sm_89")
+    flags = ("-march=native", *tuned, f"-I{ATTENTION}", "-w")
+    return Kernels(ctypes.CDLL(str(compiled(source, build_cache, *flags))))
 
 
 def computes_rightly(kernels: Kernels, call: Call) -> None:

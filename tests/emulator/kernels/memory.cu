@@ -63,6 +63,10 @@ GLOBAL(a_block_reads_what_another_writes, 2, 1) {
   if (blockIdx.x == 0) global_store(tensors.output, 1.0f);
   if (blockIdx.x == 1) global_load(tensors.output);
 }
+GLOBAL(a_block_writes_what_another_reads, 2, 1) {
+  if (blockIdx.x == 0) global_load(tensors.output);
+  if (blockIdx.x == 1) global_store(tensors.output, 1.0f);
+}
 GLOBAL(two_blocks_write_bytes_of_a_word, 2, 1) {
   global_store(reinterpret_cast<uint8_t *>(tensors.output) + blockIdx.x, uint8_t(1));
 }

@@ -1,0 +1,1 @@
+"""The search over commits: which one made a kernel slower, or wrong."""
