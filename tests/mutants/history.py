@@ -17,9 +17,9 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "split_k.cuh",
         [
             (
-                "  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;\n  const Matrix<T> output",
+                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
                 "  for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);\n"
-                "  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;\n  const Matrix<T> output",
+                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
             )
         ],
     ),
@@ -27,9 +27,9 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "split_k.cuh",
         [
             (
-                "  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;\n  const Matrix<T> output",
+                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
                 "  total += shuffle_xor(total, 1);\n"
-                "  const float inverse = total == 0.0f ? 0.0f : 1.0f / total;\n  const Matrix<T> output",
+                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
             )
         ],
     ),
@@ -56,7 +56,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     ),
     "row that sees no key divided by its sum": (
         "split_k.cuh",
-        [("const float inverse = total == 0.0f ? 0.0f : 1.0f / total;", "const float inverse = 1.0f / total;")],
+        [("const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);", "const float inverse = 1.0f / total;")],
     ),
     "the reduction reads the first range for every range": (
         "split_k.cuh",

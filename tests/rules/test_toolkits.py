@@ -41,7 +41,7 @@ def test_a_conflict_names_what_is_needed_and_what_is_there() -> None:
     expected = (
         "code from nvcc 13.0 needs driver R580 or newer, this machine has 570.124.06, which runs code up to "
     )
-    assert f"{expected}to CUDA 12.8" == said
+    assert f"{expected}CUDA 12.8" == said
     assert "code from nvcc 13.0 needs driver R580 or newer, this machine has 575.1" == too_new(
         "code from nvcc", "13.0", None, "575.1"
     )
