@@ -12,14 +12,15 @@ KEPT = """  static float kept[1 << 22];
   expose(kept, sizeof kept, "the workspace", true);
 """
 
+INVERSE = "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output"
+"""Where the reduction of split_k has its row sum."""
 HISTORY: dict[str, tuple[str, list[Change]]] = {
     "row sum counted by every lane again in the reduction": (
         "split_k.cuh",
         [
             (
-                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
-                "  for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);\n"
-                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
+                INVERSE,
+                f"  for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);\n{INVERSE}",
             )
         ],
     ),
@@ -27,9 +28,8 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "split_k.cuh",
         [
             (
-                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
-                "  total += shuffle_xor(total, 1);\n"
-                "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output",
+                INVERSE,
+                f"  total += shuffle_xor(total, 1);\n{INVERSE}",
             )
         ],
     ),
@@ -56,7 +56,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     ),
     "row that sees no key divided by its sum": (
         "split_k.cuh",
-        [("const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);", "const float inverse = 1.0f / total;")],
+        [("total == 0.0f ? 0.0f : reciprocal_approx(total)", "reciprocal_approx(total)")],
     ),
     "the reduction reads the first range for every range": (
         "split_k.cuh",
