@@ -1,0 +1,61 @@
+"""Candidates of a real repository: their order, what is the same kernel, what is in no commit."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.bisect.candidates import read_line
+from loop.errors import LoopError
+from loop.model.bisect import UNCOMMITTED
+from tests.bisect.histories import make_history
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+
+
+def test_neighbours_with_one_tree_are_one_kernel(tmp_path: Path) -> None:
+    """A change beside the kernel is a candidate with the same tree; it touches nothing."""
+    folder = tmp_path / "r"
+    first, *_ = make_history(folder, ["a", "b", "b2"])
+    (folder / "kernels").mkdir()
+    commit(folder, "kernel", "k", "kernels/k.cpp")
+    commit(folder, "notes", "n", "notes.md")
+    commit(folder, "kernel again", "k2", "kernels/k.cpp")
+    found = read_line(folder / "kernels", first, "HEAD")
+    assert ["commit 1", "commit 2", "kernel", "notes", "kernel again"] == [one.subject for one in found.candidates]
+    assert [False, False, True, False, True] == [one.touches for one in found.candidates]
+    assert [0, 0, 0, 1, 1, 2] == found.groups
+    assert ("commit 0", first) == (found.good.subject, found.good.commit)
+
+
+def test_the_uncommitted_tree_is_the_last_candidate(tmp_path: Path) -> None:
+    """With its files; without any it is not there."""
+    folder = tmp_path / "r"
+    first, second = make_history(folder, ["a", "b"])
+    assert [second] == [one.commit for one in read_line(folder, first, None).candidates]
+    (folder / "state").write_text("c")
+    (folder / "new.h").write_text("new")
+    found = read_line(folder, first, None)
+    assert [second, UNCOMMITTED] == [one.commit for one in found.candidates]
+    assert "uncommitted changes: new.h, state" == found.candidates[-1].subject
+    assert [0, 1, 2] == found.groups
+    assert [UNCOMMITTED] == [one.commit for one in read_line(folder, "HEAD", None).candidates]
+    assert [second] == [one.commit for one in read_line(folder, first, "HEAD").candidates]
+
+
+def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
+    """Equal ends, no repository, and a merge that is half done."""
+    folder = tmp_path / "r"
+    make_history(folder, ["a", "b"])
+    with pytest.raises(LoopError, match="the same commit"):
+        read_line(folder, "HEAD", None)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    with pytest.raises(LoopError, match="not under git"):
+        read_line(plain, "HEAD", None)
+    git(folder, "checkout", "-q", "-b", "other", "HEAD~1")
+    commit(folder, "theirs", "c", "state")
+    with pytest.raises(Exception, match="merge"):
+        git(folder, "merge", "main")
+    with pytest.raises(LoopError, match="in the middle of a merge") as caught:
+        read_line(folder, "HEAD~1", None)
+    assert "git merge --abort" in str(caught.value.hint)
