@@ -1,0 +1,219 @@
+"""Where a series of noisy levels steps up: the posterior of a change point, in closed form. Pure.
+
+The model. Commits before the step have the level a, commits from it on the level b > a. An observation of a build is
+its commit's level, plus what this one build is off by (layout, variance rho sigma^2, rho given), plus noise (variance
+sigma^2). Priors: a and b flat, sigma 1 / sigma, b > a. Where observations are ratios to the good end's own binary, a
+is 0, save for what that build is off by.
+
+A build with n observations of mean y weighs w = n / (1 + n rho). With W the sum of weights on a side, m its weighted
+mean and
+
+    S = sum of squares within builds + sum over both sides of w (y - m)^2
+
+the integral over a, b and sigma is, for N observations and p flat means (2, or 1 where a is known),
+
+    L = (W_a W_b)^(-1/2) S^(-(N - p) / 2) * T_(N-p)((m_b - m_a) / sqrt(S / (N - p) (1 / W_a + 1 / W_b)))
+
+up to a constant that is the same for every step; T is the distribution of Student's t, and stands for b > a. W, W m and
+W m^2 come from prefix sums, so that all steps together cost one pass over the builds. Between two commits that were
+observed L is constant, and the prior decides.
+
+Sources: Smith 1975, "A Bayesian approach to inference about a change-point in a sequence of random variables"; Box and
+Tiao 1973, section 2.4 (two means, one sigma) and 5.2 (random effects).
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import NormalDist, fmean
+
+from loop.stats import median, t_cdf
+
+KNOWN = 1e9
+"""Observations that a level counts as where it is known, and builds do not differ."""
+FAR = 6.0
+"""Beyond both levels by so many standard deviations an observation is none of either."""
+SURE_T = 15.0
+"""Above this the probability of the sign is left at 1: Student's t with 3 degrees is there in 0.9997 of all cases."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The observations of one build."""
+
+    position: int
+    count: int
+    mean: float
+    squares: float
+    """Sum of squares about the mean."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Both sides of a step at one place."""
+
+    low: float
+    """Mean before the step."""
+    high: float
+    """Mean from the step on."""
+    sd: float
+    """Of one observation about its level."""
+    weights: tuple[float, float]
+    """Effective observations of either side."""
+    freedom: int
+    """Degrees of freedom of `sd`."""
+
+    @property
+    def step(self) -> float:
+        """How much higher the second level is."""
+        return self.high - self.low
+
+    @property
+    def error(self) -> float:
+        """Standard error of the step."""
+        return self.sd * math.sqrt(sum(1 / weight for weight in self.weights))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of one position: weight, weight * mean, weight * mean^2."""
+
+    weight: float
+    first: float
+    second: float
+
+
+class Fit:
+    """All steps that the builds of some positions allow, good end first. Needs two positions, or one and a known level."""
+
+    def __init__(self, units: Iterable[Unit], ratio: float = 0.0, known: int | None = None) -> None:
+        """`ratio`: rho. `known`: the position whose level is 0, where there is one."""
+        used = [unit for unit in units if unit.count]
+        self.freedom = sum(unit.count for unit in used) - (1 if known is not None else 2)
+        self._within = math.fsum(unit.squares for unit in used)
+        self._shift = 0.0 if known is not None or not used else fmean(unit.mean for unit in used)
+        at: dict[int, _Sums] = {} if known is None else {known: _Sums(1 / ratio if ratio else KNOWN, 0.0, 0.0)}
+        for unit in used:
+            at[unit.position] = _with(at.get(unit.position), unit, ratio, self._shift)
+        self.positions = tuple(sorted(at))
+        """Where something is known, in order."""
+        sums = [at[position] for position in self.positions]
+        self._weights = list(accumulate(one.weight for one in sums))
+        self._firsts = list(accumulate(one.first for one in sums))
+        self._seconds = list(accumulate(one.second for one in sums))
+        self._floor = 1e-18 * max((abs(one.second / one.weight) for one in sums), default=0.0) + 1e-300
+
+    def levels(self, split: int) -> Levels:
+        """Both sides of a step between `positions[split]` and the next."""
+        below, above = self._side(0, split + 1), self._side(split + 1, len(self.positions))
+        low, high = below.first / below.weight, above.first / above.weight
+        spread = self._squares(below, above) / max(self.freedom, 1)
+        weights = (below.weight, above.weight)
+        return Levels(low + self._shift, high + self._shift, math.sqrt(spread), weights, self.freedom)
+
+    def likelihoods(self) -> list[float]:
+        """log L of a step between each two neighbouring positions."""
+        return [self._likelihood(split) for split in range(len(self.positions) - 1)]
+
+    def _likelihood(self, split: int) -> float:
+        if self.freedom < 1:
+            return 0.0
+        below, above = self._side(0, split + 1), self._side(split + 1, len(self.positions))
+        squares = self._squares(below, above)
+        error = math.sqrt(squares / self.freedom * (1 / below.weight + 1 / above.weight))
+        t = (above.first / above.weight - below.first / below.weight) / error
+        sign = math.log(max(t_cdf(t, self.freedom), 1e-300)) if t < SURE_T else 0.0
+        return -0.5 * math.log(below.weight * above.weight) - self.freedom / 2 * math.log(squares) + sign
+
+    def _side(self, start: int, stop: int) -> _Sums:
+        """Sums of a run of positions."""
+        return _Sums(*(_between(sums, start, stop) for sums in (self._weights, self._firsts, self._seconds)))
+
+    def _squares(self, below: _Sums, above: _Sums) -> float:
+        about = [side.second - side.first * side.first / side.weight for side in (below, above)]
+        return max(self._within + max(about[0], 0.0) + max(about[1], 0.0), self._floor)
+
+
+def _between(sums: Sequence[float], start: int, stop: int) -> float:
+    return sums[stop - 1] - (sums[start - 1] if start else 0.0)
+
+
+def _with(sums: _Sums | None, unit: Unit, ratio: float, shift: float) -> _Sums:
+    """The sums of a position with one more build."""
+    before = sums or _Sums(0.0, 0.0, 0.0)
+    weight, mean = weight_of(unit.count, ratio), unit.mean - shift
+    return _Sums(before.weight + weight, before.first + weight * mean, before.second + weight * mean * mean)
+
+
+def weight_of(count: float, ratio: float) -> float:
+    """Effective observations of one build: never more than 1 / ratio, however often it is observed."""
+    return count / (1 + count * ratio)
+
+
+def posterior(
+    prior: Sequence[float], low: int, high: int, positions: Sequence[int], likelihoods: Sequence[float]
+) -> list[float]:
+    """Probability of a step at each position after `low` up to `high`; zeros elsewhere. Sums to 1.
+
+    `prior`: of every position. `likelihoods`: between neighbouring `positions`, of which `low` is the first and
+    `high` the last. Where the prior leaves nothing, every position counts alike.
+    """
+    best = max(likelihoods)
+    found = [0.0] * len(prior)
+    for number, likelihood in enumerate(likelihoods):
+        factor = math.exp(likelihood - best)
+        span = slice(positions[number] + 1, positions[number + 1] + 1)
+        found[span] = [factor * weight for weight in prior[span]]
+    total = math.fsum(found)
+    if not total:
+        return [1 / (high - low) if low < position <= high else 0.0 for position in range(len(prior))]
+    return [value / total for value in found]
+
+
+def z_score(levels: Levels) -> float:
+    """The normal deviate as rare as the step is where there is none: Student's t, put on the scale of the normal."""
+    if levels.freedom < 1:
+        return 0.0
+    t = levels.step / max(levels.error, 1e-300)
+    tail = min(max(t_cdf(-abs(t), levels.freedom), 1e-300), 0.5)
+    return math.copysign(-NormalDist().inv_cdf(tail), t)
+
+
+def units_of(values: Mapping[int, Mapping[int, Sequence[float]]], bounds: tuple[float, float]) -> list[Unit]:
+    """Each build's observations, less those outside the bounds (as `bounds_of` gives them)."""
+    return [
+        _unit(position, [value for value in series if bounds[0] <= value <= bounds[1]])
+        for position, links in values.items()
+        for series in links.values()
+    ]
+
+
+def _unit(position: int, series: Sequence[float]) -> Unit:
+    mean = fmean(series) if series else 0.0
+    return Unit(position, len(series), mean, math.fsum((value - mean) ** 2 for value in series))
+
+
+def bounds_of(series: Sequence[Sequence[float]], low: float, high: float) -> tuple[float, float]:
+    """Between these, observations may belong to either level; `low` and `high` are medians of the two ends.
+
+    The scale is the median distance from a build's own median, less the one of each build that is 0 or nearest to it.
+    With few of them it is uncertain, and the bounds are wider.
+    """
+    distances = sorted(distance for values in series if len(values) > 1 for distance in _distances(values))
+    if len(distances) < 3:
+        return -math.inf, math.inf
+    scale = 1.4826 * median(distances)
+    far = FAR * (1 + 4 / len(distances)) * scale
+    return (min(low, high) - far, max(low, high) + far) if scale > 0 else (-math.inf, math.inf)
+
+
+def _distances(values: Sequence[float]) -> list[float]:
+    middle = median(values)
+    return sorted(abs(value - middle) for value in values)[1:]
+
+
+def place_in(positions: Sequence[int], position: int) -> int:
+    """Index of the last of `positions` below `position`: the split that a step there belongs to."""
+    return bisect_left(positions, position) - 1
