@@ -6,6 +6,7 @@ from pathlib import Path
 
 from loop.bench import build
 from loop.bench.room import Bench
+from loop.documents import write_atomic
 from loop.errors import LoopError
 from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
@@ -14,6 +15,9 @@ from loop.model.target import CAbiVariant, Target
 from loop.places import MANIFEST
 from loop.processes import Tick
 from loop.repository.worktree import Worktree
+
+STEP = 16
+"""Bytes: functions begin at multiples of this."""
 
 
 class Broken(Exception):
@@ -31,17 +35,18 @@ class Builder:
     variant: str
     limit_s: float
     """A compiler that takes longer is killed."""
-    made: dict[str, Build] = field(default_factory=dict)
-    """Tree of a candidate to its build."""
+    made: dict[tuple[str, int], Build] = field(default_factory=dict)
+    """Tree of a candidate, and which layout of it, to its build."""
     compiled: int = 0
     """How many were not in the cache."""
 
-    def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """The build of a candidate. Raises Broken where there is none to be had."""
-        if candidate.tree in self.made:
-            return self.made[candidate.tree]
+    def build(self, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Build]:
+        """The build of a candidate; `again`: with its code in another place. Raises Broken where there is none."""
+        key = (candidate.tree, again)
+        if key in self.made:
+            return self.made[key]
         folder = self._place(candidate)
-        variant = self._recipe(folder)
+        variant = self._moved(self._recipe(folder), again)
         try:
             made = yield from build.build(
                 self.variant,
@@ -56,7 +61,7 @@ class Builder:
                 raise LoopError(failed.message, failed.hint) from failed
             raise Broken(f"does not build: {failed.message}") from failed
         self.compiled += not made.cached
-        self.made[candidate.tree] = made
+        self.made[key] = made
         return made
 
     def _place(self, candidate: Candidate) -> Path:
@@ -80,3 +85,13 @@ class Builder:
         if variant.device != self.bench.device:
             raise Broken(f"its {self.variant} runs on {variant.device}")
         return target.compiled(self.variant, self.bench.architecture)
+
+    def _moved(self, variant: CAbiVariant, again: int) -> CAbiVariant:
+        """The variant with its code so many bytes further on: one binary is one sample of where functions lie."""
+        if not again:
+            return variant
+        place = self.bench.cache / "layouts" / f"layout-{again}.h"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(place, f'__asm__(".text\\n.skip {STEP * (1 + again * 7 % 61)}, 0x90\\n");\n')
+        flags = (*variant.build.flags, "-include", str(place))
+        return variant.model_copy(update={"build": variant.build.model_copy(update={"flags": flags})})

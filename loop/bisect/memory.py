@@ -18,19 +18,19 @@ class Memory:
 
     path: Path
 
-    def probes(self, tree: str) -> list[Probe]:
-        """What was observed of a kernel, by the hash of its sources."""
-        return [probe for kept, probe in self._lines() if kept == tree]
+    def probes(self) -> list[Probe]:
+        """All of them."""
+        return list(self._lines())
 
-    def keep(self, tree: str, probe: Probe) -> None:
-        """Add what was observed; on disk before anything else happens."""
+    def keep(self, probe: Probe) -> None:
+        """Add one; it is written before anything else happens."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"format": 1, "tree": tree, "probe": json.loads(to_json(probe))})
+        line = json.dumps({"format": 1, "probe": json.loads(to_json(probe))})
         with self.path.open("a") as file:
             file.write(line + "\n")
             file.flush()
 
-    def _lines(self) -> Iterator[tuple[str, Probe]]:
+    def _lines(self) -> Iterator[Probe]:
         """Whole lines; one that a kill cut short is passed over."""
         try:
             text = self.path.read_text()
@@ -38,12 +38,11 @@ class Memory:
             return
         for line in text.splitlines():
             try:
-                read = json.loads(line)
-                yield read["tree"], Probe.model_validate(read["probe"], strict=False)
+                yield Probe.model_validate(json.loads(line)["probe"], strict=False)
             except (ValueError, KeyError, TypeError, ValidationError):
                 continue
 
 
 def memory_of(*question: str) -> Memory:
-    """The memory of a question: what is asked, of which kernel, against what, on which machine."""
+    """The memory of a question: what is asked, of which kernel, on which machine."""
     return Memory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")

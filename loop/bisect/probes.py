@@ -22,18 +22,32 @@ from loop.processes import Completed, Tick, run
 from loop.repository.worktree import Worktree
 from loop.rules import compare
 
-GOOD, TRIED = "good", "tried"
+OTHER, TRIED = "other", "tried"
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: cannot be judged; cannot be started; not there."""
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Broken."""
 
 
+@dataclass(frozen=True)
+class Question:
+    """One candidate to be tried."""
+
+    candidate: Candidate
+    count: int
+    """Observations that are wanted."""
+    against: Candidate
+    """What a latency is held against, in the same pair."""
+    again: int = 0
+    """0: the build as it is. From 1 on: another layout of the same code, of both."""
+
+
 class Prober(Protocol):
     """Something that can try a candidate."""
 
-    def tried(self, candidate: Candidate, count: int) -> Tries:
-        """So many observations of a candidate."""
+    def tried(self, asked: Question) -> Tries:
+        """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
+        bad. Raises Broken."""
         ...
 
 
@@ -48,9 +62,9 @@ class KernelProbe:
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
 
-    def side(self, candidate: Candidate, name: str) -> Generator[Tick, None, Side]:
+    def side(self, candidate: Candidate, name: str, again: int = 0) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Broken where it cannot be built."""
-        made = yield from self.builder.build(candidate)
+        made = yield from self.builder.build(candidate, again)
         return self.bench.side(self.builder.variant, made).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
@@ -64,21 +78,15 @@ class KernelProbe:
 class LatencyProbe(KernelProbe):
     """The speed of a commit's kernel beside that of the good end, in one pair of processes after another."""
 
-    good: Candidate | None = None
-
-    def tried(self, candidate: Candidate, count: int) -> Tries:
-        """Log ratios of the good end's time to the candidate's, one a pair: below 0 it is slower.
-
-        A kernel that is wrong has no speed: it is broken here.
-        """
-        assert self.good is not None
-        tried = yield from self.side(candidate, TRIED)
+    def tried(self, asked: Question) -> Tries:
+        """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
+        tried = yield from self.side(asked.candidate, TRIED, asked.again)
         yield from self._right(tried)
-        good = yield from self.side(self.good, GOOD)
+        other = yield from self.side(asked.against, OTHER, asked.again)
         self.seed += 1
-        terms = timing.Terms(count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
+        terms = timing.Terms(asked.count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
         try:
-            timings = yield from timing.measure(self.bench, [good, tried], self.workloads, terms)
+            timings = yield from timing.measure(self.bench, [other, tried], self.workloads, terms)
         except LoopError as error:
             raise Broken(error.message) from error
         if timings.wrong:
@@ -96,24 +104,24 @@ class LatencyProbe(KernelProbe):
 
 
 def pair_values(timings: timing.Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
-    """One value a pair of processes: the mean over the workloads of their log ratios."""
+    """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
     logs = [
-        compare.log_ratios([s for s in timings.segments if s.workload == one.name], GOOD, TRIED)
+        compare.log_ratios([s for s in timings.segments if s.workload == one.name], OTHER, TRIED)
         for one in workloads
     ]
     pairs = min((len(one) for one in logs), default=0)
-    return tuple(fmean(one[index] for one in logs) for index in range(pairs))
+    return tuple(-fmean(one[index] for one in logs) for index in range(pairs))
 
 
 @dataclass
 class CorrectnessProbe(KernelProbe):
     """Whether a commit's kernel is right by today's gate."""
 
-    def tried(self, candidate: Candidate, count: int) -> Tries:
+    def tried(self, asked: Question) -> Tries:
         """1 for right, 0 for wrong, each on fresh values."""
-        side = yield from self.side(candidate, TRIED)
+        side = yield from self.side(asked.candidate, TRIED)
         values: list[float] = []
-        for number in range(count):
+        for number in range(asked.count):
             try:
                 found = yield from self.checks(side, number)
             except WorkerLost as lost:
@@ -131,24 +139,20 @@ class CommandProbe:
     command: Sequence[str]
     tree: Worktree
     beside: Worktree | None
-    """Another worktree, which holds the good end: for a command that prints a number."""
-    good: Candidate
+    """Another worktree, for what is compared: with a command that prints a number."""
     limit_s: float
     draw: random.Random = field(default_factory=lambda: random.Random(0))
 
-    def tried(self, candidate: Candidate, count: int) -> Tries:
-        """Exit codes as 1 for good and 0 for bad; or log ratios of the good end's number to the candidate's."""
-        self.tree.check_out(candidate.commit)
-        if self.beside is None:
-            values = []
-            for _ in range(count):
-                values.append((yield from self._judged(candidate)))
-            return tuple(values)
-        self.beside.check_out(self.good.commit)
-        logs = []
-        for _ in range(count):
-            logs.append((yield from self._pair(candidate)))
-        return tuple(logs)
+    def tried(self, asked: Question) -> Tries:
+        """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""
+        self.tree.check_out(asked.candidate.commit)
+        if self.beside is not None:
+            self.beside.check_out(asked.against.commit)
+        values = []
+        for _ in range(asked.count):
+            once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
+            values.append((yield from once))
+        return tuple(values)
 
     def _judged(self, candidate: Candidate) -> Generator[Tick, None, float]:
         done = yield from self._run(self.tree.target, candidate)
@@ -156,16 +160,15 @@ class CommandProbe:
             raise Broken(f"exit {SKIP}: the command cannot judge it{_last(done)}")
         return float(done.code == 0)
 
-    def _pair(self, candidate: Candidate) -> Generator[Tick, None, float]:
+    def _pair(self, asked: Question, beside: Worktree) -> Generator[Tick, None, float]:
         """Both numbers, in a random order, so that no drift hits one side alone."""
-        assert self.beside is not None
-        places = [(GOOD, self.beside.target), (TRIED, self.tree.target)]
+        places = [(OTHER, beside.target, asked.against), (TRIED, self.tree.target, asked.candidate)]
         self.draw.shuffle(places)
         found: dict[str, float] = {}
-        for name, folder in places:
+        for name, folder, candidate in places:
             done = yield from self._run(folder, candidate)
             found[name] = number_of(done)
-        return math.log(found[GOOD] / found[TRIED])
+        return math.log(found[TRIED] / found[OTHER])
 
     def _run(self, folder: Path, candidate: Candidate) -> Generator[Tick, None, Completed]:
         begun = time.monotonic()

@@ -12,7 +12,7 @@ import typer
 from loop import __version__
 from loop.cli.catalogue import patterns_app, plan_app
 from loop.cli.kernels import kernels_app
-from loop.cli.options import Device, Json, Target, group, screen_for
+from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, group, screen_for
 from loop.cli.run import run_app
 from loop.cli.sessions import sessions_app
 from loop.errors import ExitCode, LoopError, Stopped
@@ -85,6 +85,62 @@ def trust(
     from loop.commands import allow
 
     raise typer.Exit(allow.trust_project(path, screen_for(), as_json=json))
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def bisect(
+    command: Annotated[list[str] | None, typer.Argument(help="After --: the command that --probe runs.")] = None,
+    good: Annotated[str, typer.Option("--good", help="A revision that is good.")] = "",
+    bad: Annotated[str | None, typer.Option("--bad", help="A bad one. Default: what is in the checkout.")] = None,
+    metric: Annotated[str, typer.Option("--metric", help="latency or correctness.")] = "latency",
+    variant: Annotated[str | None, typer.Option("--variant", help="The variant in question.")] = None,
+    workloads: Sets = None,
+    probe: Annotated[
+        str | None,
+        typer.Option("--probe", help="exit (0 good, 125 skip, other bad) or number (last line, lower is better)."),
+    ] = None,
+    target: Target = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    seed: Seed = 0,
+    budget_minutes: Annotated[float | None, typer.Option("--budget-minutes", min=0.01, help="Stop then.")] = None,
+    json: Json = False,
+) -> None:
+    """Find the commit that made a kernel slower or wrong, or a command fail.
+
+    Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside the good
+    one. What was observed is kept: an interrupted search goes on with the same command.
+
+    Examples:
+
+      loop bisect --good v1.2 --variant cpu
+
+      loop bisect --good HEAD~40 --bad HEAD --metric correctness --workloads edges
+
+      loop bisect --good HEAD~9 --probe exit -- make test
+
+      loop bisect --good HEAD~9 --probe number -- ./bench.sh
+    """
+    from loop.commands import bisect as search
+
+    if not good:
+        raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
+    request = search.BisectRequest(
+        good=good,
+        bad=bad,
+        metric=metric,
+        variant=variant,
+        workloads=tuple(workloads or ()),
+        probe=probe,
+        command=tuple(command or ()),
+        target=target,
+        device=device,
+        threads=threads,
+        seed=seed,
+        budget_minutes=budget_minutes,
+        json=json,
+    )
+    raise typer.Exit(search.run_bisect(request, screen_for(json)))
 
 
 @app.command()

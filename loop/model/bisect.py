@@ -37,25 +37,48 @@ class Candidate(Model):
         return self.commit[:12]
 
 
+class Claim(Model):
+    """What a confirmation has to show, as it was fixed before its first observation."""
+
+    number: int
+    """Which confirmation of the search it is, from 1."""
+    above: float = 0.0
+    """Log ratio of culprit to parent that has to be exceeded."""
+    below: float = 0.0
+    """Log ratio that a culprit would reach."""
+    clip: float | None = None
+    """Log ratios further away than this count as if they were just there; None: none is."""
+    variance: float = 1.0
+    """Prior variance of the effect, in units of the noise."""
+    ratio: float = 0.0
+    """Variance between layouts of the same code over that within them."""
+    rates: tuple[float, float] = (0.0, 0.0)
+    """Of correctness: failure rates expected of culprit and parent."""
+
+
 class Probe(Model):
     """What came of trying one candidate once."""
 
     commit: str
     """Hash of the candidate, or of the good end."""
+    against: str
+    """Hash of what it was compared with in the same pair."""
+    why: str
+    """What it was to show."""
     status: Literal["measured", "broken", "lost"]
     """It was tried; it cannot be; or something else went wrong, which says nothing of it."""
     values: tuple[float, ...] = ()
-    """Latency: log ratios of the good end's time to its own, one a pair. Correctness: 1 for right, 0 for wrong."""
-    why: str = ""
+    """Latency: log ratios of its time to the other's, one a pair. Correctness: 1 for right, 0 for wrong."""
+    reason: str = ""
     """Why it is broken or lost."""
+    relink: int = 0
+    """Which of several layouts of the same code it is; 0 for the build as it is."""
+    claim: Claim | None = None
+    """Set where it was part of a confirmation."""
     seconds: float = 0.0
     """How long it took, building included."""
-    built: bool = False
-    """Whether something was compiled for it."""
     build_id: str = ""
     """The build that was tried; empty for a command."""
-    again: int = 0
-    """Which of several builds of the same source it is: their functions lie in other places."""
 
 
 class Answer(Model):

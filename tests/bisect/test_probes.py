@@ -8,7 +8,7 @@ import pytest
 
 from loop.bisect.builds import Broken
 from loop.bisect.candidates import Line, read_line
-from loop.bisect.probes import CommandProbe
+from loop.bisect.probes import CommandProbe, Question
 from loop.errors import LoopError
 from loop.processes import finish
 from loop.repository.worktree import make_at
@@ -27,12 +27,12 @@ def probe(line: Line, tmp_path: Path, *command: str, number: bool = False, limit
     """The command in worktrees of its own."""
     tree = make_at(line.folder, tmp_path / "tree", line.good.commit)
     beside = make_at(line.folder, tmp_path / "beside", line.good.commit) if number else None
-    return CommandProbe(["sh", "-c", *command], tree, beside, line.good, limit_s)
+    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s)
 
 
 def tried(asked: CommandProbe, line: Line, index: int, count: int = 1) -> Sequence[float]:
     """What came of it."""
-    found = finish(asked.tried(line.ends[index], count))
+    found = finish(asked.tried(Question(line.ends[index], count, line.good)))
     assert isinstance(found, tuple)
     return found
 
@@ -62,10 +62,10 @@ def test_a_command_that_is_not_there_says_nothing_of_a_commit(line: Line, tmp_pa
 
 
 def test_numbers_are_compared_with_the_good_ends(line: Line, tmp_path: Path) -> None:
-    """As log ratios: twice the number is log(1/2)."""
+    """As log ratios: twice the number is log(2)."""
     asked = probe(line, tmp_path, "echo timing; cat state", number=True)
     assert (0.0,) == tried(asked, line, 0)
-    assert [-math.log(4)] * 2 == pytest.approx(tried(asked, line, 2, 2))
+    assert [math.log(4)] * 2 == pytest.approx(tried(asked, line, 2, 2))
 
 
 @pytest.mark.parametrize(

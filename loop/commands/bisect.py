@@ -1,0 +1,232 @@
+"""`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from loop.bench.machine import machine
+from loop.bisect.builds import Builder
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.hunt import Hunt
+from loop.bisect.memory import memory_of
+from loop.bisect.probes import CommandProbe, CorrectnessProbe, LatencyProbe
+from loop.commands.drive import interruptible
+from loop.commands.kernels import choose_sets, with_given
+from loop.commands.setting import (
+    Setting,
+    choose_device,
+    choose_threads,
+    choose_variants,
+    open_bench,
+    trusted_setting,
+)
+from loop.documents import to_json
+from loop.errors import ExitCode, LoopError, Stopped
+from loop.model.bisect import Answer, Candidate
+from loop.model.target import CAbiVariant
+from loop.model.workloads import expand
+from loop.places import state_folder
+from loop.processes import Tick
+from loop.repository import worktree
+from loop.repository.worktree import Worktree
+from loop.rules.suspects import Costs, Noise
+from loop.screen import Screen, seconds_text
+
+EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
+"""What the process says of each outcome."""
+BUILD_LIMIT_S = 600.0
+COMMAND_LIMIT_S = 600.0
+LAYOUT_SD, RELINKS = 0.01, 2
+"""On a processor a binary is one sample of where functions lie: two of one source differ by about a hundredth."""
+SHOWN_LINES = 40
+"""Lines of the culprit's difference on the screen; all of it is in the JSON."""
+
+
+@dataclass(frozen=True)
+class BisectRequest:
+    """What the user asked for."""
+
+    good: str
+    bad: str | None = None
+    """None: what is in the checkout now, committed or not."""
+    metric: str = "latency"
+    variant: str | None = None
+    workloads: Sequence[str] = ()
+    probe: str | None = None
+    """`exit` or `number`: a command judges, not the gate."""
+    command: Sequence[str] = ()
+    target: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+    budget_minutes: float | None = None
+    json: bool = False
+
+
+def run_bisect(request: BisectRequest, screen: Screen) -> int:
+    """Search, tell what was found; the exit code."""
+    try:
+        with ExitStack() as stack:
+            hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
+            screen.say(announce(hunt.line))
+            answer = follow(hunt, request.budget_minutes, screen)
+    except LoopError as error:
+        if request.json and error.exit_code == ExitCode.USAGE:
+            refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+            screen.data(json.dumps(as_json(refused), indent=1))
+        raise
+    if request.json:
+        screen.data(json.dumps(as_json(answer), indent=1))
+    tell(answer, screen)
+    return EXITS[answer.outcome]
+
+
+def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
+    """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
+    if request.metric not in ("latency", "correctness"):
+        raise LoopError(f"unknown metric {request.metric!r}", hint="--metric latency or --metric correctness")
+    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
+    name = choose_variant(request, setting, device)
+    line = read_line(setting.project.target, request.good, request.bad)
+    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    sets = choose_sets(request.workloads, setting.target)
+    workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
+    builder = Builder(bench, stack.enter_context(own_tree(line, "trial")), name, BUILD_LIMIT_S)
+    kind = LatencyProbe if request.metric == "latency" else CorrectnessProbe
+    processor = device == "cpu"
+    noise = Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor and request.metric == "latency" else Noise()
+    names = [one.name for one in workloads]
+    where = machine().processor if processor else ", ".join(machine().gpus[:1])
+    threads = str(bench.threads)
+    return Hunt(
+        line=line,
+        prober=kind(bench, builder, workloads, request.seed),
+        memory=memory_of(request.metric, str(setting.project.target), name, *names, where, threads),
+        metric="latency" if request.metric == "latency" else "correctness",
+        costs=Costs(),
+        noise=noise,
+    )
+
+
+def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str:
+    """The compiled variant in question. Raises LoopError where it has to be named."""
+    there = choose_variants([request.variant] if request.variant else (), setting.target, device)
+    compiled = [name for name in there if isinstance(setting.target.variants[name], CAbiVariant)]
+    if len(compiled) != 1:
+        what = f"several ({', '.join(compiled)})" if compiled else "none"
+        raise LoopError(f"one compiled variant is searched, there are {what}", hint="--variant NAME")
+    return compiled[0]
+
+
+def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
+    """A search in any repository, judged by a command."""
+    if request.probe not in ("exit", "number"):
+        raise LoopError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
+    if not request.command:
+        raise LoopError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
+    folder = (request.target or Path.cwd()).absolute()
+    line = read_line(folder, request.good, request.bad or "HEAD")
+    tree = stack.enter_context(own_tree(line, "trial"))
+    beside = stack.enter_context(own_tree(line, "beside")) if request.probe == "number" else None
+    return Hunt(
+        line=line,
+        prober=CommandProbe(request.command, tree, beside, COMMAND_LIMIT_S),
+        memory=memory_of(request.probe, str(folder), machine().name, *request.command),
+        metric="latency" if request.probe == "number" else "correctness",
+        costs=Costs(build=0.0, relink=0.0),
+        noise=Noise(),
+    )
+
+
+@contextlib.contextmanager
+def own_tree(line: Line, name: str) -> Iterator[Worktree]:
+    """A worktree for the time of a search; those of processes that were killed are taken away first."""
+    root = state_folder() / "worktrees"
+    for left in root.glob("bisect-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    made = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
+    try:
+        yield made
+    finally:
+        worktree.remove(made)
+
+
+def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
+    """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
+    begun, shown = time.monotonic(), 0
+    with contextlib.closing(hunt.run()) as working, interruptible():
+        while True:
+            try:
+                tick: Tick = next(working)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            passed = time.monotonic() - begun
+            screen.status(f"  {tick.note} ({seconds_text(passed)})")
+            if len(hunt.probes) > shown:
+                shown = len(hunt.probes)
+                screen.say(standing(hunt, passed))
+            if budget_minutes is not None and passed > 60 * budget_minutes:
+                again = "what was observed is kept: the same command goes on"
+                raise Stopped(f"over its budget of {budget_minutes:g} min; {again}", ExitCode.OVER_BUDGET)
+
+
+def standing(hunt: Hunt, passed: float) -> str:
+    """A line after each probe: what it said, and how much has been done."""
+    last = hunt.probes[-1]
+    said = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
+    more = f" and {len(last.values) - 4} more" if len(last.values) > 4 else ""
+    return (
+        f"  {len(hunt.probes)}: {last.commit[:12]} {last.status} {said}{more} ({last.why}; {seconds_text(passed)})"
+    )
+
+
+def announce(line: Line) -> str:
+    """What is searched."""
+    kernels = len(set(line.groups)) - 1
+    return (
+        f"{len(line.candidates)} commits after {line.good.short} ({line.good.subject}), "
+        f"{kernels} different kernel{'s' if kernels != 1 else ''}"
+    )
+
+
+def tell(answer: Answer, screen: Screen) -> None:
+    """The answer for people."""
+    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
+    for one in answer.culprits:
+        screen.say(f"  {described(one)}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
+    for one in answer.range:
+        screen.say(f"  one of: {described(one)}")
+    if answer.ratio is not None:
+        screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
+    counted = sum(len(probe.values) for probe in answer.probes)
+    screen.say(f"  {counted} observations in {len(answer.probes)} probes, {answer.builds} builds")
+    for commit, reason in answer.skipped.items():
+        screen.say(f"  skipped {commit[:12]}: {reason}")
+    lines = answer.difference.splitlines()
+    for text in lines[:SHOWN_LINES]:
+        screen.say(f"    {text}")
+    if len(lines) > SHOWN_LINES:
+        screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
+
+
+def described(one: Candidate) -> str:
+    """`abc123 make it faster (Ada, 2026-01-02)`."""
+    when = f", {one.when:%Y-%m-%d}" if one.when else ""
+    return f"{one.short} {one.subject}{f' ({one.author}{when})' if one.author else ''}"
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {"schema_version": 1, **json.loads(to_json(answer))}
