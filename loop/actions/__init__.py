@@ -1,6 +1,7 @@
 """What a step can do: one literal table."""
 
 from loop.actions import (
+    bisecting,
     briefing,
     candidate,
     changes,
@@ -198,6 +199,9 @@ ACTIONS: dict[str, Action] = {
     ),
     "change.decide": Action(
         "keep the change or take it back", candidate.DecideTerms, change.DecisionOutput, candidate.decide
+    ),
+    "bisect.search": Action(
+        "which commit brought a regression", NoArguments, output.BisectOutput, bisecting.bisect
     ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit

@@ -2,23 +2,19 @@
 
 import contextlib
 import json
-import os
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from loop.bench.machine import machine
-from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
+from loop.bisect.kernels import kernel_hunt, own_tree
 from loop.bisect.memory import memory_of
-from loop.bisect.probes import CommandProbe, CorrectnessProbe, LatencyProbe
+from loop.bisect.probes import CommandProbe
 from loop.commands.drive import interruptible
 from loop.commands.kernels import choose_sets, with_given
 from loop.commands.setting import (
@@ -34,19 +30,13 @@ from loop.errors import ExitCode, LoopError, Stopped
 from loop.model.bisect import Answer, Candidate
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
-from loop.places import state_folder
 from loop.processes import Tick
-from loop.repository import worktree
-from loop.repository.worktree import Worktree
-from loop.rules.suspects import Costs, Noise
+from loop.rules.suspects import Costs, Metric, Noise
 from loop.screen import Screen, seconds_text
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """What the process says of each outcome."""
-BUILD_LIMIT_S = 600.0
 COMMAND_LIMIT_S = 600.0
-LAYOUT_SD, RELINKS = 0.01, 2
-"""On a processor a binary is one sample of where functions lie: two of one source differ by about a hundredth."""
 SHOWN_LINES = 40
 """Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
@@ -101,21 +91,9 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
-    builder = Builder(bench, stack.enter_context(own_tree(line, "trial")), name, BUILD_LIMIT_S)
-    kind = LatencyProbe if request.metric == "latency" else CorrectnessProbe
-    processor = device == "cpu"
-    noise = Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor and request.metric == "latency" else Noise()
-    names = [one.name for one in workloads]
-    where = machine().processor if processor else ", ".join(machine().gpus[:1])
-    threads = str(bench.threads)
-    return Hunt(
-        line=line,
-        prober=kind(bench, builder, workloads, request.seed),
-        memory=memory_of(request.metric, str(setting.project.target), name, *names, where, threads),
-        metric="latency" if request.metric == "latency" else "correctness",
-        costs=Costs(),
-        noise=noise,
-    )
+    tree = stack.enter_context(own_tree(line, "trial"))
+    metric: Metric = "latency" if request.metric == "latency" else "correctness"
+    return kernel_hunt(bench, line, tree, name, metric, workloads, request.seed)
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str:
@@ -146,21 +124,6 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         costs=Costs(build=0.0, relink=0.0),
         noise=Noise(),
     )
-
-
-@contextlib.contextmanager
-def own_tree(line: Line, name: str) -> Iterator[Worktree]:
-    """A worktree for the time of a search; those of processes that were killed are taken away first."""
-    root = state_folder() / "worktrees"
-    for left in root.glob("bisect-*"):
-        owner = left.name.split("-")[1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-    made = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
-    try:
-        yield made
-    finally:
-        worktree.remove(made)
 
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:

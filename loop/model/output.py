@@ -3,6 +3,7 @@
 from typing import Literal
 
 from loop.model.base import Model
+from loop.model.bisect import Answer
 from loop.model.measurement import (
     Build,
     ControlResult,
@@ -283,6 +284,19 @@ class InstancesOutput(Output):
     """Instances that were looked up."""
     missing: tuple[MissingInstance, ...] = ()
     """Those that are not there."""
+
+
+class BisectOutput(Output):
+    """Which commit brought a regression."""
+
+    variant: str = ""
+    """The variant that regressed; empty where none did."""
+    metric: Literal["latency", "correctness", ""] = ""
+    """How."""
+    answer: Answer | None = None
+    """What was found; None where nothing was searched."""
+    log: str = ""
+    """Where the log is that `git bisect replay` takes."""
 
 
 class StepTiming(Model):

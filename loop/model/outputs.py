@@ -27,6 +27,7 @@ from loop.model.debugging import (
 from loop.model.outcome import Output
 from loop.model.output import (
     AuditOutput,
+    BisectOutput,
     BuildOutput,
     ChangesOutput,
     CommandOutput,
@@ -89,6 +90,7 @@ OUTPUTS: dict[str, type[Output]] = {
     "change.compare": ChangeCompareOutput,
     "change.profile": ChangeProfileOutput,
     "change.decide": DecisionOutput,
+    "bisect.search": BisectOutput,
     "session.audit": AuditOutput,
     "command.run": CommandOutput,
 }

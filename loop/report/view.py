@@ -9,6 +9,7 @@ from loop.model.output import VerifyOutput
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
+from loop.report.bisection import Search, searches
 from loop.report.bottleneck import Bottleneck, bottleneck
 from loop.report.changes import Changes, changes
 from loop.report.course import Trouble
@@ -91,6 +92,8 @@ class View:
     trust: Trust
     bottleneck: Bottleneck
     outlooks: tuple[Outlook, ...]
+    searches: tuple[Search, ...]
+    """For the commit of a regression."""
     changes: Changes
     patterns: Table | None
     money: Money
@@ -137,6 +140,7 @@ def view(
         trust=trust(finished, record.verdicts),
         bottleneck=bottleneck(finished),
         outlooks=outlooks(finished),
+        searches=searches(finished),
         changes=changes(finished),
         patterns=course.patterns(finished, head.plan),
         money=_money(record),

@@ -22,6 +22,7 @@ Sources: Smith 1975, "A Bayesian approach to inference about a change-point in a
 Tiao 1973, section 2.4 (two means, one sigma) and 5.2 (random effects).
 """
 
+import functools
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,8 @@ KNOWN = 1e9
 """Observations that a level counts as where it is known, and builds do not differ."""
 FAR = 6.0
 """Beyond both levels by so many standard deviations an observation is none of either."""
-SURE_T = 15.0
-"""Above this the probability of the sign is left at 1: Student's t with 3 degrees is there in 0.9997 of all cases."""
+MANY = 3
+"""So many observations of a build show whether one of them is an outlier."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,15 @@ class Fit:
         weights = (below.weight, above.weight)
         return Levels(low + self._shift, high + self._shift, math.sqrt(spread), weights, self.freedom)
 
-    def likelihoods(self) -> list[float]:
+    @functools.cached_property
+    def likelihoods(self) -> tuple[float, ...]:
         """log L of a step between each two neighbouring positions."""
-        return [self._likelihood(split) for split in range(len(self.positions) - 1)]
+        return tuple(self._likelihood(split) for split in range(len(self.positions) - 1))
+
+    @functools.cached_property
+    def best(self) -> int:
+        """The likeliest of these steps."""
+        return max(range(len(self.likelihoods)), key=self.likelihoods.__getitem__)
 
     def _likelihood(self, split: int) -> float:
         if self.freedom < 1:
@@ -124,8 +131,8 @@ class Fit:
         squares = self._squares(below, above)
         error = math.sqrt(squares / self.freedom * (1 / below.weight + 1 / above.weight))
         t = (above.first / above.weight - below.first / below.weight) / error
-        sign = math.log(max(t_cdf(t, self.freedom), 1e-300)) if t < SURE_T else 0.0
-        return -0.5 * math.log(below.weight * above.weight) - self.freedom / 2 * math.log(squares) + sign
+        rest = -0.5 * math.log(below.weight * above.weight) - self.freedom / 2 * math.log(squares)
+        return rest + (0.0 if _certain(t, self.freedom) else math.log(max(t_cdf(t, self.freedom), 1e-300)))
 
     def _side(self, start: int, stop: int) -> _Sums:
         """Sums of a run of positions."""
@@ -134,6 +141,11 @@ class Fit:
     def _squares(self, below: _Sums, above: _Sums) -> float:
         about = [side.second - side.first * side.first / side.weight for side in (below, above)]
         return max(self._within + max(about[0], 0.0) + max(about[1], 0.0), self._floor)
+
+
+def _certain(t: float, freedom: int) -> bool:
+    """Whether P(T > t) is below 1e-9, which this bounds, so that it need not be worked out."""
+    return t > 1 and -freedom / 2 * math.log1p(t * t / freedom) < -21
 
 
 def _between(sums: Sequence[float], start: int, stop: int) -> float:
@@ -182,12 +194,21 @@ def z_score(levels: Levels) -> float:
 
 
 def units_of(values: Mapping[int, Mapping[int, Sequence[float]]], bounds: tuple[float, float]) -> list[Unit]:
-    """Each build's observations, less those outside the bounds (as `bounds_of` gives them)."""
+    """Each build's observations, less those outside the bounds (as `bounds_of` gives them).
+
+    Of three and more of which most lie outside none is an outlier: this build is just further up or down, and they
+    count as if they were at the bound.
+    """
     return [
-        _unit(position, [value for value in series if bounds[0] <= value <= bounds[1]])
-        for position, links in values.items()
-        for series in links.values()
+        _unit(position, _within(series, *bounds)) for position, links in values.items() for series in links.values()
     ]
+
+
+def _within(series: Sequence[float], low: float, high: float) -> list[float]:
+    inside = [value for value in series if low <= value <= high]
+    if len(series) >= MANY and 2 * len(inside) < len(series):
+        return [min(max(value, low), high) for value in series]
+    return inside
 
 
 def _unit(position: int, series: Sequence[float]) -> Unit:
@@ -195,18 +216,20 @@ def _unit(position: int, series: Sequence[float]) -> Unit:
     return Unit(position, len(series), mean, math.fsum((value - mean) ** 2 for value in series))
 
 
-def bounds_of(series: Sequence[Sequence[float]], low: float, high: float) -> tuple[float, float]:
+def bounds_of(
+    series: Iterable[Sequence[float]], low: float, high: float, layout_sd: float = 0.0
+) -> tuple[float, float]:
     """Between these, observations may belong to either level; `low` and `high` are medians of the two ends.
 
     The scale is the median distance from a build's own median, less the one of each build that is 0 or nearest to it.
-    With few of them it is uncertain, and the bounds are wider.
+    With few of them it is uncertain, and the bounds are wider; builds that differ by themselves widen them too.
     """
     distances = sorted(distance for values in series if len(values) > 1 for distance in _distances(values))
-    if len(distances) < 3:
+    scale = 1.4826 * median(distances) if len(distances) >= MANY else 0.0
+    if not scale or math.isnan(low + high):
         return -math.inf, math.inf
-    scale = 1.4826 * median(distances)
-    far = FAR * (1 + 4 / len(distances)) * scale
-    return (min(low, high) - far, max(low, high) + far) if scale > 0 else (-math.inf, math.inf)
+    far = FAR * ((1 + 4 / len(distances)) * scale + layout_sd)
+    return min(low, high) - far, max(low, high) + far
 
 
 def _distances(values: Sequence[float]) -> list[float]:

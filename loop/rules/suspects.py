@@ -1,5 +1,6 @@
 """What a search over commits asks, is told and answers; its state, read from the journal. Pure: others measure."""
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,16 @@ class Problem:
     noise: Noise = Noise()
     limit: int = 3000
     """Observations after which the search gives up."""
+
+    @functools.cached_property
+    def line(self) -> "Line":
+        """The history as positions, as far as it is known before anything is built."""
+        return line(self.commits)
+
+    @functools.cached_property
+    def cached(self) -> frozenset[int]:
+        """Positions whose build lies in the cache, on that line."""
+        return frozenset(self.line.place[index] for index, commit in enumerate(self.commits) if commit.built)
 
 
 @dataclass(frozen=True)
@@ -257,12 +268,16 @@ class Seen:
 def read(problem: Problem, journal: Sequence[Asked]) -> Seen:
     """The state of a search that has asked and been told this."""
     same = [(one.asked.commit, one.outcome.commit) for one in journal if isinstance(one.outcome, Same)]
-    seen = Seen(line(problem.commits, same))
-    place = seen.line.place
-    seen.built = {(place[index], 0) for index, commit in enumerate(problem.commits) if commit.built}
+    seen = Seen(line(problem.commits, same) if same else problem.line)
+    seen.built = {(position, 0) for position in _cached(problem, seen.line)}
     for one in journal:
         _note(seen, one.asked, one.outcome)
     return seen
+
+
+def _cached(problem: Problem, at: Line) -> Iterable[int]:
+    """Positions whose build lies in the cache."""
+    return problem.cached if at is problem.line else {at.place[problem.line.first[one]] for one in problem.cached}
 
 
 def _note(seen: Seen, asked: Try, outcome: Outcome) -> None:
@@ -307,7 +322,6 @@ def _key(seen: Seen, asked: Try) -> Key:
 def builds(problem: Problem, journal: Sequence[Asked]) -> Mapping[str, int]:
     """How many builds a journal took: `good` and `broken` ones that were not in the cache, and `relinked` ones."""
     seen = read(problem, journal)
-    cached = {(seen.line.place[index], 0) for index, commit in enumerate(problem.commits) if commit.built}
-    made = seen.built - cached
+    made = seen.built - {(position, 0) for position in _cached(problem, seen.line)}
     relinked = sum(relink > 0 for _, relink in made)
     return {"good": len(made) - relinked, "broken": len(seen.broken), "relinked": relinked}

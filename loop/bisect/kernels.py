@@ -1,0 +1,65 @@
+"""A search for what made a kernel slower or wrong: its worktree, its probes, its noise."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+
+import psutil
+
+from loop.bench.machine import machine
+from loop.bench.room import Bench
+from loop.bisect.builds import Builder
+from loop.bisect.candidates import Line
+from loop.bisect.hunt import Hunt
+from loop.bisect.memory import memory_of
+from loop.bisect.probes import CorrectnessProbe, LatencyProbe
+from loop.model.target import Workload
+from loop.places import state_folder
+from loop.repository import worktree
+from loop.repository.worktree import Worktree
+from loop.rules.suspects import Costs, Metric, Noise
+
+LAYOUT_SD, RELINKS = 0.01, 8
+"""On a processor a binary is one sample of where functions lie: two of one source differ by about a hundredth."""
+BUILD_LIMIT_S = 600.0
+
+
+def kernel_hunt(
+    bench: Bench,
+    line: Line,
+    tree: Worktree,
+    variant: str,
+    metric: Metric,
+    workloads: Sequence[Workload],
+    seed: int,
+) -> Hunt:
+    """The search: each commit by its own recipe in `tree`, judged on these workloads of today's target."""
+    builder = Builder(bench, tree, variant, BUILD_LIMIT_S)
+    kind = LatencyProbe if metric == "latency" else CorrectnessProbe
+    processor = bench.device == "cpu"
+    where = machine().processor if processor else ", ".join(machine().gpus[:1])
+    names = [one.name for one in workloads]
+    return Hunt(
+        line=line,
+        prober=kind(bench, builder, workloads, seed),
+        memory=memory_of(metric, str(bench.folder), variant, *names, where, str(bench.threads)),
+        metric=metric,
+        costs=Costs(),
+        noise=Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor and metric == "latency" else Noise(),
+    )
+
+
+@contextlib.contextmanager
+def own_tree(line: Line, name: str) -> Iterator[Worktree]:
+    """A worktree for the time of a search; those of processes that were killed are taken away first."""
+    root = state_folder() / "worktrees"
+    for left in root.glob("bisect-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    made = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
+    try:
+        yield made
+    finally:
+        worktree.remove(made)

@@ -1,0 +1,88 @@
+"""What the report says of a search for the commit of a regression."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.model.bisect import Answer, Candidate, Probe
+from loop.model.output import BisectOutput
+from loop.model.record import Finished
+from loop.report import format as say
+from loop.report.findings import found
+from loop.report.markdown import Table, columns, filled
+
+OUTCOMES = {
+    "culprit": "The commit is known",
+    "several": "Several commits are to blame",
+    "range": "One of these commits, which cannot be told apart",
+    "no_regression": "It did not show again",
+    "inconclusive": "No answer",
+    "refused": "Not searched",
+}
+MOST_LINES = 60
+"""Lines of the culprit's difference in the report; git has the rest."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search."""
+
+    variant: str
+    headline: str
+    commits: tuple[str, ...]
+    """Those that are blamed, or cannot be told apart."""
+    lines: tuple[str, ...]
+    probes: Table | None
+    difference: tuple[str, ...]
+    """Lines of the patch."""
+
+
+def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
+    """Every search of a session that came to an answer."""
+    outputs = [one for one in found(finished, BisectOutput) if one.answer is not None]
+    return tuple(_search(one, one.answer) for one in outputs if one.answer)
+
+
+def _search(output: BisectOutput, answer: Answer) -> Search:
+    commits = tuple(_commit(one, answer) for one in answer.culprits or answer.range)
+    patch = answer.difference.splitlines()
+    shown = tuple(patch[:MOST_LINES])
+    more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
+    return Search(
+        variant=output.variant,
+        headline=f"{OUTCOMES[answer.outcome]}: {answer.why}",
+        commits=commits,
+        lines=tuple(_lines(output, answer)),
+        probes=_probes(answer.probes),
+        difference=shown + more,
+    )
+
+
+def _commit(one: Candidate, answer: Answer) -> str:
+    who = f" ({one.author}{f', {one.when:%Y-%m-%d}' if one.when else ''})" if one.author else ""
+    chance = answer.posterior.get(one.commit)
+    return f"`{one.short}` {one.subject}{who}{f', {100 * chance:.1f} %' if chance is not None else ''}"
+
+
+def _lines(output: BisectOutput, answer: Answer) -> Iterator[str]:
+    if answer.ratio is not None:
+        yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
+    observations = sum(len(probe.values) for probe in answer.probes)
+    yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
+    for commit, reason in answer.skipped.items():
+        yield f"Skipped `{commit[:12]}`: {reason}"
+    if output.log:
+        yield f"For git: `git bisect replay {output.log}`"
+
+
+def _probes(probes: Sequence[Probe]) -> Table | None:
+    """One row a commit that was tried."""
+    commits = list(dict.fromkeys(probe.commit for probe in probes))
+    rows = tuple(_row(commit, [probe for probe in probes if probe.commit == commit]) for commit in commits)
+    return filled(columns("Commit", ">Observations", ">Mean", "What came of it"), rows)
+
+
+def _row(commit: str, probes: Sequence[Probe]) -> tuple[str, ...]:
+    values = [value for probe in probes for value in probe.values]
+    mean = f"{sum(values) / len(values):+.3f}" if values else ""
+    reason = next((probe.reason for probe in probes if probe.reason), "measured")
+    return commit[:12], str(len(values)), mean, reason

@@ -1,0 +1,133 @@
+"""What a search over commits has to know about runs that pass or fail: ends, information, confirmation. Pure."""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+from loop.rules.confirming import NEEDED, Word, runs_evidence, runs_say
+from loop.rules.failure_rates import Runs
+from loop.rules.probes import Blamed, Look, Refuted, Wish
+from loop.rules.suspects import Claim, Key, Problem, Seen, Try
+
+TWICE = 2
+"""Failing twice on one seed is failing always, as long as nothing else is seen."""
+ALIKE = 4
+"""Runs of each end, all failing, after which they are alike."""
+NEVER = 60
+"""Runs of the bad end, all passing, after which nothing is reproduced."""
+MOST = 200
+"""Runs of each end after which it is left open whether they differ."""
+BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Sizes that are considered for the first look at a commit."""
+CERTAIN = 0.99
+"""Consistent results need no confirmation above this."""
+
+
+class Correctness:
+    """Runs of commits; 1 where one passed."""
+
+    def __init__(self, problem: Problem, seen: Seen) -> None:
+        self._problem, self._seen = problem, seen
+        self._fit = functools.lru_cache(64)(self._fitted)
+
+    def ends(self, low: int, high: int) -> Wish | Refuted | None:
+        """Run both until the bad one evidently fails more often."""
+        for end in (high, low):
+            if self._seen.count(end) < TWICE:
+                return Wish(end, TWICE - self._seen.count(end), "end: does it fail today, and does the good end pass?")
+        good, bad = self._runs(low), self._runs(high)
+        if self._consistent(good, bad) or self._evident(bad, good):
+            return None
+        if self._consistent(bad, good) or self._evident(good, bad):
+            return Refuted("no_regression", "the good end fails, the bad one passes: are they swapped?", swapped=True)
+        return self._alike(good, bad) or self._once_more(low, high)
+
+    def _once_more(self, low: int, high: int) -> Wish:
+        fewer = min((high, low), key=self._seen.count)
+        return Wish(fewer, TWICE + self._seen.count(fewer) // 8, "end: it does not always fail, how often does it?")
+
+    def _alike(self, good: Sequence[float], bad: Sequence[float]) -> Refuted | None:
+        least = min(len(good), len(bad))
+        if least >= ALIKE and not any(good) and not any(bad):
+            return Refuted("no_regression", f"not reproduced: the good end fails as well, {len(good)} times of {len(good)}")
+        if len(bad) >= NEVER and all(bad):
+            return Refuted("no_regression", f"not reproduced: the bad end passed {len(bad)} times of {len(bad)}")
+        if least >= MOST:
+            rates = [f"{sum(not run for run in runs)} of {len(runs)}" for runs in (bad, good)]
+            return Refuted("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
+        return None
+
+    def _consistent(self, good: Sequence[float], bad: Sequence[float]) -> bool:
+        return all(good) and not any(bad)
+
+    def _evident(self, bad: Sequence[float], good: Sequence[float]) -> bool:
+        return runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED
+
+    def _runs(self, position: int) -> list[float]:
+        return self._seen.values.get(position, {}).get(0, [])
+
+    def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
+        """As `failure_rates` has it."""
+        fit = self._fit(low, high)
+        return fit.positions, fit.likelihoods
+
+    def _fitted(self, low: int, high: int) -> Runs:
+        return Runs({position: self._runs(position) for position in self._seen.values if low <= position <= high})
+
+    def _split(self, low: int, high: int) -> tuple[Runs, int]:
+        fit = self._fit(low, high)
+        return fit, fit.best
+
+    def apart(self, low: int, high: int) -> int | None:
+        """A rate between two others is not looked for."""
+        return None
+
+    def looks(self, low: int, high: int, position: int, probability: float) -> Iterable[Look]:
+        """Two runs of a build that is there; a new build with as many as pay for it."""
+        fit, split = self._split(low, high)
+        there = (position, 0) in self._seen.built
+        cost = 0.0 if there else self._problem.costs.build
+        for batch in (1, 2, 4) if there else BATCHES:
+            bits = fit.information(split, probability, batch)
+            why = f"tells {bits:.2f} bits: fails with probability {probability:.1%}"
+            yield Look(Wish(position, batch, why), bits, cost + batch * self._problem.costs.measure)
+
+    def backed(self, low: int, high: int, wish: Wish) -> Wish:
+        """Rates are integrated out: nothing stalls."""
+        return wish
+
+    def again(self, position: int, batch: int, why: str) -> Wish:
+        """More runs."""
+        return Wish(position, batch, why)
+
+    def claim(self, low: int, high: int, position: int, number: int) -> Claim:
+        """The culprit fails more often than its parent; the rates are those that the search saw."""
+        fit, split = self._split(low, high)
+        before, after = fit.rates(split)
+        return Claim(number, rates=(after, before))
+
+    def certain(self, low: int, high: int, mass: float) -> bool:
+        """Whether results are consistent, and leave no more than one explanation."""
+        fit, split = self._split(low, high)
+        return mass >= CERTAIN and fit.weights(split)[0] > 0
+
+    def word(self, key: Key) -> tuple[Word, float]:
+        """What fresh runs of both say."""
+        trial = self._seen.trials[key]
+        sides = [trial.values.get(position, {}).get(0, []) for position in key[:2]]
+        return runs_say(sides[0], sides[1], trial.claim)
+
+    def ask(self, key: Key, claim: Claim) -> Try:
+        """More runs of culprit and parent, in turn."""
+        trial, shown = self._seen.trials.get(key), self._seen.line.shown
+        counts = [len(trial.values.get(position, {}).get(0, [])) if trial else 0 for position in key[:2]]
+        tried, other = (key[0], key[1]) if counts[0] <= counts[1] else (key[1], key[0])
+        why = f"confirm: does {shown(key[0])} fail more often than {shown(key[1])}?"
+        return Try(shown(tried), 4, why, shown(other), 0, claim)
+
+    def blamed(self, low: int, high: int, key: Key) -> Blamed:
+        """How much more often the culprit fails."""
+        trial = self._seen.trials[key]
+        sides = [trial.values[position][0] for position in key[:2]]
+        rates = [1 - math.fsum(runs) / len(runs) for runs in sides]
+        return Blamed(rates[0] - rates[1], remains=False)

@@ -1,0 +1,194 @@
+"""`loop bisect`, and the search that a session begins by itself: real repositories, nothing of them touched."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bisect.histories import make_history
+from tests.commands.projects import KERNEL, loop, make_project
+from tests.commands.test_optimize import LINE, SIZES
+from tests.commands.test_session import add_plan
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+
+SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")
+WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
+
+
+def state(folder: Path) -> tuple[str, ...]:
+    """Everything of a repository that a search may not change."""
+    asked = (["status", "--porcelain"], ["branch"], ["stash", "list"], ["worktree", "list"], ["rev-parse", "HEAD"])
+    return tuple(git(folder, *words) for words in asked)
+
+
+def bisected(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and answer."""
+    done = loop("bisect", *words[: words.index("--") if "--" in words else len(words)], "--json", *rest(words))
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def rest(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command behind --."""
+    return words[words.index("--") :] if "--" in words else ()
+
+
+def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
+    """The commit, its difference, a log for git; commits that cannot be judged are skipped with the reason."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, [str(number) for number in range(24)], {11: "no"})
+    hook = folder / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    (folder / "state").write_text("uncommitted")
+    before = state(folder)
+    script = 'test ! -e broken || { echo no headers >&2; exit 125; }; test "$(cat state)" -lt 14'
+    code, found = bisected(
+        folder, "--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script
+    )
+    assert (0, "culprit") == (code, found["outcome"]), found
+    assert [commits[14]] == [one["commit"] for one in found["culprits"]]
+    assert found["posterior"][commits[14]] > 0.95
+    assert "+14" in found["difference"]
+    assert {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"} <= set(found)
+    assert before == state(folder)
+    assert not (tmp_path / "ran").exists()
+    log = tmp_path / "log"
+    log.write_text(found["log"])
+    git(folder, "checkout", "-q", "--", "state")
+    git(folder, "bisect", "replay", str(log))
+    assert f"# first bad commit: [{commits[14]}]" in git(folder, "bisect", "log")
+
+
+def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
+    """Everything that was observed is kept."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, [str(number) for number in range(10)])
+    script = f'echo once >> {tmp_path}/asked; test "$(cat state)" -lt 4'
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
+    first = bisected(folder, *words)
+    asked = (tmp_path / "asked").read_text()
+    assert first[1]["culprits"] == bisected(folder, *words)[1]["culprits"] != []
+    assert asked == (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--good", "HEAD", "--probe", "exit", "--", "true"], "the same commit"),
+        (["--good", "HEAD", "--bad", "HEAD~2", "--probe", "exit", "--", "true"], "they are swapped"),
+        (["--good", "nowhere", "--probe", "exit", "--", "true"], "nowhere is no commit"),
+        (["--good", "HEAD~2", "--probe", "exit"], "no command to run"),
+        (["--good", "HEAD~2", "--probe", "maybe", "--", "true"], "unknown probe"),
+        (["--good", "HEAD~2", "--probe", "exit", "--", "no-such-program"], "no-such-program"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    """Exit 2, with the reason; as JSON, too."""
+    folder = tmp_path / "r"
+    make_history(folder, ["a", "b", "c"])
+    split = words.index("--") if "--" in words else len(words)
+    done = loop("bisect", *words[:split], "--target", str(folder), "--json", *words[split:])
+    assert 2 == done.returncode, done.stderr
+    assert said in done.stderr
+    answer = json.loads(done.stdout)
+    assert "refused" == answer["outcome"]
+    assert said in answer["why"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A committed and trusted project of the tiny kernel."""
+    folder = make_project(tmp_path / "project")
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    add_plan(folder)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "good")
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def develop(folder: Path, kernels: dict[int, str], count: int = 8) -> list[str]:
+    """Commits that add a remark; some bring another kernel, which stays. Their hashes."""
+    text, found = (folder / "scale.c").read_text(), []
+    for number in range(count):
+        text = kernels.get(number, text)
+        found.append(commit(folder, f"change {number}", f"{text}// remark {number}\n", "scale.c"))
+    return found
+
+
+@pytest.mark.slow
+def test_a_slower_kernel_names_its_commit(project: Path) -> None:
+    """Through a commit that does not build; the checkout is as it was."""
+    commits = develop(project, {2: KERNEL.replace("return 0;", "return oops;"), 3: KERNEL, 5: SLOW})
+    before = state(project)
+    code, found = bisected(project, "--good", "HEAD~8", "--target", str(project), "--threads", "1")
+    assert (0, "culprit") == (code, found["outcome"]), found
+    assert [commits[5]] == [one["commit"] for one in found["culprits"]]
+    assert found["ratio"] < 0.5
+    assert all("does not build" in why for why in found["skipped"].values())
+    assert before == state(project)
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
+    """What is in the checkout alone is a candidate, too."""
+    commits = develop(project, {4: WRONG})
+    words = ("--good", "HEAD~8", "--metric", "correctness", "--target", str(project))
+    code, found = bisected(project, *words)
+    assert (0, [commits[4]]) == (code, [one["commit"] for one in found["culprits"]]), found
+    git(project, "reset", "-q", "--hard", commits[3])
+    (project / "scale.c").write_text(WRONG)
+    code, found = bisected(project, "--good", "HEAD", *words[2:])
+    assert (0, ["uncommitted"]) == (code, [one["commit"] for one in found["culprits"]]), found
+    assert "scale.c" in found["culprits"][0]["subject"]
+    assert WRONG == (project / "scale.c").read_text()
+
+
+@pytest.mark.slow
+def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
+    """By itself, in its report, with a log for git."""
+    good = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
+    assert 0 == good.returncode, good.stderr
+    commits = develop(project, {3: SLOW}, 6)
+    done = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
+    assert 1 == done.returncode, done.stderr
+    assert "git-bisect answers" in done.stderr
+    session = sorted((tmp_path / "sessions").iterdir())[-1]
+    report = (session / "report.md").read_text()
+    assert "Which commit made ours regress" in report
+    assert f"`{commits[3][:12]}` change 3" in report
+    assert f"[{commits[3]}]" in (session / "bisect.log").read_text()
+    assert 1 == len(git(project, "worktree", "list").splitlines())
+
+
+def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
+    """By the next search."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2", "3"])
+    left = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
+    git(folder, "worktree", "add", "--detach", str(left), commits[0])
+    words = (
+        "--good",
+        commits[0],
+        "--target",
+        str(folder),
+        "--probe",
+        "exit",
+        "--",
+        "sh",
+        "-c",
+        "test $(cat state) -lt 3",
+    )
+    assert 0 == bisected(folder, *words)[0]
+    assert not left.exists()
+    assert 1 == len(
+        subprocess.run(
+            ["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    )
