@@ -23,6 +23,8 @@ class Line:
     good: Candidate
     candidates: tuple[Candidate, ...]
     """Oldest first; the last is the bad end."""
+    places: tuple[str, ...] = (".",)
+    """Folders that decide what the kernel is, from the repository's top."""
 
     @property
     def ends(self) -> tuple[Candidate, ...]:
@@ -57,7 +59,22 @@ def read_line(folder: Path, good: str, bad: str | None, inside: Sequence[str] = 
     if uncommitted:
         found.append(_uncommitted(folder, uncommitted))
     start = Candidate(commit=first, subject=subject_of(top, first), tree=tree_of(top, first, places))
-    return Line(folder, start, tuple(found))
+    return Line(folder, start, tuple(found), tuple(places))
+
+
+def merged_line(line: Line, merge: Candidate) -> Line | None:
+    """What a merge brought in, from where its branch began to its end; None for a commit that is no merge."""
+    top = top_of(line.folder)
+    if not merge.merge or top is None:
+        return None
+    first, second = (history.resolve(top, f"{merge.commit}^{number}") for number in (1, 2))
+    start = git(top, "merge-base", first, second).strip()
+    if start == second:
+        return None
+    commits = history.line(top, start, second)
+    places = line.places
+    good = Candidate(commit=start, subject=subject_of(top, start), tree=tree_of(top, start, places))
+    return Line(line.folder, good, tuple(candidate(top, one, places) for one in commits), places)
 
 
 def candidate(top: Path, commit: Commit, places: Sequence[str]) -> Candidate:

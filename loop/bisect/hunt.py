@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loop.bench.worker import Refusal, WorkerLost
 from loop.bisect.builds import Broken
-from loop.bisect.candidates import Line
+from loop.bisect.candidates import Line, merged_line
 from loop.bisect.log import bisect_log
 from loop.bisect.memory import Memory
 from loop.bisect.probes import Prober, Question
@@ -45,10 +45,27 @@ class Hunt:
         while True:
             wanted = bisection.decide(self.problem, self.journal)
             if isinstance(wanted, suspects.Answer):
-                return self._told(wanted)
+                return (yield from self._into_merges(self._told(wanted)))
             probe = yield from self._tried(wanted)
             self.memory.keep(probe)
             self._note(probe, wanted)
+
+    def _into_merges(self, answer: Answer) -> Generator[Tick, None, Answer]:
+        """Where a merge is to blame, the commit of its branch that is; the merge itself where none is alone."""
+        branch = merged_line(self.line, answer.culprits[0]) if len(answer.culprits) == 1 else None
+        if branch is None:
+            return answer
+        merge = answer.culprits[0]
+        inner = Hunt(branch, self.prober, self.memory, self.metric, self.costs, self.noise, self.inside)
+        found = yield from inner.run()
+        both = {"probes": (*answer.probes, *found.probes), "builds": answer.builds + found.builds}
+        both |= {"skipped": {**answer.skipped, **found.skipped}}
+        if found.outcome in ("culprit", "several"):
+            fields = {"culprits": found.culprits, "posterior": found.posterior, "difference": found.difference}
+            why = f"{found.why}; it came with the merge {merge.short} ({merge.subject})"
+            return answer.model_copy(update={**both, **fields, "why": why, "ratio": found.ratio})
+        why = f"{answer.why}; on the branch that it merges: {found.outcome.replace('_', ' ')}, {found.why}"
+        return answer.model_copy(update={**both, "why": why})
 
     @property
     def problem(self) -> Problem:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bisect.candidates import read_line
+from loop.bisect.candidates import merged_line, read_line
 from loop.errors import LoopError
 from loop.model.bisect import UNCOMMITTED
 from tests.bisect.histories import make_history
@@ -59,3 +59,19 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LoopError, match="in the middle of a merge") as caught:
         read_line(folder, "HEAD~1", None)
     assert "git merge --abort" in str(caught.value.hint)
+
+
+def test_the_branch_of_a_merge_is_a_line_of_its_own(tmp_path: Path) -> None:
+    """From where it began; a commit that merges nothing has none."""
+    folder = tmp_path / "r"
+    first, start = make_history(folder, ["a", "b"])
+    git(folder, "checkout", "-q", "-b", "side")
+    on_side = [commit(folder, f"side {number}", str(number), "side.h") for number in range(2)]
+    git(folder, "checkout", "-q", "main")
+    commit(folder, "main", "m", "main.h")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
+    line = read_line(folder, first, "HEAD")
+    branch = merged_line(line, line.candidates[-1])
+    assert branch is not None
+    assert (start, on_side) == (branch.good.commit, [one.commit for one in branch.candidates])
+    assert merged_line(line, line.candidates[-2]) is None

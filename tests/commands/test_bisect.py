@@ -192,3 +192,27 @@ def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> Non
             ["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True
         ).stdout.splitlines()
     )
+
+
+def test_a_merge_is_looked_into(tmp_path: Path) -> None:
+    """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2"])
+    for name, file in (("fails", "fails"), ("half", "left")):
+        git(folder, "checkout", "-q", "-b", name, commits[1])
+        commit(folder, f"before {name}", "x", f"{name}.txt")
+        commit(folder, f"brings {name}", "x", file)
+        commit(folder, f"after {name}", "y", f"{name}.txt")
+        git(folder, "checkout", "-q", "main")
+        commit(folder, f"main beside {name}", "x", "right")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge one", "fails")
+    script = "test ! -e fails && test ! -e left -o ! -e right"
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
+    code, found = bisected(folder, *words)
+    assert (0, ["brings fails"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    assert "it came with the merge" in found["why"]
+    git(folder, "reset", "-q", "--hard", "HEAD~1")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
+    code, found = bisected(folder, *words)
+    assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    assert "on the branch that it merges: no regression" in found["why"]
