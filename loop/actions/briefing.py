@@ -1,6 +1,6 @@
 """Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from loop.actions.kernel import extra_sets, workloads
 from loop.actions.rounds import Rounds, workshop
 from loop.bench import build
 from loop.documents import content_hash, to_json, write_atomic
-from loop.errors import LoopError
+from loop.errors import ExitCode, LoopError
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput
 from loop.model.measurement import Measurement
@@ -58,9 +58,30 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
             )
         )
     yield Tick("preparing the worktree")
-    tree = worktree.find(context.folder, shop.tree) or worktree.make(context.folder, shop.tree)
+    tree = worktree.find(context.folder, shop.tree)
+    if tree is None:
+        tree = worktree.make(context.folder, shop.tree)
+        yield from _is_whole(context, subject.variant, tree)
     asked = yield from _write(context, subject, tree, arguments)
     return _edited(shop, asked, tree)
+
+
+def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
+    """Raises LoopError, and takes the worktree away, where it builds to something else than the checkout."""
+    variant = context.bench.compiled([name])[name]
+    why = "it builds to something else than the checkout"
+    try:
+        found = yield from build.scan(variant, tree.target, context.bench.include)
+        if found.build_id == Rounds(context.finished).incumbents.get(name, found.build_id):
+            return
+    except build.BuildFailed as failed:
+        why = failed.message
+    worktree.remove(tree)
+    raise LoopError(
+        f"{name} cannot be edited in a worktree: {why}",
+        hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
+        exit_code=ExitCode.GATE_FAILED,
+    )
 
 
 def choose(context: Context) -> Subject | None:
@@ -69,9 +90,12 @@ def choose(context: Context) -> Subject | None:
     measured, profiled = rounds.measured, rounds.profiled
     if measured is None:
         return None
-    trusted = {one.variant for one in measured.verdicts if isinstance(one, SpeedVerdict)}
-    compiled = trusted & context.bench.compiled(context.variants).keys()
-    worst = bottleneck.worst([one for one in measured.measurements if one.variant in compiled])
+    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
+    compiled = {one.variant for one in speeds} & context.bench.compiled(context.variants).keys()
+    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
+    timed = [one for one in measured.measurements if one.variant in compiled]
+    certain = bottleneck.worst([one for one in timed if (one.variant, one.workload.name) in clear])
+    worst = bottleneck.worst(timed) | certain
     if not worst:
         return None
     found = min(worst.values(), key=lambda one: one.ratio)
@@ -92,7 +116,7 @@ def _write(
         workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
-        files=(yield from _may_change(context, variant)),
+        files=(yield from _may_change(context, subject.variant)),
         rule=rule(arguments.gain),
         timed=tuple(one.name for one in workloads(context, context.plan.workloads)),
         checks=tuple(extra_sets(context)),
@@ -118,13 +142,36 @@ def rule(gain: float) -> str:
     )
 
 
-def _may_change(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
-    """The target's files that the compiler reads for a variant."""
+def _may_change(context: Context, name: str) -> Generator[Tick, None, tuple[str, ...]]:
+    """The target's files that the compiler reads for a variant, and for none that this session does not judge."""
+    own = yield from _read(context, context.bench.compiled([name])[name])
+    others: set[str] = set()
+    target = context.bench.target
+    for other, variant in target.variants.items():
+        if isinstance(variant, CAbiVariant) and other not in context.variants:
+            others |= set((yield from _read_by_any(context, other, variant)))
+    return tuple(file for file in own if file not in others)
+
+
+def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
     try:
         found = yield from build.scan(variant, context.folder, context.bench.include)
     except build.BuildFailed as failed:
         raise LoopError(failed.message, failed.hint) from failed
     return found.files
+
+
+def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
+    """What another variant is built from, by whichever compiler is there; its sources where none is."""
+    target, bench = context.bench.target, context.bench
+    recipes = [target.compiled(name, bench.architecture)]
+    recipes += [target.emulation(name)] if variant.emulation else []
+    for recipe in recipes:
+        try:
+            return (yield from build.scan(recipe, context.folder, bench.include)).files
+        except build.BuildFailed:
+            continue
+    return variant.sources
 
 
 def _edited(shop: Workshop, asked: Brief, tree: Worktree) -> Result:
@@ -133,7 +180,8 @@ def _edited(shop: Workshop, asked: Brief, tree: Worktree) -> Result:
     page = _page(shop, asked)
     if not changed:
         return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
-    outside = [name for name in changed if not may_change(name, asked.files)]
+    before = tree.committed()
+    outside = [name for name in changed if not may_change(name, asked.files, before)]
     if outside:
         return _wait(asked, f"{outside[0]} may not change (brief: {page}); take that back in {asked.folder}")
     return Result(handed_back(shop, asked, changed, tree))
@@ -165,12 +213,13 @@ def _wait(asked: Brief, message: str) -> Result:
     return Result(output, paused=True)
 
 
-def may_change(name: str, files: Sequence[str]) -> bool:
-    """Whether a file may be edited: one the variant is compiled from, or a new header or source beside one.
+def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
+    """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
 
-    The manifest says what is built and how it is judged: it never may.
+    `before`: files that were there. The manifest says what is built and how it is judged: it never may.
     """
     if name in files:
         return True
     beside = {str(Path(file).parent) for file in files}
-    return str(Path(name).parent) in beside and Path(name).suffix in {Path(file).suffix for file in files}
+    kinds = {Path(file).suffix for file in files}
+    return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds

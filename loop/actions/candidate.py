@@ -1,6 +1,6 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -8,6 +8,7 @@ from pydantic import Field
 from loop.actions import comparing, kernel, measuring, profile, properties, sanitizing
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
+from loop.bench.build import scan
 from loop.documents import content_hash
 from loop.model.base import Model
 from loop.model.change import (
@@ -27,6 +28,8 @@ from loop.model.output import BuildOutput
 from loop.processes import Tick
 from loop.rules import keeping
 
+KEPT = "kept.patch"
+"""Everything that a session kept, as one patch against the checkout as it stood."""
 Run = Callable[[Context, Any], Working]
 GATE: tuple[type[JudgedOutput], ...] = (
     ChangeBuildOutput,
@@ -66,9 +69,24 @@ def build(context: Context, arguments: NoArguments) -> Working:
     assert isinstance(found, BuildOutput)
     touched = touched_by(found, Rounds(context.finished).incumbents)
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
-    good = found.ok and bool(touched)
+    stray = yield from _stray(context, at_hand, touched)
+    if stray:
+        message = f"{stray} is compiled and git ignores it: it would be in no patch and no commit"
+    good = found.ok and bool(touched) and not stray
     output = ChangeBuildOutput(ok=True, good=good, message=message, hint=found.hint, touched=touched, found=found)
     return Result(output)
+
+
+def _stray(context: Context, at_hand: Round, touched: Sequence[str]) -> Generator[Tick, None, str]:
+    """A file of the target that is compiled into the edited variants and that git ignores; empty without one."""
+    known = at_hand.tree.known()
+    with candidate(context) as inner:
+        for variant in inner.bench.compiled(touched).values():
+            read = yield from scan(variant, inner.folder, inner.bench.include)
+            for name in read.files:
+                if name not in known:
+                    return name
+    return ""
 
 
 def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
@@ -159,9 +177,7 @@ def settle(at_hand: Round, tried: Tried) -> str:
         tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number} of session {context.session}.")
     if tree.repository is None:
         return ""
-    branch = f"loop/{context.session}"
-    tree.branch(branch)
-    return branch
+    return tree.branch(f"loop/{context.session}")
 
 
 def _decided(context: Context, at_hand: Round, tried: Tried, branch: str) -> DecisionOutput:
@@ -169,7 +185,10 @@ def _decided(context: Context, at_hand: Round, tried: Tried, branch: str) -> Dec
     made = {one.variant: one.build_id for one in built.found.builds} if built and built.found else {}
     incumbents = Rounds(context.finished).incumbents
     kept = tried.outcome == "kept"
-    offered = f"; take it over with: git merge {branch}" if branch else f"; its patch: {tried.patch}"
+    whole = workshop(context).notes / KEPT
+    if kept:
+        at_hand.tree.write_patch(whole, Rounds(context.finished).first_base or at_hand.brief.base)
+    offered = f"; take it over with: git apply {whole}{f' (or the commits of {branch})' if branch else ''}"
     return DecisionOutput(
         ok=True,
         message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",

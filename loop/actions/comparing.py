@@ -43,6 +43,8 @@ class CompareTerms(Model):
 
     rounds: Annotated[int, Field(ge=sequential.MIN_BLOCKS, le=200)] = sequential.MAX_BLOCKS
     """Blocks at most; it ends as soon as everything is decided."""
+    least: Annotated[int, Field(ge=timing.MIN_ROUNDS, le=200)] = timing.MIN_ROUNDS
+    """Blocks that are made even when they take longer than the step's budget."""
     slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
     """Share by which the positive control is slower."""
 
@@ -113,7 +115,7 @@ def _hold(
     context: Context, contest: Contest, arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
     """Measure until everything is decided or the time is over; with what disturbed it."""
-    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S)
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=arguments.least)
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
         found = yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending)

@@ -12,6 +12,7 @@ from loop.model.change import BriefOutput, ChangeBuildOutput, DecisionOutput, Tr
 from loop.model.outcome import Output
 from loop.model.output import BuildOutput, MeasureOutput, ProfileOutput
 from loop.model.outputs import read_output
+from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
 from loop.places import MANIFEST
@@ -57,13 +58,36 @@ class Rounds:
 
     @property
     def measured(self) -> MeasureOutput | None:
-        """The incumbents' speed against the baseline."""
-        return next(self._outputs(MeasureOutput, "kernel.measure", "change.measure"), None)
+        """The incumbents' speed against the baseline: of each variant the last time it was measured."""
+        every = list(self._outputs(MeasureOutput, "kernel.measure", "change.measure"))
+        if not every:
+            return None
+        newest: dict[str, MeasureOutput] = {}
+        for output in every:  # The last first.
+            for name in {one.variant for one in (*output.verdicts, *output.measurements)}:
+                newest.setdefault(name, output)
+        parts = list(newest.items())
+        verdicts = tuple(one for name, output in parts for one in output.verdicts if one.variant == name)
+        measured = tuple(one for name, output in parts for one in output.measurements if one.variant == name)
+        return every[0].model_copy(update={"verdicts": verdicts, "measurements": measured})
 
     @property
     def profiled(self) -> ProfileOutput | None:
-        """What holds the incumbents back."""
-        return next(self._outputs(ProfileOutput, "kernel.profile", "change.profile"), None)
+        """What holds the incumbents back: of each variant the last profile."""
+        every = list(self._outputs(ProfileOutput, "kernel.profile", "change.profile"))
+        if not every:
+            return None
+        newest: dict[str, Profile] = {}
+        for output in every:
+            for one in output.profiles:
+                newest.setdefault(one.variant, one)
+        return every[0].model_copy(update={"profiles": tuple(newest.values())})
+
+    @property
+    def first_base(self) -> str:
+        """Commit of the worktree that the first change of this session stood on; empty before there was one."""
+        outputs = (read_output(record.action, record.output) for record in self.finished)
+        return next((one.base for one in outputs if isinstance(one, BriefOutput) and one.base), "")
 
     def _outputs(self, kind: type[Kind], *actions: str) -> Iterator[Kind]:
         """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""

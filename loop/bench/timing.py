@@ -49,6 +49,8 @@ class Terms:
     """Time that one segment fills."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
+    least: int = MIN_ROUNDS
+    """Rounds that are made even when they take longer than `limit_s`."""
 
 
 @dataclass
@@ -94,7 +96,7 @@ def measure(
     begun = time.monotonic()
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides))):
         used = time.monotonic() - begun
-        if timings.rounds >= MIN_ROUNDS and used * (1 + len(batch) / timings.rounds) > terms.limit_s:
+        if timings.rounds >= terms.least and used * (1 + len(batch) / timings.rounds) > terms.limit_s:
             break
         open_ = pending(timings) if pending and timings.rounds else everything
         if not any(open_.values()):

@@ -101,6 +101,10 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
             )
         now = targets.ground(setting.project)
         fresh = now != head.ground
+        if fresh and waits_for_change(setting, head, folder):
+            if not request.decline:
+                raise changed_meanwhile(setting, head, folder)
+            now, fresh = head.ground, False
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
         head = head.model_copy(update={"revision": revision(setting.project.target), "ground": now})
@@ -239,6 +243,20 @@ def walk_session(
     if record.status not in RESUMABLE:
         clear_workshop(setting.project.target, context.workshop)
     return exit_code(record, ending)
+
+
+def waits_for_change(setting: Setting, head: SessionHead, folder: SessionFolder) -> bool:
+    """Whether the session has a worktree in which somebody may have an edit."""
+    return worktree.find(setting.project.target, workshop_of(head, folder, declined=False).tree) is not None
+
+
+def changed_meanwhile(setting: Setting, head: SessionHead, folder: SessionFolder) -> LoopError:
+    """The target's own files are others than those that the session's changes stand on."""
+    tree = workshop_of(head, folder, declined=False).tree
+    return LoopError(
+        f"{setting.project.target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
+        hint=f"put that back and resume, or end it: {head.resume_command} --decline",
+    )
 
 
 def workshop_of(head: SessionHead, folder: SessionFolder, *, declined: bool) -> Workshop:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from loop.model.change import (
     BriefOutput,
@@ -93,8 +94,11 @@ def _against_baseline(measured: object, variant: str) -> str:
 
 def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:
     kept = [one for one in decided if one.kept]
+    if kept and kept[-1].tried:
+        whole = Path(kept[-1].tried.patch).parent / "kept.patch"
+        yield f"All that was kept, at the top of your repository: `git apply {whole}`"
     if kept and kept[-1].branch:
-        yield f"What was kept stands on a branch: `git merge {kept[-1].branch}`"
+        yield f"The same as commits: branch `{kept[-1].branch}`"
     for one in decided:
         if one.tried:
             yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"

@@ -1,5 +1,6 @@
 """How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
 
+import os
 from pathlib import Path
 
 from loop.errors import LoopError
@@ -13,9 +14,33 @@ ENVIRONMENT = {
 }
 """Who commits here; and the user's index is not even refreshed."""
 
+ELSEWHERE = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+)
+"""Variables that point git at one repository, whatever folder it is asked about. Git sets them for aliases and
+hooks: with them a command meant for a worktree of ours would work on the user's checkout."""
+
+
+def forget_the_callers_repository() -> None:
+    """Let git look for the repository of the folder it is asked about, in this process and all it starts."""
+    for name in ELSEWHERE:
+        os.environ.pop(name, None)
+
 
 def git(folder: Path, *arguments: str) -> str:
     """What git prints. Raises LoopError with its own words."""
+    forget_the_callers_repository()
     try:
         import git as library
     except ImportError as error:  # GitPython raises it when there is no git program.

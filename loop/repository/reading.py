@@ -5,6 +5,7 @@ from typing import Any
 
 from loop.errors import LoopError
 from loop.model.record import Revision
+from loop.repository.git import forget_the_callers_repository
 
 SHOWN = 20
 LINK = 0o120000
@@ -13,6 +14,7 @@ LINK = 0o120000
 
 def revision(folder: Path) -> Revision:
     """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
+    forget_the_callers_repository()
     try:
         import git
     except ImportError:  # GitPython raises it when there is no git program.
@@ -31,6 +33,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     """
     import git
 
+    forget_the_callers_repository()
     try:
         with git.Repo(folder, search_parent_directories=True) as repository:
             inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
@@ -48,6 +51,7 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
     """
     import git
 
+    forget_the_callers_repository()
     try:
         with git.Repo(folder, search_parent_directories=True) as repository:
             text = str(repository.git.diff(commit, "--numstat", "--no-renames", "--", str(folder)))

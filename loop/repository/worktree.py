@@ -15,8 +15,8 @@ from loop.repository.git import git
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
-COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**")
-"""What belongs to an edit: everything git does not ignore, save for what Python leaves behind."""
+COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
+"""What belongs to an edit: all that git does not ignore, save for what Python leaves behind and for sessions."""
 AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
 IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """What a copy of a target outside git leaves out."""
@@ -61,21 +61,49 @@ class Worktree:
 
     def commit(self, message: str) -> str:
         """Make what is there the new `head`; its hash."""
+        self._is_ours()
         git(self.root, "add", "--all", *COUNTED)
         git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
         return self.head
 
-    def branch(self, name: str) -> None:
-        """Let a branch stand at `head`; one of that name moves there."""
-        git(self.root, "branch", "--force", name, "HEAD")
+    def branch(self, name: str) -> str:
+        """Let a branch stand at `head`: of that name, or with a number where one stands that `head` does not come
+        from. Its name."""
+        for found in (name, *(f"{name}-{number}" for number in range(2, 100))):
+            try:
+                stands = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{found}").strip()
+            except LoopError:
+                stands = ""
+            if not stands or git(self.root, "rev-list", "--count", stands, "^HEAD").strip() == "0":
+                git(self.root, "branch", "--force", found, "HEAD")
+                return found
+        raise LoopError(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
+
+    def known(self) -> set[str]:
+        """Files that git has or would take, by their path from the target's folder."""
+        listed = git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+        return {self._from_target(name) for name in listed.split("\0") if name}
+
+    def committed(self) -> set[str]:
+        """Files that `head` has, by their path from the target's folder."""
+        listed = git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD")
+        return {self._from_target(name) for name in listed.split("\0") if name}
+
+    def _is_ours(self) -> None:
+        """Raises LoopError where git would work on another folder than this one."""
+        top = git(self.root, "rev-parse", "--show-toplevel").strip()
+        if Path(top).resolve() != self.root.resolve():
+            raise LoopError(f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3)
 
     def check_out(self, commit: str) -> None:
         """Hold what a commit held; what git ignores there, such as objects of a build, stays."""
+        self._is_ours()
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
 
     def revert(self) -> None:
         """Take back what was edited since `head`."""
+        self._is_ours()
         git(self.root, "reset", "--quiet", "--hard", "HEAD")
         git(self.root, "clean", "--quiet", "--force", "-d")
 
@@ -87,9 +115,13 @@ def make(target: Path, root: Path) -> Worktree:
     middle of a merge with conflicts.
     """
     repository = top_of(target)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    if repository is None:
-        return _copy(target, root)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        if repository is None:
+            return _copy(target, root)
+    except OSError as error:
+        hint = "set LOOP_STATE to a folder that can be written"
+        raise LoopError(f"{root}: no worktree can be made there: {error.strerror or error}", hint) from error
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise LoopError(
@@ -177,6 +209,8 @@ def _untracked(repository: Path, target: Path) -> Iterator[str]:
     """Files of the target that are neither in a commit nor ignored, from the repository's top."""
     text = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
     for name in filter(None, text.split("\0")):
+        if "sessions" in Path(name).parts or "__pycache__" in Path(name).parts:
+            continue
         if (repository / name).is_file() and not (repository / name).is_symlink():
             yield name
 

@@ -63,7 +63,9 @@ def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None,
         worst = min(slower, key=lambda one: one.ratio)
         return f"slower on {_of(slower, speeds)}: {_times(worst.ratio)} on {worst.workload}"
     if not any(one.verdict == "faster" for one in speeds):
-        return f"no gain beyond noise: {_times(gain)} the incumbent's speed, {_words(speeds)}"
+        unclear = next((one for one in speeds if one.verdict == "inconclusive"), None)
+        said = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
+        return f"{said}: {_times(gain)} the incumbent's speed, {_words(speeds)}"
     if gain < 1 + least_gain:
         return f"{_times(gain)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
     return None

@@ -142,11 +142,12 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     project.edited.write_text(SLOW + "// no difference\n")
     same = project.resume()
     assert "change 3 reverted: " in same.stderr, same.stderr
+    assert "inconclusive" in same.stderr or "same" in same.stderr
 
     project.edited.write_text(KERNEL)
     better = project.resume()
     assert "change 4 kept: " in better.stderr, better.stderr
-    assert "git merge loop/" in better.stderr
+    assert "git apply" in better.stderr
     assert KERNEL == project.edited.read_text()
     branch = f"loop/{project.session.name}"
     assert KERNEL.strip() == git(project.folder, "show", f"{branch}:scale.c")
@@ -172,7 +173,9 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     report = (project.session / "report.md").read_text()
     assert "## Changes" in report
     assert report.count("| reverted ") == 4
-    assert f"git merge {branch}" in report
+    assert f"branch `{branch}`" in report
+    git(project.folder, "apply", str(project.session / "changes" / "kept.patch"))
+    assert KERNEL == (project.folder / "scale.c").read_text()
 
 
 @pytest.mark.slow
@@ -209,3 +212,67 @@ def test_declining_without_a_session_is_a_mistake_of_usage() -> None:
     """And says what to type."""
     done = loop("run", "session", "--decline")
     assert (2, True) == (done.returncode, "--resume last --decline" in done.stderr)
+
+
+HEADER = """
+int work(int count);
+"""
+
+
+@pytest.mark.slow
+def test_only_what_was_asked_for_may_change(project: Project) -> None:
+    """No file that another variant is built from, none that git ignores, none removed; a new header may come."""
+    manifest = project.folder / "target.yaml"
+    other = "  other: {kind: c_abi, device: cpu, sources: [other.c], entry: scale, build: {compiler: gcc}}\n"
+    manifest.write_text(manifest.read_text() + other)
+    (project.folder / "shared.h").write_text(HEADER)
+    for name in ("other.c", "scale.c"):
+        (project.folder / name).write_text(f'#include "shared.h"\n{SLOW}')
+    (project.folder / ".gitignore").write_text("*_gen.h\n")
+    git(project.folder, "add", ".")
+    git(project.folder, "commit", "-q", "-m", "another")
+    assert 0 == loop("trust", str(project.folder)).returncode
+    assert 75 == project.run("improve", "--variant", "ours").returncode
+    assert ["scale.c"] == project.brief(1)["files"]
+    tree = project.edited.parent
+    for name, text in (("shared.h", "int other(int);"), ("other.c", None)):
+        kept = (tree / name).read_text()
+        (tree / name).unlink() if text is None else (tree / name).write_text(text)
+        assert f"{name} may not change" in project.resume().stderr
+        (tree / name).write_text(kept)
+    (tree / "fast_gen.c").write_text("// what git takes\n")
+    (tree / "fast_gen.h").write_text("// what git ignores\n")
+    project.edited.write_text(f'#include "shared.h"\n#include "fast_gen.h"\n#include "fast_gen.c"\n{KERNEL}')
+    assert "fast_gen.h is compiled and git ignores it" in project.resume().stderr
+
+
+@pytest.mark.slow
+def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
+    """The session says so and waits; put back it goes on, declined it ends."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    mine = SLOW + "// mine\n"
+    (project.folder / "scale.c").write_text(mine)
+    done = project.resume()
+    assert 2 == done.returncode
+    assert "was edited since" in done.stderr
+    assert "--decline" in done.stderr
+    assert (KERNEL, mine) == (project.edited.read_text(), (project.folder / "scale.c").read_text())
+    declined = project.resume("--decline")
+    assert 0 == declined.returncode, declined.stderr
+    assert KERNEL == project.edited.read_text()
+
+
+def test_gits_own_variables_lead_nowhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an alias or a hook sets them: the user's branch and index stay what they were."""
+    (project.folder / "note.txt").write_text("uncommitted")
+    before = git(project.folder, "log", "--format=%H", "--all"), git(project.folder, "status", "--porcelain")
+    for name, value in (("GIT_DIR", project.folder / ".git"), ("GIT_WORK_TREE", project.folder)):
+        monkeypatch.setenv(name, str(value))
+    done = project.run("improve")
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name)
+    assert 75 == done.returncode, done.stderr
+    assert project.edited.exists()
+    on_main = git(project.folder, "log", "--format=%H", "main")
+    assert before == (on_main, git(project.folder, "status", "--porcelain"))

@@ -161,3 +161,38 @@ def test_an_index_in_conflict_is_not_touched(target: Path, tmp_path: Path) -> No
     with pytest.raises(LoopError, match=r"kernel\.cpp is in conflict"):
         make(target, tmp_path / "tree")
     assert before == (top / ".git" / "index").read_bytes()
+
+
+def test_sessions_of_the_project_do_not_come_along(target: Path, tmp_path: Path) -> None:
+    """They are written while an edit is judged, and are no part of it."""
+    (target / "sessions" / "x").mkdir(parents=True)
+    (target / "sessions" / "x" / "journal.jsonl").write_text("{}")
+    (target / "kernel.cpp").write_text("dirty\n")
+    made = make(target, tmp_path / "tree")
+    assert not (made.target / "sessions").exists()
+    (made.target / "sessions").mkdir()
+    (made.target / "sessions" / "y").write_text("y")
+    assert {} == made.changed()
+    made.commit("nothing of it")
+    assert "" == git(made.root, "ls-files", "kernels/mine/sessions")
+
+
+def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
+    """The next one has a number; one that stands on the way is moved on."""
+    git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
+    made = make(target, tmp_path / "tree")
+    (made.target / "kernel.cpp").write_text("better\n")
+    made.commit("better")
+    assert "loop/one-2" == made.branch("loop/one")
+    (made.target / "kernel.cpp").write_text("best\n")
+    made.commit("best")
+    assert "loop/one-2" == made.branch("loop/one")
+    assert made.head == git(target, "rev-parse", "loop/one-2")
+
+
+def test_a_folder_that_became_another_repositorys_is_not_reset(target: Path, tmp_path: Path) -> None:
+    """Whatever became of the worktree, nothing else is thrown away."""
+    made = make(target, tmp_path / "repository" / "tree")
+    (made.root / ".git").unlink()
+    with pytest.raises(LoopError, match=r"no worktree of loop's"):
+        made.revert()
