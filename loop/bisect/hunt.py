@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ from loop.repository.worktree import top_of
 from loop.rules import bisection, suspects
 from loop.rules.suspects import Asked, Commit, Costs, Metric, Noise, Problem, Try
 
+NUMBERED = re.compile(
+    r"(?<=commit )\d+|(?<=commits )\d+|(?<= to )\d+(?=:)|(?<=is )\d+(?= slower)|(?<=slower than )\d+|"
+    r"(?<=does )\d+(?= fail)|(?<=often than )\d+|(?<=the last one )\d+"
+)
+"""Where the rules speak of a commit by its number."""
 SHOWN = 1e-3
 """Probability below which a commit is left out of the answer."""
 
@@ -75,6 +81,10 @@ class Hunt:
         )
         return Problem(commits, self.metric, self.costs, self.noise)
 
+    def named(self, text: str) -> str:
+        """What the rules say, with commits by their hashes."""
+        return NUMBERED.sub(lambda match: self.line.ends[int(match[0])].short, text)
+
     def _remember(self) -> None:
         """What was observed before of these very commits."""
         places = {one.commit: number for number, one in enumerate(self.line.ends) if one.commit != UNCOMMITTED}
@@ -103,7 +113,7 @@ class Hunt:
         fields = {
             "commit": candidate.commit,
             "against": against.commit,
-            "why": wanted.why,
+            "why": self.named(wanted.why),
             "status": status,
             "values": values,
             "reason": reason,
@@ -117,7 +127,7 @@ class Hunt:
         self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try
     ) -> Generator[Tick, None, tuple[float, ...]]:
         """The same, each sign of life with how the search stands."""
-        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {wanted.why}"
+        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {self.named(wanted.why)}"
         try:
             while True:
                 tick = next(working)
@@ -135,7 +145,7 @@ class Hunt:
         first = found.culprits[0] if found.culprits else found.range[0] if found.range else len(ends)
         return Answer(
             outcome=found.outcome,
-            why=found.why,
+            why=self.named(found.why),
             culprits=culprits,
             range=ends[found.range[0] : found.range[1] + 1] if found.range else (),
             posterior={ends[i].commit: share for i, share in enumerate(found.posterior) if share >= SHOWN},

@@ -74,6 +74,9 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
             refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
             screen.data(json.dumps(as_json(refused), indent=1))
         raise
+    except Stopped as stop:
+        screen.say(f"{stop}; what was observed is kept: the same command goes on")
+        raise
     if request.json:
         screen.data(json.dumps(as_json(answer), indent=1))
     tell(answer, screen)
@@ -141,8 +144,7 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
                 shown = len(hunt.probes)
                 screen.say(standing(hunt, passed))
             if budget_minutes is not None and passed > 60 * budget_minutes:
-                again = "what was observed is kept: the same command goes on"
-                raise Stopped(f"over its budget of {budget_minutes:g} min; {again}", ExitCode.OVER_BUDGET)
+                raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)
 
 
 def standing(hunt: Hunt, passed: float) -> str:

@@ -2,14 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.bisect.histories import make_history
-from tests.commands.projects import KERNEL, loop, make_project
+from tests.commands.projects import KERNEL, loop, make_project, start
 from tests.commands.test_optimize import LINE, SIZES
 from tests.commands.test_session import add_plan
 from tests.repository.test_history import commit
@@ -53,6 +55,7 @@ def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     assert (0, "culprit") == (code, found["outcome"]), found
     assert [commits[14]] == [one["commit"] for one in found["culprits"]]
     assert found["posterior"][commits[14]] > 0.95
+    assert commits[14][:12] in found["why"]
     assert "+14" in found["difference"]
     assert {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"} <= set(found)
     assert before == state(folder)
@@ -216,3 +219,42 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     code, found = bisected(folder, *words)
     assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
     assert "on the branch that it merges: no regression" in found["why"]
+
+
+def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """What was observed before is not asked again; nothing of it is left but the observations."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, [str(number) for number in range(12)])
+    script = f'cat state >> {tmp_path}/asked; echo >> {tmp_path}/asked; sleep 0.3; test "$(cat state)" -lt 7'
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
+    process = start("bisect", *words, "--", "sh", "-c", script)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    before = (tmp_path / "asked").read_text().split()
+    code, found = bisected(folder, *words, "--", "sh", "-c", script)
+    assert (0, [commits[7]]) == (code, [one["commit"] for one in found["culprits"]])
+    after = (tmp_path / "asked").read_text().split()[len(before) :]
+    assert not set(before[:4]) & set(after[1:])
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path: Path) -> None:
+    """Exit 130; out of time it is 124."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2", "3"])
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
+    process = start("bisect", *words, "--", "sh", "-c", f"touch {tmp_path}/runs; sleep 20")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (130, True) == (process.returncode, "the same command goes on" in said)
+    done = loop("bisect", *words, "--budget-minutes", "0.01", "--", "sleep", "20")
+    assert (124, True) == (done.returncode, "over its budget" in done.stderr)
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
