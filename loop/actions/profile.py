@@ -21,7 +21,7 @@ from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput, ProfileOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
-from loop.model.target import ITEM_SIZES, OUTPUT, CAbiVariant, Workload
+from loop.model.target import ITEM_SIZES, OUTPUT, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import formula_values, shape
 from loop.processes import Tick
@@ -121,12 +121,21 @@ def _look_at_roof(context: Context, measured: Measurement, notes: Notes) -> Gene
     target, workload = context.bench.target, measured.workload
     reach, source = yield from _reach(context, workload)
     flops, moved = (_formula(text, workload) for text in (target.flops, target.bytes))
-    facts = bottleneck.roofline(flops, moved, measured.candidate_us * 1e-6, reach)
+    seconds = measured.candidate_us * 1e-6
+    facts = bottleneck.roofline(flops, moved, seconds, reach)
     notes.tell(facts)
     notes.sources |= {name: source for name in ON_ROOF if facts[name] is not None}
+    notes.silent(_roof_unknown(facts, bottleneck.exceeded(flops, moved, seconds, reach), source), *ON_ROOF)
     notes.silent("the manifest declares no `flops`", *(("flops",) if flops is None else ()))
     notes.silent("the manifest declares no `bytes`", *(("bytes",) if moved is None else ()))
-    notes.silent(source or "it needs `flops`, `bytes` and a peak", "intensity", *ON_ROOF)
+    notes.silent("it needs `flops` and `bytes`", "intensity")
+
+
+def _roof_unknown(facts: Mapping[str, Fact], exceeded: str, source: str) -> str:
+    """Why facts on the roof are unknown, where some are."""
+    if exceeded:
+        return f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
+    return source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
 
 
 def _formula(text: str | None, workload: Workload) -> float | None:
@@ -175,8 +184,8 @@ def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> No
 
 
 def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:
-    variant = context.bench.target.variants[name]
-    if not isinstance(variant, CAbiVariant) or build is None:
+    variant = context.bench.compiled([name]).get(name)
+    if variant is None or build is None:
         return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
     limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
     report = yield from outside.compiler_report(context.bench, variant, build.build_id, limit_s)

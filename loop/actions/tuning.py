@@ -22,6 +22,7 @@ from loop.bench import build, timing
 from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
+from loop.errors import LoopError
 from loop.library.definitions import read_file
 from loop.library.tuned import with_best
 from loop.model.base import Model
@@ -55,6 +56,8 @@ class TuneTerms(Model):
     """Fresh processes of each point in the first pass; finalists get three times as many."""
     gain: Annotated[float, Field(ge=0, le=10)] = 0.01
     """Share by which the best has to be faster than the incumbent to be proposed."""
+    most: Annotated[int, Field(ge=2)] = 200
+    """Points that one thing may have: a search of more is refused before anything is compiled."""
 
 
 @dataclass
@@ -100,6 +103,9 @@ def tune(context: Context, arguments: TuneTerms) -> Working:
     if not left:
         return Result(TuneOutput(ok=True, message=f"nothing {'more ' if searched(context) else ''}to tune here"))
     shop = workshop(context)
+    refusal = _too_many(context.bench.target, left[0], arguments.most)
+    if refusal is not None:
+        return Result(refusal)
     yield Tick("preparing the worktree")
     tree = worktree.find(context.folder, shop.tree) or worktree.make(context.folder, shop.tree)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
@@ -107,6 +113,8 @@ def tune(context: Context, arguments: TuneTerms) -> Working:
         search = Search(context, bench, left[0], target.tuning[left[0]], device_of(context))
         yield from _compile(search)
         yield from _verify(search)
+        if INCUMBENT not in search.sides:
+            return Result(_nothing_to_beat(search))
         best = yield from _race(search, arguments)
     return Result(_proposed(search, best, tree, arguments))
 
@@ -123,6 +131,29 @@ def open_searches(context: Context, only: str | None) -> list[str]:
         and target.variants[one.variant].device == context.bench.device
         and one.best_on(device_of(context)) is not None
     ]
+
+
+def _too_many(target: Target, name: str, most: int) -> TuneOutput | None:
+    """What to say of a thing with more points than may be tried; None where it has few enough."""
+    number = target.tuning[name].size
+    if number <= most:
+        return None
+    return TuneOutput(
+        ok=False,
+        message=f"{name} has {number} points, and at most {most} are tried",
+        hint=f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own",
+    )
+
+
+def _nothing_to_beat(search: Search) -> TuneOutput:
+    """What to say where the values that run now do not compile, or are wrong."""
+    why = next(one.reason for one in search.trials if one.values == search.incumbent)
+    return TuneOutput(
+        ok=False,
+        message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
+        hint=f"mend it, or change tuning.{search.name}.best: nothing can be held against it",
+        trials=tuple(search.trials),
+    )
 
 
 def searched(context: Context) -> set[str]:
@@ -145,13 +176,11 @@ def _compile(search: Search) -> Generator[Tick, None, None]:
     """Every point, and the incumbent; a compiler a core runs at a time."""
     points = [search.incumbent, *(values for values in search.tuning.points if values != search.incumbent)]
     attempts = yield from together((_attempt(search, values) for values in points), cores())
-    known: dict[str, str] = {}
     for values, made in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
         if isinstance(made, build.BuildFailed):
             search.lost(values, "refused", made.message)
-        elif made.build_id not in known:
-            known[made.build_id] = label
+        else:
             search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
 
 
@@ -182,8 +211,6 @@ def _verify(search: Search) -> Generator[Tick, None, None]:
 
 def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, Trial | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
-    if INCUMBENT not in search.sides:
-        return None
     with ExitStack() as stack:
         yield from hold_device(search.context, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
@@ -193,18 +220,39 @@ def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, Trial |
         fastest = sorted(found, key=lambda label: -(found[label].ratio or 0))[: arguments.finalists]
         if fastest:
             found |= yield from _time(search, fastest, 3 * arguments.rounds)
-    timed = sorted(found.values(), key=lambda one: -(one.ratio or 0))
+    left = [one for label, one in found.items() if label in search.sides]
+    timed = sorted(left, key=lambda one: -(one.ratio or 0))
     best = timed[0] if timed and (timed[0].ratio or 0) > 1 else None
     search.trials += [one.model_copy(update={"outcome": "best"}) if one is best else one for one in timed]
     return best
 
 
 def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
+    """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
+    try:
+        return (yield from _time_together(search, labels, rounds))
+    except LoopError as error:
+        if not any(error.message.startswith(f"{label} could not be timed") for label in labels):
+            raise
+        if len(labels) == 1:
+            search.drop(labels[0], "wrong", error.message)
+            return {}
+    found: dict[str, Trial] = {}
+    for label in labels:
+        found |= yield from _time(search, [label], rounds)
+    return found
+
+
+def _time_together(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
     terms = timing.Terms(rounds, search.context.budget_s, search.context.seed, segment_s=timing.SHORT_SEGMENT_S)
     timings = yield from timing.measure(search.bench, sides, search.workloads, terms)
-    return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in labels}
+    for label, check in timings.wrong:
+        if label in labels and label in search.sides:
+            search.drop(label, "wrong", f"while it was timed: {check.message}")
+    right = [label for label in labels if label in search.sides]
+    return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in right}
 
 
 def _ratios(search: Search, timings: timing.Timings, label: str) -> Iterator[float]:
@@ -233,8 +281,7 @@ def _proposed(search: Search, best: Trial | None, tree: Worktree, arguments: Tun
     trials = (incumbent, *search.trials)
     counts = _counted(search)
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        fastest = f"; the best came to {best.ratio:.3f}x" if best and best.ratio else ""
-        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}{fastest}"
+        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
         return TuneOutput(ok=True, message=message, trials=trials, learned=(f"Tuning {message}.",))
     manifest = tree.target / MANIFEST
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
@@ -248,11 +295,14 @@ def _proposed(search: Search, best: Trial | None, tree: Worktree, arguments: Tun
 def _counted(search: Search) -> str:
     """How the other points fared."""
     words = [one.outcome for one in search.trials]
-    names = {"refused": "do not compile", "wrong": "are wrong", "timed": "were slower or the same"}
+    names = {"refused": "did not compile", "wrong": "went wrong"}
     counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
-    others = len(list(search.tuning.points)) - (search.incumbent in search.tuning.points)
-    same = others - len(words)
-    counted += [f"{same} compile to what another does"] if same > 0 else []
+    timed = [one.ratio for one in search.trials if one.outcome in ("timed", "best")]
+    if timed:
+        sound = [ratio for ratio in timed if ratio is not None]
+        best = f"the best of them at {max(sound):.3f}x" if sound else "and no round of them was sound"
+        counted.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {best}")
+    others = search.tuning.size - (search.incumbent in search.tuning.points)
     return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 

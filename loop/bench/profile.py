@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loop.bench.build import ENGLISH
+from loop.bench.build import ENGLISH, first_error
 from loop.bench.child.counters import Counters
 from loop.bench.machine import compiler_version
 from loop.bench.room import Bench, Side
@@ -91,7 +91,8 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             note = f"reading what the compiler makes of {source}"
             done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
             if not done.ok:
-                return Report(why=f"the compiler's report on {source}: {done.how}")
+                said = first_error(done.errors) or done.how
+                return Report(why=f"the compiler's report on {source}: {said}")
             listings += listing.read_text(errors="replace")
             remarks += done.errors
     return Report(len(VECTORISED.findall(remarks)), vector_share(listings))

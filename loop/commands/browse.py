@@ -16,6 +16,9 @@ from loop.store import sessions
 from loop.store.journal import open_step
 from loop.store.sessions import SessionFolder
 
+WAITING = ("aborted", "paused")
+"""How a session ended that can go on."""
+
 
 def _root(target: Path | None) -> Path:
     return project(target, Path.cwd()).sessions
@@ -94,8 +97,10 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if record is not None:
         screen.data(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
         screen.data(f"report: {folder.report}")
-    else:
-        screen.data(f"\nnot finished; go on with: loop run session --resume {folder.id}")
+    if record is not None and record.status in WAITING:
+        screen.data(f"go on with: {head.resume_command}")
+    if record is None:
+        screen.data(f"\nnot finished; go on with: {head.resume_command}")
     return ExitCode.OK
 
 
@@ -116,9 +121,7 @@ def report(name: str, form: str, target: Path | None, screen: Screen) -> int:
     folder = sessions.find(setting.project.sessions, name)
     record = folder.record()
     if record is None:
-        raise LoopError(
-            f"{folder.id} is not finished: it has no report yet", hint=f"loop run session --resume {folder.id}"
-        )
+        raise LoopError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == "json":
         screen.data(json.dumps(closing.outcome(record, folder), indent=1))
     elif form == "md":
@@ -158,7 +161,7 @@ def _waits(folder: SessionFolder) -> bool:
         record = folder.record()
     except LoopError:
         return False
-    return record is None or record.status in ("aborted", "paused")
+    return record is None or record.status in WAITING
 
 
 def _status_line(folder: SessionFolder, *, running: bool) -> str:
@@ -166,4 +169,12 @@ def _status_line(folder: SessionFolder, *, running: bool) -> str:
     at = f", at {step.pattern}/{step.step}" if step else ""
     if running:
         return f"{folder.id} runs{at}"
-    return f"{folder.id} waits{at}: loop run session --resume {folder.id}"
+    return f"{folder.id} waits{at}: {_resume(folder)}"
+
+
+def _resume(folder: SessionFolder) -> str:
+    """The command that goes on with a session; what is wrong with its head where that cannot be read."""
+    try:
+        return folder.head().resume_command
+    except LoopError as error:
+        return error.message

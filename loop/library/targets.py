@@ -1,14 +1,15 @@
 """A project's target: its manifest, with workloads, formulas and tolerances checked against each other."""
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loop.documents import Complaint, Document, complain, hash_files, nearest
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, read_file
 from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target
-from loop.model.tuning import Entry
+from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand
 from loop.places import Project
 
@@ -111,10 +112,8 @@ def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
         yield from _entry_complaints(document, part, component.workloads, (*place, "workloads"))
         yield from _values_complaints(document, part, (*place, "values"))
         for index, entry in enumerate(component.workloads):
-            for dtype in _named_types(entry):
-                if dtype not in part.tolerance:
-                    where = (*place, "workloads", index, "dtype")
-                    yield complain(document, where, "types with a tolerance", f"{dtype}, which has none")
+            where = (*place, "workloads", index)
+            yield from _intolerant(document, part, entry, where)
 
 
 def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
@@ -145,9 +144,19 @@ def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
     for name, entries in target.workloads.items():
         for index, entry in enumerate(entries):
             used += [(("workloads", name, index, "dtype"), dtype) for dtype in _named_types(entry)]
+    for name, one in target.tuning.items():
+        for index, entry in enumerate(one.workloads):
+            yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
     for place, dtype in used:
         if dtype not in target.tolerance:
             yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
+
+
+def _intolerant(document: Document, target: Target, entry: Entry, place: Place) -> Iterator[Complaint]:
+    """Types of a workload that have no tolerance."""
+    for dtype in _named_types(entry):
+        if dtype not in target.tolerance:
+            yield complain(document, (*place, "dtype"), "types with a tolerance", f"{dtype}, which has none")
 
 
 def _named_types(entry: Entry) -> tuple[str, ...]:
@@ -186,6 +195,45 @@ def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:
             flag = f"{TUNED} among the flags of {one.variant}"
             yield complain(read.document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
         yield from _entry_complaints(read.document, target, one.workloads, (*place, "workloads"))
+        yield from _point_complaints(read.document, one, place)
+        yield from _device_complaints(read, name)
+        others = [other for other in _earlier(target.tuning, name) if target.tuning[other].macro == one.macro]
+        if others:
+            said = f"{one.macro}, which is that of {others[0]}"
+            yield complain(read.document, (*place, "macro"), "a macro of its own", said)
+
+
+def _earlier(names: Iterable[str], name: str) -> Iterator[str]:
+    """The names that come before one."""
+    return itertools.takewhile(lambda other: other != name, names)
+
+
+def _point_complaints(document: Document, one: Tuning, place: Place) -> Iterator[Complaint]:
+    """Values that stand in a list twice, and best ones that no list has."""
+    for field, values in one.values.items():
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                where = (*place, "values", field, index)
+                yield complain(document, where, "values that differ", f"{literal(value)} twice")
+    for device, chosen in one.best.items():
+        for field, value in chosen.items():
+            listed = [literal(other) for other in one.values[field]]
+            if literal(value) not in listed:
+                where = (*place, "best", device, field)
+                yield complain(document, where, f"one of {', '.join(listed)}", literal(value))
+
+
+def _device_complaints(read: Read[Target], name: str) -> Iterator[Complaint]:
+    """Best values for no device that the variant runs on: nothing would reach the compiler."""
+    one = read.value.tuning[name]
+    variant = read.value.variants.get(one.variant)
+    if variant is None or variant.device == "any":
+        return
+    first = "cpu" if variant.device == "cpu" else next(iter(read.value.devices), "sm_89")
+    if one.best_on(first) is None:
+        expected = f"values for a device that {one.variant} runs on, such as {first}"
+        got = ", ".join(one.best) or "none"
+        yield complain(read.document, ("tuning", name, "best"), expected, got)
 
 
 def _flags(target: Target, name: str) -> tuple[str, ...]:

@@ -3,25 +3,29 @@
 Comments, order and everything else stay as they are.
 """
 
+from typing import Any
+
 import yaml
 
 from loop.errors import LoopError
-from loop.model.tuning import Values
+from loop.model.tuning import Values, literal
 
 
 def with_best(manifest: str, name: str, device: str, values: Values) -> str:
     """The text of a manifest in which `tuning.NAME.best.DEVICE` has these values.
 
-    Raises LoopError where the manifest does not have that tuning.
+    Raises LoopError where the manifest does not have that tuning, or is written so that they cannot be put in.
     """
     best = _at(yaml.compose(manifest), ("tuning", name, "best"))
     if not isinstance(best, yaml.MappingNode):
         raise LoopError(f"the manifest has no tuning.{name}.best")
-    text = f"{{{', '.join(f'{field}: {_scalar(value)}' for field, value in values.items())}}}"
+    text = f"{{{', '.join(f'{field}: {literal(value)}' for field, value in values.items())}}}"
     old = _at(best, (device,))
     if old is not None:
-        return manifest[: old.start_mark.index] + text + manifest[_end(old) :]
-    return _added(manifest, best, f"{device}: {text}")
+        made = manifest[: old.start_mark.index] + text + manifest[_end(old) :]
+    else:
+        made = _added(manifest, best, f"{device}: {text}")
+    return _checked(made, manifest, ("tuning", name, "best", device), values)
 
 
 def _at(node: yaml.Node | None, path: tuple[str, ...]) -> yaml.Node | None:
@@ -44,11 +48,35 @@ def _added(manifest: str, best: yaml.MappingNode, entry: str) -> str:
     """One more entry at the end of a mapping, written as the mapping is."""
     end, column = _end(best), best.start_mark.column
     if best.flow_style:
-        return f"{manifest[: end - 1]}, {entry}{manifest[end - 1 :]}"
+        place, comma = _behind_last(manifest, best)
+        return f"{manifest[:place]}{comma}{entry}{manifest[place:]}"
     end = manifest.find("\n", end)
     end = len(manifest) if end < 0 else end
     return f"{manifest[:end]}\n{' ' * column}{entry}{manifest[end:]}"
 
 
-def _scalar(value: bool | int) -> str:
-    return str(value).lower()
+def _behind_last(manifest: str, mapping: yaml.MappingNode) -> tuple[int, str]:
+    """Where the last token before a flow mapping's closing brace ends; what belongs between it and an entry."""
+    begin = mapping.start_mark.index
+    *_, last, _brace, _end = yaml.scan(manifest[begin : mapping.end_mark.index])
+    between = {yaml.FlowEntryToken: " ", yaml.FlowMappingStartToken: ""}
+    return begin + last.end_mark.index, between.get(type(last), ", ")
+
+
+def _checked(text: str, manifest: str, path: tuple[str, ...], values: Values) -> str:
+    """The text, read again. Raises LoopError unless it says the same as before, but for these values."""
+    wanted = yaml.safe_load(manifest)
+    *parents, last = path
+    node: dict[str, Any] = wanted
+    for key in parents:
+        node = node[key]
+    node[last] = dict(values)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if found != wanted:
+        place = ".".join(path)
+        hint = f"write them in by hand: {{{', '.join(f'{name}: {literal(one)}' for name, one in values.items())}}}"
+        raise LoopError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
+    return text

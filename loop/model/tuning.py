@@ -1,6 +1,7 @@
 """What of a kernel may be tuned: values that a search tries under the gate, and the best of each device."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -49,6 +50,11 @@ class Tuning(Model):
         return self
 
     @property
+    def size(self) -> int:
+        """How many points there are."""
+        return math.prod(map(len, self.values.values()))
+
+    @property
     def points(self) -> Iterator[Values]:
         """Every combination of the values, in order."""
         for chosen in itertools.product(*self.values.values()):
@@ -61,8 +67,9 @@ class Tuning(Model):
 
     def defines(self, chosen: Values) -> tuple[str, ...]:
         """Values as a compiler is told them."""
-        return tuple(f"-D{self.macro}_{field.upper()}={_literal(value)}" for field, value in chosen.items())
+        return tuple(f"-D{self.macro}_{field.upper()}={literal(value)}" for field, value in chosen.items())
 
 
-def _literal(value: Value) -> str:
+def literal(value: Value) -> str:
+    """A value as C and YAML write it: `true`, `64`."""
     return str(value).lower()

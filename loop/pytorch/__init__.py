@@ -9,6 +9,8 @@ This room and the child processes are all that imports torch.
 """
 
 import threading
+from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -26,6 +28,8 @@ from loop.pytorch.library import KernelLibrary, open_library
 from loop.pytorch.registration import Dispatch, declare, give_kernel
 
 __all__ = ["Operator", "operator"]
+PLAIN = (bool, int, float, str, type(None))
+"""What attributes usually are; all of it can be looked up."""
 _lock = threading.Lock()
 _operators: dict[tuple[Path, str], "Operator"] = {}
 
@@ -41,6 +45,9 @@ class Operator:
         """How a call reaches the kernel: `c` without Python, `python` where that cannot be had."""
         self.why = why
         """Why not without Python."""
+        self.architecture: str | None = None
+        """What it was built for: `cpu`, or a compute capability; None where nobody said."""
+        self._count = len(contract.inputs)
         self._meanings = {name: meanings(one) for name, one in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
         self._numbers = tuple(name for name, one in contract.attributes.items() if one.kind == "number")
@@ -50,12 +57,19 @@ class Operator:
         """The output for input tensors in the signature's order: C order, on the current stream of their device.
 
         Attributes by the manifest's names: flags as bool, choices as words, numbers as float; None is the default.
-        Raises RuntimeError for tensors that do not fit, TypeError and ValueError for attributes that do not.
+        Raises RuntimeError for tensors that do not fit, TypeError for what is no tensor, and TypeError or
+        ValueError for what is no attribute.
         """
+        if len(tensors) != self._count:
+            raise self._wrong_count(tensors)
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise self._no_tensor(tensors)
         values = self._defaults.copy()
         for name, said in attributes.items():
             known = self._meanings.get(name)
-            values[name] = known[said] if known is not None and said in known else self._value(name, said)
+            plain = known is not None and isinstance(said, PLAIN) and said in known
+            values[name] = known[said] if known is not None and plain else self._value(name, said)
         output: Tensor = self.op(*tensors, *values.values())
         return output
 
@@ -64,9 +78,26 @@ class Operator:
         if name not in self._meanings:
             there = ", ".join(self._meanings) or "none"
             raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
-        if name in self._numbers and isinstance(said, (int, float)) and not isinstance(said, bool):
+        if name in self._numbers and isinstance(said, Real) and not isinstance(said, bool):
             return float(said)
-        raise wrong_value(name, self.contract.attributes[name], said)
+        try:
+            return self._meanings[name][said]  # A boolean of numpy's is one too.
+        except (KeyError, TypeError):
+            raise wrong_value(name, self.contract.attributes[name], said) from None
+
+    def _wrong_count(self, given: Sequence[object]) -> TypeError:
+        """The error for too many tensors, or too few."""
+        inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
+        more = f"; attributes are given by name: {named}" if named and len(given) > self._count else ""
+        tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
+        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(given)}{more}")
+
+    def _no_tensor(self, given: Sequence[object]) -> TypeError:
+        """The error for the first of these that is no tensor."""
+        named = zip(self.contract.inputs, given, strict=True)
+        name, value = next((name, value) for name, value in named if not isinstance(value, Tensor))
+        got = "None" if value is None else type(value).__name__
+        return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {got}")
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}, dispatch {self.dispatch}>"
@@ -78,8 +109,8 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
     `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it has to
     run, as in `cpu` or `cuda:1`, by default where the variant does; it is built for that GPU's compute capability.
     The first call decides: later ones give the same operator, whatever became of the sources.
-    Raises LoopError for a variant that is not there, does not run there or does not compile, and for definitions
-    that have not been allowed (`loop trust`).
+    Raises LoopError for a variant that is not there, does not run there, was built for another GPU or does not
+    compile, and for definitions that have not been allowed (`loop trust`).
     """
     try:
         chosen = project(Path(target) if target is not None else None, Path.cwd())
@@ -87,6 +118,8 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             key = (chosen.target.resolve(), variant)
             if key not in _operators:
                 _operators[key] = _make(chosen, variant, device)
+            elif device is not None:
+                _check_place(_operators[key], torch.device(device))
             return _operators[key]
     except LoopError as error:
         if error.hint:
@@ -102,8 +135,11 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
         raise trust.refusal(chosen)
     contract = contract_of(target, name, variant)
     _check_name(contract, chosen)
-    library = open_library(name, target.compiled(name, _architecture(where)), chosen.target)
-    return Operator(contract, library, declare(contract), give_kernel(contract, library))
+    architecture = _architecture(where)
+    library = open_library(name, target.compiled(name, architecture), chosen.target)
+    made = Operator(contract, library, declare(contract), give_kernel(contract, library))
+    made.architecture = architecture
+    return made
 
 
 def _compiled(target: Target, name: str) -> CAbiVariant:
@@ -124,13 +160,30 @@ def _compiled(target: Target, name: str) -> CAbiVariant:
 def _place(name: str, variant: CAbiVariant, device: str | torch.device | None) -> torch.device:
     where = torch.device(variant.device if device is None else device)
     if where.type != variant.device:
-        raise LoopError(f"variant {name} does not run on {where.type}", hint=f"device={variant.device!r}")
+        raise _elsewhere(name, where, variant.device)
     if where.type == "cuda" and not torch.cuda.is_available():
         raise LoopError(
             f"variant {name} runs on a GPU, and PyTorch sees none",
             hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
         )
     return where
+
+
+def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
+    return LoopError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
+
+
+def _check_place(made: Operator, where: torch.device) -> None:
+    """Raise LoopError where an operator that is there already does not run on a device."""
+    name = made.contract.name
+    if where.type != made.contract.device:
+        raise _elsewhere(name, where, made.contract.device)
+    architecture = _architecture(where)
+    if made.architecture not in (None, architecture):
+        raise LoopError(
+            f"variant {name} was built for {made.architecture} in this process, and {where} is {architecture}",
+            hint="an operator is made once: use another process for another kind of GPU",
+        )
 
 
 def _architecture(where: torch.device) -> str:

@@ -1,13 +1,18 @@
 """What the report says of changes: each one that was handed over or proposed, and what became of it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.model.change import (
+    Brief,
     BriefOutput,
+    ChangeCompareOutput,
     ChangeMeasureOutput,
+    ChangeVerifyOutput,
     DecisionOutput,
+    JudgedOutput,
     Trial,
     Tried,
     TuneOutput,
@@ -19,6 +24,7 @@ from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.stats import geometric_mean
 
+ON_CHANGE = "change."
 MOST_TRIALS = 12
 """Points of a search that the report lists; the journal has all."""
 
@@ -55,6 +61,72 @@ def changes(finished: Sequence[Finished]) -> Changes:
     tuned = [output for record in records if isinstance(output := _read(record), TuneOutput) and output.trials]
     lines = tuple(_lines([one for _, one in decided], records))
     return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
+
+
+def verified(finished: Sequence[Finished]) -> bool:
+    """Whether anything was verified as a change: a change itself, or points of a search."""
+    outputs = [_read(record) for record in latest_attempts(finished)]
+    checked = any(isinstance(one, ChangeVerifyOutput) and one.found for one in outputs)
+    return checked or any(one.outcome in ("wrong", "timed", "best") for one in _searched(outputs))
+
+
+def timed(finished: Sequence[Finished]) -> bool:
+    """Whether anything was timed as a change."""
+    outputs = [_read(record) for record in latest_attempts(finished)]
+    judged = any(isinstance(one, ChangeMeasureOutput | ChangeCompareOutput) and one.found for one in outputs)
+    return judged or any(one.outcome in ("timed", "best") for one in _searched(outputs))
+
+
+def _searched(outputs: Iterable[object]) -> Iterator[Trial]:
+    return (trial for one in outputs if isinstance(one, TuneOutput) for trial in one.trials)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the changes that were kept of one variant make of its speed."""
+
+    variant: str
+    tuning: str | None
+    """What was searched, where they are a search's: its workloads are what the ratio is of."""
+    changes: int
+    ratio: float
+    """Against what was there: each one's mean ratio against what it replaced, multiplied."""
+
+
+def kept(finished: Sequence[Finished]) -> tuple[Gain, ...]:
+    """What was gained by the changes that were kept, by variant and what they were timed on."""
+    records = latest_attempts(finished)
+    tunings = {r.run: brief.tuning for r in records if (brief := _brief(r)) is not None}
+    gains: dict[tuple[str, str | None], list[float]] = {}
+    for record in records:
+        output = _read(record)
+        tried = output.tried if isinstance(output, DecisionOutput) and output.kept else None
+        if tried is not None and tried.gain is not None:
+            gains.setdefault((tried.variant, tunings.get(record.run)), []).append(tried.gain)
+    return tuple(Gain(*key, len(ratios), math.prod(ratios)) for key, ratios in gains.items())
+
+
+def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
+    """What became of each change that was judged."""
+    outputs = (_read(record) for record in latest_attempts(finished))
+    return tuple(one.tried.outcome for one in outputs if isinstance(one, DecisionOutput) and one.tried)
+
+
+def spared(record: Finished, finished: Sequence[Finished]) -> bool:
+    """Whether a skipped step judges changes, and its round had none, or none that came so far."""
+    if not record.action.startswith(ON_CHANGE):
+        return False
+    mine = [one for one in latest_attempts(finished) if one.run == record.run and one.action.startswith(ON_CHANGE)]
+    outputs = [_read(one) for one in mine]
+    edited = any(isinstance(one, BriefOutput) and one.edited for one in outputs)
+    refused = any(isinstance(one, JudgedOutput) and not one.good for one in outputs)
+    reverted = any(isinstance(one, DecisionOutput) and not one.kept for one in outputs)
+    return not edited or refused or reverted or any(one.status == "failed" for one in mine)
+
+
+def _brief(record: Finished) -> Brief | None:
+    output = _read(record)
+    return output.brief if isinstance(output, BriefOutput) else None
 
 
 def _trials(trials: Sequence[Trial]) -> Trials:

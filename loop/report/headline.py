@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
+from loop.report import changes
+from loop.report import format as say
 from loop.report.findings import found, mean_of, speed_verdicts
 from loop.report.markdown import code, escape
 
@@ -29,13 +31,33 @@ def headline(record: SessionRecord, finished: Sequence[Finished]) -> str:
     wrong = list(_wrong(record, finished))
     speed = list(_speed(record))
     reason = escape(record.reason.rstrip("."))
+    kept = list(_kept(finished))
     if record.status == "passed":
-        parts = speed or [f"{reason}; no speed was measured"]
+        parts = [*kept, *speed] if speed else [reason, *kept, _no_speed(finished)]
     elif record.status == "failed":
-        parts = [*(wrong or [reason]), *speed]
+        parts = [*(wrong or [reason]), *kept, *speed]
     else:
-        parts = [reason, *wrong, *speed]
+        parts = [reason, *wrong, *kept, *speed]
     return f"**{ENDINGS[record.status]}: {'; '.join(parts)}.**"
+
+
+def _no_speed(finished: Sequence[Finished]) -> str:
+    return "only changes were timed: see Changes" if changes.timed(finished) else "no speed was measured"
+
+
+def _kept(finished: Sequence[Finished]) -> Iterator[str]:
+    """`1 of 3 changes kept, cpu 1.20x against what was there`; nothing where no change was judged."""
+    outcomes = changes.outcomes(finished)
+    if not outcomes:
+        return
+    counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
+    yield ", ".join([counted, *map(_gain, changes.kept(finished))])
+
+
+def _gain(one: changes.Gain) -> str:
+    where = f" on the workloads of {code(one.tuning)}" if one.tuning else ""
+    product = f" (the product of {one.changes})" if one.changes > 1 else ""
+    return f"{code(one.variant)} {say.times(one.ratio)} against what was there{where}{product}"
 
 
 def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:

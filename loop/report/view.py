@@ -11,7 +11,7 @@ from loop.report import account, course
 from loop.report import format as say
 from loop.report.bisection import Search, searches
 from loop.report.bottleneck import Bottleneck, bottleneck
-from loop.report.changes import Changes, changes
+from loop.report.changes import Changes, changes, spared, timed, verified
 from loop.report.course import Trouble
 from loop.report.diagnosis import Diagnosis, diagnoses
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
@@ -83,12 +83,14 @@ class View:
     troubles: tuple[Trouble, ...]
     environment: tuple[tuple[str, str], ...]
     correctness: Correctness
+    no_check: str
+    """What is said where no variant was verified."""
     speeds: tuple[VariantSpeed, ...]
     speed_reasons: tuple[str, ...]
     sensors: tuple[str, ...]
     """What the GPU's sensors said while each side was timed."""
     no_speed: str
-    """Why there is no speed, where there is none."""
+    """Why there is no speed, where there is none, in a sentence."""
     trust: Trust
     bottleneck: Bottleneck
     outlooks: tuple[Outlook, ...]
@@ -133,6 +135,7 @@ def view(
         troubles=course.troubles(finished),
         environment=course.environment(head, finished),
         correctness=found,
+        no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
         speeds=speeds(record, finished),
         speed_reasons=reasons(record.verdicts),
         sensors=sensor_lines(finished, head.baseline),
@@ -163,6 +166,14 @@ def _took(record: SessionRecord) -> str:
 
 
 def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
+    """That nothing was timed, and why; or that only changes were."""
+    measured = any(record.action == "kernel.measure" for record in finished)
+    if timed(finished) and not measured:
+        return "Only changes were timed: see Changes"
+    return f"Nothing was measured: {_why_no_speed(finished, found)}"
+
+
+def _why_no_speed(finished: Sequence[Finished], found: Correctness) -> str:
     """Why nothing was timed: nothing is right, the measuring step's own words, or what was missing before it."""
     checked = [checks for output in findings(finished, VerifyOutput) for checks in output.variants]
     if checked and not any(checks.right for checks in checked):
@@ -176,8 +187,9 @@ def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
 
 
 def _skipped(finished: Sequence[Finished]) -> Iterator[str]:
+    """Steps that were not run; those of the gate for changes only where a change came so far."""
     for record in latest_attempts(finished):
-        if record.status == "skipped":
+        if record.status == "skipped" and not spared(record, finished):
             yield f"step {course.name_of(record)} was skipped: {course.skip_reason(record)}"
 
 

@@ -25,21 +25,40 @@ def roofline(
 ) -> dict[str, float | str | None]:
     """Facts of a call with so many operations and bytes (Williams, Waterman, Patterson 2009); None where unknown.
 
+    Nothing is above its roof: where a call comes to more, that roof is unknown, and which roof it is under too.
     `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the traffic's.
     """
     intensity = flops / moved if flops is not None and moved else None
+    shares = _share(flops, seconds, reach.flops_per_s), _share(moved, seconds, reach.bytes_per_s)
+    sound = all(share is None or share <= 1 for share in shares)
     return {
         "flops": flops,
         "bytes": moved,
         "intensity": intensity,
-        "flops_share": _share(flops, seconds, reach.flops_per_s),
-        "bandwidth_share": _share(moved, seconds, reach.bytes_per_s),
-        "roof": _roof(intensity, reach),
+        "flops_share": _up_to_one(shares[0]),
+        "bandwidth_share": _up_to_one(shares[1]),
+        "roof": _roof(intensity, reach) if sound else None,
     }
+
+
+def exceeded(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> str:
+    """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below, as it has to be."""
+    shares = {
+        "arithmetic": _share(flops, seconds, reach.flops_per_s),
+        "bandwidth": _share(moved, seconds, reach.bytes_per_s),
+    }
+    above = [
+        f"{share:.3g} of the {name} roof" for name, share in shares.items() if share is not None and share > 1
+    ]
+    return " and ".join(above)
 
 
 def _share(amount: float | None, seconds: float, peak: float | None) -> float | None:
     return amount / seconds / peak if amount is not None and peak and seconds > 0 else None
+
+
+def _up_to_one(share: float | None) -> float | None:
+    return None if share is None or share > 1 else share
 
 
 def _roof(intensity: float | None, reach: Reach) -> str | None:

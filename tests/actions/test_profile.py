@@ -10,6 +10,7 @@ import pytest
 from loop.actions import ACTIONS, Context
 from loop.actions.profile import ProfileTerms
 from loop.bench import ncu
+from loop.bench.roof import Roof
 from loop.bench.room import Bench
 from loop.documents import load_yaml, parse_part
 from loop.errors import DefinitionError
@@ -99,6 +100,36 @@ def test_the_worst_workload_is_profiled(bench: Bench) -> None:
     assert isinstance(facts["vectorised"], int)
     assert facts["dram"] is None
     assert "there is no GPU" == profile.unknown["dram"]
+
+
+def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it came to; what the other roof says stands, but not which one it is under."""
+
+    def low(*_: Any) -> Any:
+        yield from ()
+        return Roof(flops_per_s=0.1e6, bytes_per_s=1e9)
+
+    monkeypatch.setattr("loop.actions.profile.measure_roof", low)
+    found = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = found.profiles
+    assert (None, None) == (profile.facts["flops_share"], profile.facts["roof"])
+    assert isinstance(profile.facts["bandwidth_share"], float)
+    said = (
+        "it came to 2 of the arithmetic roof (of 0.0001 GFLOP/s and 1 GB/s, measured here on 1 thread): that roof"
+    )
+    assert profile.unknown["flops_share"].startswith(said), profile.unknown
+
+
+def test_flags_that_are_tuned_reach_the_compilers_report(tmp_path: Path, build_cache: Path) -> None:
+    """`{tuned}` is no file."""
+    variant = compiled("right", build={"compiler": "g++", "flags": ["-std=c++17", "-O2", "{tuned}"]})
+    tuned: dict[str, Any] = {"title": "t", "variant": "right", "macro": "WORK", "values": {"again": [1, 2]}}
+    tuning = {"work": {**tuned, "best": {"cpu": {"again": 1}}, "workloads": [{"N": 2, "M": 3}]}}
+    target = write_target(tmp_path / "tiny", {"right": variant}, flops="N * M", bytes="N * M", tuning=tuning)
+    with open_bench(tmp_path / "tiny", target, build_cache) as made:
+        context = replace(make_context(made, *measured(made, 0.5, 0.9, 1.2)), variants=("right",))
+        (profile,) = run("kernel.profile", context, RULES).profiles
+    assert isinstance(profile.facts["vectorised"], int), profile.unknown
 
 
 def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,3 +204,16 @@ def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
     assert [number] * 3 == values(array).tolist()
     store(array, numpy.array([1 + 2**-9, 1 + 2**-8, 1 + 2**-8 + 2**-12], numpy.float32))
     assert [1.0, 1.0, 1 + 2**-7] == values(array).tolist()
+
+
+def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
+    """The form of its output is that of the call at hand, not of an earlier one of another type."""
+    torch = pytest.importorskip("torch")
+    from loop.bench.child.controls import MAKERS
+    from loop.bench.child.controls.functions import through_function
+
+    way = through_function(lambda x: 2 * x, MAKERS["none"]({}))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
+        x = torch.arange(6, dtype=dtype).reshape(2, 3)
+        assert torch.equal(2 * x, way(x))
+        assert dtype == way(x).dtype

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -52,6 +53,18 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def searches(session: Path) -> list[dict[str, Any]]:
+    """The steps of a session that searched."""
+    lines = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "finished" and line["step"] == "tune"]
+
+
+def trials(folder: Path) -> dict[int, dict[str, Any]]:
+    """What became of each point in the one session's first search."""
+    (session,) = (folder / "sessions").iterdir()
+    return {one["values"]["again"]: one for one in searches(session)[0]["output"].get("trials", ())}
+
+
 @pytest.mark.slow
 def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> None:
     """Losers are on record with their reasons; the manifest changes on a branch, in one place, comments stay."""
@@ -59,9 +72,7 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
     assert 0 == done.returncode, done.stderr
     assert "change 1 kept: " in done.stderr, done.stderr
     (session,) = (tmp_path / "sessions").iterdir()
-    lines = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
-    tuned = [line for line in lines if line["event"] == "finished" and line["step"] == "tune"]
-    outcomes = {one["values"]["again"]: one for one in tuned[0]["output"]["trials"]}
+    tuned, outcomes = searches(session), trials(tmp_path)
     assert {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"} == {
         again: one["outcome"] for again, one in outcomes.items()
     }
@@ -76,6 +87,10 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
     report = (session / "report.md").read_text()
     assert "again 7" in report
     assert "seven is not allowed" in report
+    assert "1 of 1 change kept, `ours` " in report.splitlines()[2]
+    assert "of 4 others 1 did not compile, 1 went wrong, 2 were timed, the best of them at" in done.stderr
+    for words in ("othing was verified", "othing was measured", "no speed was measured"):
+        assert words not in report
 
 
 @pytest.mark.slow
@@ -91,6 +106,67 @@ def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
     assert "loop/" not in git(folder, "branch")
 
 
+TIRES = GUARDED.replace(
+    "  for (volatile int again",
+    """  static int calls = 0;
+  if (WORK_AGAIN == 2 && ++calls > 120) { TIRED }
+  for (volatile int again""",
+)
+"""Computing twice, it gives up after a while: not while it is verified, but while it is timed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tired", "words"),
+    [
+        ("__builtin_abort();", ("again 2 could not be timed on", "SIGABRT")),
+        ("static const double nine = 9.0; attributes = &nine;", ("while it was timed: ", "elements wrong")),
+    ],
+)
+def test_a_point_that_fails_while_timed_is_alone_in_that(
+    tired: str, words: tuple[str, ...], folder: Path, tmp_path: Path
+) -> None:
+    """It is on record as wrong, with its message; the others are timed all the same."""
+    (folder / "scale.c").write_text(TIRES.replace("TIRED", tired))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    outcomes = trials(tmp_path)
+    assert {0: "wrong", 1: "best", 2: "wrong", 7: "refused", 40: "incumbent"} == {
+        again: one["outcome"] for again, one in outcomes.items()
+    }, done.stderr
+    assert all(word in outcomes[2]["reason"] for word in words)
+    assert "of 4 others 1 did not compile, 2 went wrong, 1 was timed, the best of them at" in done.stderr
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_what_runs_now_has_to_be_right(folder: Path, tmp_path: Path) -> None:
+    """Nothing is timed beside something wrong."""
+    manifest = folder / "target.yaml"
+    manifest.write_text(manifest.read_text().replace("{cpu: {again: 40}}", "{cpu: {again: 0}}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 1 == done.returncode, done.stderr
+    assert "work: what runs now (again 0) is not right: " in done.stderr
+    assert "wrong" == trials(tmp_path)[0]["outcome"]
+
+
+def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Before anything of it is compiled, with words."""
+    manifest = folder / "target.yaml"
+    many = ", ".join(map(str, range(15)))
+    text = manifest.read_text().replace(
+        "values: {again: [0, 1, 2, 7, 40]}", f"values: {{again: [{many}], other: [{many}]}}"
+    )
+    manifest.write_text(text.replace("{again: 40}", "{again: 1, other: 1}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 1 == done.returncode, done.stderr
+    assert "work has 225 points, and at most 200 are tried" in done.stderr
+    assert "shorten the lists in tuning.work.values" in done.stderr
+    assert {} == trials(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -103,6 +179,27 @@ def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
         ("macro: WORK", "macro: work", "tuning.work.macro"),
         ('"{tuned}"', "-g", "{tuned} among the flags of ours"),
         ("[{N: 64, M: 256}]", "[{N: 64, K: 256}]", "tuning.work.workloads.0"),
+        (
+            "[{N: 64, M: 256}]",
+            "[{N: 64, M: 256, dtype: float16}]",
+            "tuning.work.workloads.0.dtype: expected types with a tolerance, got float16, which has none",
+        ),
+        (
+            "best: {cpu: {again: 40}}",
+            "best: {}",
+            "tuning.work.best: expected values for a device that ours runs on, such as cpu, got none",
+        ),
+        ("best: {cpu: {again: 40}}", "best: {sm_90: {again: 40}}", "such as cpu, got sm_90"),
+        (
+            "best: {cpu: {again: 40}}",
+            "best: {cpu: {again: 3}}",
+            "tuning.work.best.cpu.again: expected one of 0, 1, 2, 7, 40, got 3",
+        ),
+        (
+            "again: [0, 1, 2, 7, 40]",
+            "again: [1, 40, 1]",
+            "tuning.work.values.again.2: expected values that differ",
+        ),
     ],
 )
 def test_a_tuning_that_makes_no_sense_is_refused(folder: Path, old: str, new: str, said: str) -> None:
@@ -114,3 +211,13 @@ def test_a_tuning_that_makes_no_sense_is_refused(folder: Path, old: str, new: st
     assert 2 == done.returncode, done.stderr
     assert said in done.stderr
     assert "target.yaml:" in done.stderr
+
+
+def test_two_that_are_tuned_have_two_macros(folder: Path) -> None:
+    """The compiler would be told a value twice."""
+    manifest = folder / "target.yaml"
+    again = TUNING.partition("tuning:\n")[2].replace("work:", "more:")
+    manifest.write_text(manifest.read_text() + again)
+    done = loop("kernels", "list", "--target", str(folder))
+    assert 2 == done.returncode, done.stderr
+    assert "tuning.more.macro: expected a macro of its own, got WORK, which is that of work" in done.stderr

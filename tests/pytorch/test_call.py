@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy
 import psutil
 import pytest
 import torch
@@ -132,6 +133,9 @@ def test_a_wrong_index_is_told(op: Operator) -> None:
         ({"causal": "yes"}, ValueError, "causal: expected True or False, got 'yes'"),
         ({"scale": "1"}, ValueError, "scale: expected a number or None, got '1'"),
         ({"scale": True}, ValueError, "scale: expected a number or None, got True"),
+        ({"causal": [1]}, ValueError, "causal: expected True or False, got [1]"),
+        ({"scale": ([1],)}, ValueError, "scale: expected a number or None, got ([1],)"),
+        ({"scale": 1j}, ValueError, "scale: expected a number or None, got 1j"),
         ({"casual": True}, TypeError, "no attribute 'casual'; there are: causal, alignment, scale"),
     ],
 )
@@ -139,6 +143,33 @@ def test_a_wrong_attribute_is_told(op: Operator, said: dict[str, Any], error: ty
     """In the manifest's words."""
     with pytest.raises(error, match=re.escape(words)):
         op(*make_inputs(1, 1, 3, 4), **said)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda q, k, v: (q, k), "expected 3 tensors (q, k, v), got 2"),
+        (lambda q, k, v: (), "expected 3 tensors (q, k, v), got 0"),
+        (
+            lambda q, k, v: (q, k, v, True),
+            "expected 3 tensors (q, k, v), got 4; attributes are given by name: causal, alignment, scale",
+        ),
+        (lambda q, k, v: (q, None, v), "k: expected a tensor, got None"),
+        (lambda q, k, v: (q, k, v.numpy()), "v: expected a tensor, got ndarray"),
+    ],
+)
+def test_what_is_no_tensor_is_told(op: Operator, change: Change, words: str) -> None:
+    """How many there have to be, and which one it is."""
+    with pytest.raises(TypeError, match=f"^{re.escape(f'{op.contract.title}: {words}')}$"):
+        op(*change(*make_inputs(1, 1, 3, 4)))
+
+
+def test_numbers_of_numpy_are_numbers(op: Operator) -> None:
+    """Of any width, booleans too."""
+    inputs = make_inputs(1, 2, 9, 8)
+    for number in (numpy.float32(2), numpy.float64(2), numpy.int64(2), numpy.uint8(2)):
+        assert torch.equal(op(*inputs, scale=2.0), op(*inputs, scale=number))
+    assert torch.equal(op(*inputs, causal=True), op(*inputs, causal=numpy.bool_(True)))
 
 
 def test_gradients_are_not_asked_for_where_none_are_recorded(op: Operator) -> None:

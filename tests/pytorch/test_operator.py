@@ -84,6 +84,18 @@ def test_the_bundled_target_is_the_default() -> None:
     )
 
 
+def test_another_device_is_not_passed_over() -> None:
+    """An operator that is there already is checked as a new one is, and so is what it was built for."""
+    made = operator("cpu")
+    with pytest.raises(LoopError, match="variant cpu does not run on cuda") as told:
+        operator("cpu", device="cuda")
+    assert ["device='cpu'"] == told.value.__notes__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made, "architecture", "sm_89")
+        with pytest.raises(LoopError, match="was built for sm_89 in this process, and cpu is cpu"):
+            operator("cpu", device="cpu")
+
+
 def test_the_folder_one_stands_in_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """./target.yaml; a matrix is doubled."""
     monkeypatch.chdir(make_target(tmp_path / "own", "standing-here"))

@@ -2,24 +2,53 @@
 
 from typing import Any
 
-from loop.model.change import Brief, BriefOutput, DecisionOutput, Trial, Tried, TuneOutput
+import pytest
+
+from loop.model.change import (
+    Brief,
+    BriefOutput,
+    ChangeBuildOutput,
+    ChangeVerifyOutput,
+    DecisionOutput,
+    Trial,
+    Tried,
+    TuneOutput,
+)
 from loop.model.record import Finished
-from loop.report.changes import MOST_TRIALS, changes
+from loop.places import shipped
+from loop.report import render_report
+from loop.report.changes import MOST_TRIALS, Gain, changes, kept, outcomes, spared
+from tests.makers import make_finished, make_record, make_speed, make_verify
 
 
 def finished(run: int, action: str, output: Any, status: str = "passed") -> Finished:
     """A record of a step."""
-    fields = {"run": run, "pattern": "p", "step": action.split(".")[1], "seconds": 1.0, "budget_s": 1.0}
+    fields = {
+        "run": run,
+        "pattern": "baseline-first",
+        "step": action.split(".")[1],
+        "seconds": 1.0,
+        "budget_s": 1.0,
+    }
     dumped = output.model_dump(mode="json")
-    return Finished(status=status, message="", action=action, output=dumped, **fields)  # type: ignore[arg-type]
+    return Finished(status=status, message="", action=action, output=dumped, **fields)
 
 
-def decision(number: int, *, kept: bool, branch: str = "") -> DecisionOutput:
+def decision(
+    number: int, *, kept: bool, branch: str = "", variant: str = "cpu", gain: float = 1.5
+) -> DecisionOutput:
     """A change that was judged."""
     outcome = "kept" if kept else "reverted"
-    fields: dict[str, Any] = {"number": number, "variant": "cpu", "outcome": outcome, "reason": "because"}
-    tried = Tried(**fields, gain=1.5 if kept else None, files=("a.h",), patch=f"{number}.patch")
+    fields: dict[str, Any] = {"number": number, "variant": variant, "outcome": outcome, "reason": "because"}
+    tried = Tried(**fields, gain=gain if kept else None, files=("a.h",), patch=f"{number}.patch")
     return DecisionOutput(ok=True, message="", kept=kept, tried=tried, branch=branch)
+
+
+def brief(tuning: str | None = None) -> Brief:
+    """What was asked for."""
+    words = dict.fromkeys(("title", "workload", "rule", "resume", "decline"), "x")
+    fields: dict[str, Any] = {"profile": None, "folder": "/tree", "files": (), "timed": ()}
+    return Brief(number=3, variant="cpu", tuning=tuning, **words, **fields)
 
 
 def test_every_change_has_a_row_and_a_patch() -> None:
@@ -33,15 +62,13 @@ def test_every_change_has_a_row_and_a_patch() -> None:
     assert [("1", "reverted", "not timed"), ("2", "kept", "1.50x")] == [
         (row[0], row[3], row[4]) for row in found.table.rows
     ]
-    assert "What was kept stands on a branch: `git merge loop/x`" == found.lines[0]
-    assert "`git apply 1.patch`" in found.lines[1]
+    assert any("loop/x" in line for line in found.lines)
+    assert any("`git apply 1.patch`" in line for line in found.lines)
 
 
 def test_what_is_waited_for_is_said() -> None:
     """The last step is paused."""
-    words = dict.fromkeys(("title", "workload", "rule", "resume", "decline"), "x")
-    asked = Brief(number=3, variant="cpu", profile=None, folder="/tree", files=(), timed=(), **words)
-    output = BriefOutput(ok=True, message="", brief=asked)
+    output = BriefOutput(ok=True, message="", brief=brief())
     found = changes([finished(1, "change.brief", output, "paused")])
     assert ("Waiting for change 3, to cpu, in `/tree`",) == found.lines
 
@@ -64,3 +91,80 @@ def test_a_session_without_changes_has_no_section() -> None:
     """Nothing to show."""
     found = changes([])
     assert (None, (), ()) == (found.table, found.trials, found.lines)
+
+
+def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
+    """A search is timed on workloads of its own."""
+    tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True)
+    records = [
+        finished(1, "change.decide", decision(1, kept=True)),
+        finished(2, "change.decide", decision(2, kept=False)),
+        finished(3, "change.decide", decision(3, kept=True, gain=2.0)),
+        finished(4, "change.tune", tuned),
+        finished(4, "change.decide", decision(4, kept=True, gain=1.1)),
+        finished(5, "change.decide", decision(5, kept=True, variant="gpu", gain=1.2)),
+    ]
+    assert (Gain("cpu", None, 2, 3.0), Gain("cpu", "tile", 1, 1.1), Gain("gpu", None, 1, 1.2)) == kept(records)
+    assert ("kept", "reverted", "kept", "kept", "kept") == outcomes(records)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ((BriefOutput(ok=True, message="", declined=True),), True),
+        (
+            (BriefOutput(ok=True, message="", edited=True), ChangeBuildOutput(ok=True, message="", good=False)),
+            True,
+        ),
+        (
+            (BriefOutput(ok=True, message="", edited=True), ChangeBuildOutput(ok=True, message="", good=True)),
+            False,
+        ),
+        ((BriefOutput(ok=True, message="", edited=True), decision(1, kept=False)), True),
+    ],
+)
+def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], expected: bool) -> None:
+    """It is one only where a change came so far, and something else was in its way."""
+    actions = {
+        "BriefOutput": "change.brief",
+        "ChangeBuildOutput": "change.build",
+        "DecisionOutput": "change.decide",
+    }
+    before = [finished(1, actions[type(one).__name__], one) for one in outputs]
+    skipped = finished(1, "change.verify", BriefOutput(ok=True, message=""), "skipped")
+    elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
+    assert expected == spared(skipped, [*before, skipped, elsewhere])
+    text = render_report(shipped("templates"), make_record(), [*before, skipped, elsewhere])
+    assert expected == ("step baseline-first/verify was skipped" not in text)
+
+
+def test_a_step_of_the_target_that_was_skipped_is_missing() -> None:
+    """Whatever became of changes."""
+    assert not spared(make_finished("measure", status="skipped"), [])
+
+
+def test_a_session_that_only_searched_says_so() -> None:
+    """It does not claim that nothing was verified or timed; the gain stands in the first line."""
+    points = (Trial(tuning="tile", values={"rows": 1}, outcome="best", ratio=33.0, worst=30.0),)
+    tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True, trials=points)
+    checked = ChangeVerifyOutput(ok=True, message="", good=True, found=make_verify())
+    steps = [finished(1, "change.tune", tuned), finished(1, "change.verify", checked)]
+    steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
+    text = render_report(shipped("templates"), make_record(reason="all steps passed"), steps)
+    assert (
+        "**Passed: all steps passed; 1 of 1 change kept, `cpu` 33.00x against what was there on the workloads of "
+        "`tile`; only changes were timed: see Changes.**"
+    ) == text.splitlines()[2]
+    assert "\nOnly changes were verified: see Changes.\n" in text
+    assert "\nOnly changes were timed: see Changes.\n" in text
+    for words in ("othing was verified", "othing was measured", "no speed was measured", "went through"):
+        assert words not in text
+
+
+def test_what_was_kept_stands_before_the_speed_of_the_checkout() -> None:
+    """Which is what it was."""
+    steps = [finished(n, "change.decide", decision(n, kept=n > 1)) for n in (1, 2, 3)]
+    text = render_report(shipped("templates"), make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
+    assert (
+        "**Passed: 2 of 3 changes kept, `cpu` 2.25x against what was there (the product of 2); `cpu` is faster"
+    ) in text

@@ -4,7 +4,7 @@ import pytest
 
 from loop.expressions import ExpressionError
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
-from loop.rules.bottleneck import Reach, Seen, first, profile, roofline, worst
+from loop.rules.bottleneck import Reach, Seen, exceeded, first, profile, roofline, worst
 from tests.makers import make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
@@ -120,3 +120,18 @@ def test_what_no_rule_calls_urgent_may_be_left_alone() -> None:
         make_measurement("w", 2.0), Seen({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")]
     )
     assert (None, None, "it") == (made.severity, made.tool, made.bottleneck)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unknown", "said"),
+    [
+        (20e-6, set(), ""),
+        (15e-6, {"bandwidth_share", "roof"}, "1.33 of the bandwidth roof"),
+        (5e-6, {"flops_share", "bandwidth_share", "roof"}, "2 of the arithmetic roof and 4 of the bandwidth roof"),
+    ],
+)
+def test_nothing_is_above_its_roof(seconds: float, unknown: set[str], said: str) -> None:
+    """Where a call comes to more than the device reaches, that is unknown, not 'at most 1 over 2'."""
+    found = roofline(1e6, 0.2e6, seconds, REACH)
+    assert unknown == {name for name, value in found.items() if value is None}
+    assert said == exceeded(1e6, 0.2e6, seconds, REACH)

@@ -15,15 +15,15 @@ Function = Callable[..., Any]
 
 def through_function(function: Function, mistake: Mistake) -> Function:
     """A function of tensors, each of its calls by way of `mistake`; its output starts as NaN."""
-    forms: dict[tuple[torch.Size, ...], tuple[tuple[int, ...], Any]] = {}
+    forms: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[tuple[int, ...], Any]] = {}
 
     def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
-        sizes = tuple(tensor.shape for tensor in tensors)
-        if sizes not in forms:
+        given = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if given not in forms:
             once = array_of(function(*tensors, **attributes))
-            forms[sizes] = once.shape, once.dtype
+            forms[given] = once.shape, once.dtype
         arrays = [array_of(tensor) for tensor in tensors]
-        output = poisoned(*forms[sizes])
+        output = poisoned(*forms[given])
         mistake(_honest(function, tensors[0].device), arrays, output, attributes)
         _give_back(tensors, arrays)
         return tensor_of(output).to(tensors[0].device)
