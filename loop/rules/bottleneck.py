@@ -12,6 +12,10 @@ from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 
 
+MOST_SHARE = 1.1
+"""A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
+
+
 @dataclass(frozen=True)
 class Reach:
     """What the device reaches."""
@@ -30,7 +34,7 @@ def roofline(
     """
     intensity = flops / moved if flops is not None and moved else None
     shares = _share(flops, seconds, reach.flops_per_s), _share(moved, seconds, reach.bytes_per_s)
-    sound = all(share is None or share <= 1 for share in shares)
+    sound = all(share is None or share <= MOST_SHARE for share in shares)
     return {
         "flops": flops,
         "bytes": moved,
@@ -48,7 +52,9 @@ def exceeded(flops: float | None, moved: float | None, seconds: float, reach: Re
         "bandwidth": _share(moved, seconds, reach.bytes_per_s),
     }
     above = [
-        f"{share:.3g} of the {name} roof" for name, share in shares.items() if share is not None and share > 1
+        f"{share:.3g} of the {name} roof"
+        for name, share in shares.items()
+        if share is not None and share > MOST_SHARE
     ]
     return " and ".join(above)
 
@@ -58,7 +64,7 @@ def _share(amount: float | None, seconds: float, peak: float | None) -> float | 
 
 
 def _up_to_one(share: float | None) -> float | None:
-    return None if share is None or share > 1 else share
+    return None if share is None or share > MOST_SHARE else min(share, 1.0)
 
 
 def _roof(intensity: float | None, reach: Reach) -> str | None:
