@@ -1,0 +1,122 @@
+"""A whole search against simulated histories: the right commit, few builds, nothing wrongly named, resumable."""
+
+import math
+import random
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from loop.bisect.builds import Broken
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.hunt import Hunt
+from loop.bisect.memory import Memory
+from loop.bisect.probes import Question
+from loop.model.bisect import Answer
+from loop.processes import Tick, finish
+from loop.rules.suspects import Costs, Metric, Noise
+from tests.bisect.histories import make_history
+
+COUNT = 32
+
+
+@dataclass
+class Simulated:
+    """A history in which some commits are slower than their parents, or fail, and some do not build."""
+
+    line: Line
+    steps: Mapping[int, float]
+    sd: float = 0.0
+    broken: frozenset[int] = frozenset()
+    draw: random.Random = field(default_factory=lambda: random.Random(1))
+    tried_so_far: list[str] = field(default_factory=list)
+    most: int | None = None
+    """After so many probes the search is cut off."""
+
+    def level(self, commit: str) -> float:
+        """Log time of a commit: the steps up to it."""
+        index = [one.commit for one in self.line.ends].index(commit)
+        return math.fsum(step for at, step in self.steps.items() if at <= index)
+
+    def tried(self, asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+        """Pairs of a latency, or runs."""
+        yield Tick("simulated")
+        if self.most is not None and len(self.tried_so_far) >= self.most:
+            raise KeyboardInterrupt
+        self.tried_so_far.append(asked.candidate.commit)
+        if [one.commit for one in self.line.ends].index(asked.candidate.commit) in self.broken:
+            raise Broken("does not build")
+        apart = self.level(asked.candidate.commit) - self.level(asked.against.commit)
+        if self.sd:
+            return tuple(apart + self.draw.gauss(0, self.sd) for _ in range(asked.count))
+        return (float(self.level(asked.candidate.commit) == 0),) * asked.count
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+    """A real repository of so many commits."""
+    folder = tmp_path_factory.mktemp("history") / "r"
+    commits = make_history(folder, [str(number) for number in range(COUNT)])
+    return read_line(folder, commits[0], "HEAD")
+
+
+def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> Answer:
+    """The answer of a search."""
+    found = finish(Hunt(line, prober, Memory(memory), metric, Costs(), Noise()).run())
+    assert isinstance(found, Answer)
+    return found
+
+
+def subjects(found: Answer) -> list[str]:
+    """Who is blamed."""
+    return [one.subject for one in found.culprits]
+
+
+@pytest.mark.parametrize("culprit", range(1, COUNT, 3))
+def test_a_failure_is_found_in_few_builds(line: Line, tmp_path: Path, culprit: int) -> None:
+    """log2 N and the two ends, the confirmation among them."""
+    found = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m", "correctness")
+    assert ("culprit", [f"commit {culprit}"]) == (found.outcome, subjects(found))
+    assert found.builds <= math.ceil(math.log2(COUNT)) + 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_slower_commit_is_found_under_noise(line: Line, tmp_path: Path, seed: int) -> None:
+    """10 % at 2 % noise; with commits that do not build the culprit or a range that holds it, never another."""
+    draw = random.Random(seed)
+    culprit = draw.randrange(1, COUNT)
+    broken = frozenset(n for n in range(1, COUNT - 1) if seed % 2 and n != culprit and draw.random() < 0.2)
+    prober = Simulated(line, {culprit: 0.1}, 0.02, broken, draw)
+    found = hunted(line, prober, tmp_path / "m", "latency")
+    named = subjects(found) or [one.subject for one in found.range]
+    assert f"commit {culprit}" in named, found
+    if not broken:
+        assert ("culprit", [f"commit {culprit}"]) == (found.outcome, named)
+
+
+def test_nothing_is_blamed_where_nothing_changed(line: Line, tmp_path: Path) -> None:
+    """Neither in speed nor in correctness."""
+    slow = hunted(line, Simulated(line, {}, 0.01), tmp_path / "m", "latency")
+    wrong = hunted(line, Simulated(line, {}), tmp_path / "n", "correctness")
+    assert ("no_regression", "no_regression") == (slow.outcome, wrong.outcome)
+    assert [] == subjects(slow) + subjects(wrong)
+
+
+def test_what_got_faster_is_no_regression(line: Line, tmp_path: Path) -> None:
+    """The ends may be swapped, and that is said."""
+    found = hunted(line, Simulated(line, {9: -0.2}, 0.01), tmp_path / "m", "latency")
+    assert "no_regression" == found.outcome
+    assert "swapped" in found.why
+
+
+def test_a_search_that_was_cut_off_comes_to_the_same(line: Line, tmp_path: Path) -> None:
+    """And does not ask again what it was told."""
+    whole = hunted(line, Simulated(line, {20: 1.0}), tmp_path / "whole", "correctness")
+    cut = Simulated(line, {20: 1.0}, most=3)
+    with pytest.raises(KeyboardInterrupt):
+        hunted(line, cut, tmp_path / "cut", "correctness")
+    rest = Simulated(line, {20: 1.0})
+    again = hunted(line, rest, tmp_path / "cut", "correctness")
+    assert subjects(whole) == subjects(again) == ["commit 20"]
+    assert [probe.commit for probe in whole.probes] == cut.tried_so_far + rest.tried_so_far
