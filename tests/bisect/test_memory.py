@@ -1,30 +1,33 @@
 """What was observed is kept, line by line."""
 
 from loop.bisect.memory import memory_of
-from loop.model.bisect import Probe
+from loop.model.bisect import Claim, Probe
 
 
-def test_probes_are_found_again_by_their_tree() -> None:
-    """In order; another question has another memory."""
+def make_probe(commit: str, **fields: object) -> Probe:
+    """An observation."""
+    whole = {"commit": commit, "against": "good", "why": "it tells most", "status": "measured", **fields}
+    return Probe.model_validate(whole)
+
+
+def test_probes_are_found_again_in_their_order() -> None:
+    """Another question has another memory."""
     kept = memory_of("latency", "cpu")
-    assert [] == kept.probes("t")
-    probes = [
-        Probe(commit="a", status="measured", values=(-0.1, 0.2)),
-        Probe(commit="b", status="broken", why="x"),
-    ]
-    for tree, probe in zip("tu", probes, strict=True):
-        kept.keep(tree, probe)
-    assert probes[:1] == memory_of("latency", "cpu").probes("t")
-    assert probes[1:] == memory_of("latency", "cpu").probes("u")
-    assert [] == memory_of("latency", "fa1").probes("t")
+    assert [] == kept.probes()
+    claim = Claim(number=1, above=0.01, clip=None, rates=(0.9, 0.1))
+    probes = [make_probe("a", values=(-0.1, 0.2), claim=claim), make_probe("b", status="broken", reason="x")]
+    for probe in probes:
+        kept.keep(probe)
+    assert probes == memory_of("latency", "cpu").probes()
+    assert [] == memory_of("latency", "fa1").probes()
 
 
 def test_a_line_that_a_kill_cut_short_is_passed_over() -> None:
     """And what comes after it counts."""
     kept = memory_of("exit")
-    probe = Probe(commit="a", status="measured", values=(1.0,))
-    kept.keep("t", probe)
+    probe = make_probe("a", values=(1.0,))
+    kept.keep(probe)
     with kept.path.open("a") as file:
-        file.write('{"format": 1, "tree": "t", "pro\n')
-    kept.keep("t", probe)
-    assert [probe, probe] == kept.probes("t")
+        file.write('{"format": 1, "pro\n')
+    kept.keep(probe)
+    assert [probe, probe] == kept.probes()
