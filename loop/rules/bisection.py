@@ -1,12 +1,12 @@
 """Which commit brought the regression: what to observe next, until it can be said. Pure: others build and measure.
 
-`search` yields a `Try` and is sent what came of it. What it does next follows from the journal alone, so a search that
-is given the journal of an interrupted one goes on where that ended.
+`search` yields a `Try` and is sent what came of it. What it does next follows from the journal alone, so a
+search that is given the journal of an interrupted one goes on where that ended.
 
 The ends are verified first. Then the commit is looked at that tells most about the step for its cost, until one
-position has 0.95 of the posterior. A fresh paired test of it against its parent confirms it; where that fails the search
-goes on to 0.99, then to 0.999, then gives up. A culprit that explains too little of the whole step is not alone: both
-halves are searched. Commits that cannot be built leave their share to the next one that can.
+position has 0.95 of the posterior. A fresh paired test of it against its parent confirms it; where that fails
+the search goes on to 0.99, then to 0.999, then gives up. A culprit that explains too little of the whole step
+is not alone: both halves are searched. Commits that cannot be built leave their share to the next one that can.
 """
 
 import math
@@ -19,7 +19,7 @@ from loop.rules.change_point import posterior
 from loop.rules.flaky_search import Correctness
 from loop.rules.latency_search import Latency
 from loop.rules.probes import Metric, Refuted, Wish, choose
-from loop.rules.suspects import Answer, Asked, Found, Key, Line, Outcome, Problem, Seen, Try, read
+from loop.rules.suspects import Answer, Asked, Found, Key, Line, Lost, Outcome, Problem, Seen, Try, read
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
@@ -53,8 +53,11 @@ class _Scene:
 
 
 def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
-    """Ask until there is an answer; `journal` is what was asked and told before."""
+    """Ask until there is an answer; `journal` is what was asked and told before. What was lost last is asked
+    again."""
     told = list(journal)
+    while told and isinstance(told[-1].outcome, Lost):
+        told.pop()
     step = decide(problem, told)
     while isinstance(step, Try):
         told.append(Asked(step, (yield step)))
@@ -67,7 +70,9 @@ def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Answer:
     seen = read(problem, journal)
     none = _Part(seen.line.prior)
     if seen.line.last == 0:
-        return _answer(seen, _Part(none.mass, stop=Refuted("no_regression", "not in the code: both ends are the same")))
+        return _answer(
+            seen, _Part(none.mass, stop=Refuted("no_regression", "not in the code: both ends are the same"))
+        )
     if stop := _stopped(problem, seen):
         return _answer(seen, _Part(none.mass, stop=stop))
     metric: Metric = Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
@@ -89,7 +94,8 @@ def _stopped(problem: Problem, seen: Seen) -> Refuted | None:
 
 def _solve(scene: _Scene, low: int, high: int) -> Try | _Part:
     """The next try in a stretch of history, or what is known of it."""
-    words = {key: scene.metric.word(key) for key in scene.seen.trials if low <= key[1] and key[0] <= high}
+    inside = [key for key in scene.seen.trials if low <= key[1] and key[0] <= high and key[2]]
+    words = {key: scene.metric.word(key) for key in inside}
     for key, (word, evidence) in words.items():
         if word == "confirmed":
             return _blame(scene, low, high, key, evidence)
@@ -106,6 +112,8 @@ def _solve(scene: _Scene, low: int, high: int) -> Try | _Part:
 def _blame(scene: _Scene, low: int, high: int, key: Key, evidence: float) -> Try | _Part:
     """A confirmed culprit, and what there is on both sides of it if it does not explain the whole."""
     blamed = scene.metric.blamed(low, high, key)
+    if blamed.more:
+        return _ask(scene.seen, blamed.more) if isinstance(blamed.more, Wish) else blamed.more
     part = _Part(_mass(scene, low, high, ()), (_found(scene.seen.line, key, evidence, blamed.step),))
     culprit, parent, _ = key
     return _all(scene, [(low, parent), (culprit, high)], part) if blamed.remains else part
@@ -144,13 +152,19 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
     mass = _mass(scene, low, high, failed)
     parent, suspect = _likeliest(seen, low, high, mass)
     probability = math.fsum(mass[parent + 1 : suspect + 1])
-    if metric.certain(low, high, probability):
+    if probability < LEVELS[len(failed)]:
+        ahead = _weighed(seen, low, high, metric.steps(low, high)[0], metric.guesses(low, high), failed)
+        fewer = min((parent, suspect), key=seen.count)
+        wish = choose(seen, metric, low, high, ahead) or metric.stuck(low, high, fewer)
+        return _ask(seen, wish) if isinstance(wish, Wish) else _Part(mass, stop=wish)
+    certain = metric.certain(low, high, parent, suspect, probability)
+    if isinstance(certain, Wish):
+        return _ask(seen, certain)
+    if certain:
         odds = min(probability / max(1 - probability, 1e-9), 1e6)
         return _Part(mass, (_found(seen.line, (suspect, parent, 0), odds, 1.0),))
-    if probability >= LEVELS[len(failed)]:
-        key = (suspect, parent, len(failed) + 1)
-        return metric.ask(key, metric.claim(low, high, suspect, len(failed) + 1))
-    return _ask(seen, choose(seen, metric, low, high, mass) or metric.again(high, 1, "nothing else tells anything"))
+    number = 1 + max((key[2] for key in failed), default=0)
+    return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
 
 
 def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
@@ -165,8 +179,19 @@ def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
 
 def _mass(scene: _Scene, low: int, high: int, failed: Sequence[Key]) -> tuple[float, ...]:
     """Posterior of a step at each position between two ends."""
-    positions, likelihoods = scene.metric.steps(low, high)
-    mass = posterior(scene.seen.line.prior, low, high, positions, likelihoods)
+    return _weighed(scene.seen, low, high, *scene.metric.steps(low, high), failed)
+
+
+def _weighed(
+    seen: Seen,
+    low: int,
+    high: int,
+    positions: Sequence[int],
+    likelihoods: Sequence[float],
+    failed: Sequence[Key],
+) -> tuple[float, ...]:
+    """The posterior, less what failed confirmations deny."""
+    mass = posterior(seen.line.prior, low, high, positions, likelihoods)
     for culprit, parent, _ in failed:
         mass[parent + 1 : culprit + 1] = [DENIED * value for value in mass[parent + 1 : culprit + 1]]
     total = math.fsum(mass)
@@ -212,5 +237,7 @@ def _answer(seen: Seen, part: _Part) -> Answer:
 
 def _words(seen: Seen, found: Found) -> str:
     """A culprit, and what is known of it."""
-    which = f"commit {found.first}" if found.first == found.last else f"one of commits {found.first} to {found.last}"
+    which = (
+        f"commit {found.first}" if found.first == found.last else f"one of commits {found.first} to {found.last}"
+    )
     return f"{which}: {found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"

@@ -1,12 +1,12 @@
 """Where a series of noisy levels steps up: the posterior of a change point, in closed form. Pure.
 
-The model. Commits before the step have the level a, commits from it on the level b > a. An observation of a build is
-its commit's level, plus what this one build is off by (layout, variance rho sigma^2, rho given), plus noise (variance
-sigma^2). Priors: a and b flat, sigma 1 / sigma, b > a. Where observations are ratios to the good end's own binary, a
-is 0, save for what that build is off by.
+The model. Commits before the step have the level a, commits from it on the level b > a. An observation of a
+build is its commit's level, plus what this one build is off by (layout, variance rho sigma^2, rho given), plus
+noise (variance sigma^2). Priors: a and b flat, sigma 1 / sigma, b > a. Where observations are ratios to the
+good end's own binary, a is 0, save for what that build is off by.
 
-A build with n observations of mean y weighs w = n / (1 + n rho). With W the sum of weights on a side, m its weighted
-mean and
+A build with n observations of mean y weighs w = n / (1 + n rho). With W the sum of weights on a side, m its
+weighted mean and
 
     S = sum of squares within builds + sum over both sides of w (y - m)^2
 
@@ -14,17 +14,16 @@ the integral over a, b and sigma is, for N observations and p flat means (2, or 
 
     L = (W_a W_b)^(-1/2) S^(-(N - p) / 2) * T_(N-p)((m_b - m_a) / sqrt(S / (N - p) (1 / W_a + 1 / W_b)))
 
-up to a constant that is the same for every step; T is the distribution of Student's t, and stands for b > a. W, W m and
-W m^2 come from prefix sums, so that all steps together cost one pass over the builds. Between two commits that were
-observed L is constant, and the prior decides.
+up to a constant that is the same for every step; T is the distribution of Student's t, and stands for b > a. W,
+W m and W m^2 come from prefix sums, so that all steps together cost one pass over the builds. Between two
+commits that were observed L is constant, and the prior decides.
 
-Sources: Smith 1975, "A Bayesian approach to inference about a change-point in a sequence of random variables"; Box and
-Tiao 1973, section 2.4 (two means, one sigma) and 5.2 (random effects).
+Sources: Smith 1975, "A Bayesian approach to inference about a change-point in a sequence of random variables";
+Box and Tiao 1973, section 2.4 (two means, one sigma) and 5.2 (random effects).
 """
 
 import functools
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -87,15 +86,25 @@ class _Sums:
 
 
 class Fit:
-    """All steps that the builds of some positions allow, good end first. Needs two positions, or one and a known level."""
+    """All steps that the builds of some positions allow, good end first. Needs two positions, or one and a
+    known level."""
 
-    def __init__(self, units: Iterable[Unit], ratio: float = 0.0, known: int | None = None) -> None:
-        """`ratio`: rho. `known`: the position whose level is 0, where there is one."""
+    def __init__(
+        self,
+        units: Iterable[Unit],
+        ratio: float = 0.0,
+        known: int | None = None,
+        pilot: tuple[float, int] = (0.0, 0),
+    ) -> None:
+        """`ratio`: rho. `known`: the position whose level is 0, where there is one.
+
+        `pilot`: standard deviation of earlier observations of the same kind, and its degrees of freedom.
+        """
         used = [unit for unit in units if unit.count]
-        self.freedom = sum(unit.count for unit in used) - (1 if known is not None else 2)
-        self._within = math.fsum(unit.squares for unit in used)
+        self.freedom = sum(unit.count for unit in used) - (1 if known is not None else 2) + pilot[1]
+        self._within = math.fsum(unit.squares for unit in used) + pilot[0] ** 2 * pilot[1]
         self._shift = 0.0 if known is not None or not used else fmean(unit.mean for unit in used)
-        at: dict[int, _Sums] = {} if known is None else {known: _Sums(1 / ratio if ratio else KNOWN, 0.0, 0.0)}
+        at: dict[int, _Sums] = {} if known is None else {known: _Sums(weight_of(math.inf, ratio), 0.0, 0.0)}
         for unit in used:
             at[unit.position] = _with(at.get(unit.position), unit, ratio, self._shift)
         self.positions = tuple(sorted(at))
@@ -161,6 +170,8 @@ def _with(sums: _Sums | None, unit: Unit, ratio: float, shift: float) -> _Sums:
 
 def weight_of(count: float, ratio: float) -> float:
     """Effective observations of one build: never more than 1 / ratio, however often it is observed."""
+    if math.isinf(count):
+        return 1 / ratio if ratio else KNOWN
     return count / (1 + count * ratio)
 
 
@@ -185,7 +196,7 @@ def posterior(
 
 
 def z_score(levels: Levels) -> float:
-    """The normal deviate as rare as the step is where there is none: Student's t, put on the scale of the normal."""
+    """The normal deviate that is as rare as this step where there is none, by Student's t."""
     if levels.freedom < 1:
         return 0.0
     t = levels.step / max(levels.error, 1e-300)
@@ -200,7 +211,9 @@ def units_of(values: Mapping[int, Mapping[int, Sequence[float]]], bounds: tuple[
     count as if they were at the bound.
     """
     return [
-        _unit(position, _within(series, *bounds)) for position, links in values.items() for series in links.values()
+        _unit(position, _within(series, *bounds))
+        for position, links in values.items()
+        for series in links.values()
     ]
 
 
@@ -221,8 +234,9 @@ def bounds_of(
 ) -> tuple[float, float]:
     """Between these, observations may belong to either level; `low` and `high` are medians of the two ends.
 
-    The scale is the median distance from a build's own median, less the one of each build that is 0 or nearest to it.
-    With few of them it is uncertain, and the bounds are wider; builds that differ by themselves widen them too.
+    The scale is the median distance from a build's own median, less the one of each build that is 0 or nearest
+    to it. With few of them it is uncertain, and the bounds are wider; builds that differ by themselves widen
+    them too.
     """
     distances = sorted(distance for values in series if len(values) > 1 for distance in _distances(values))
     scale = 1.4826 * median(distances) if len(distances) >= MANY else 0.0
@@ -235,8 +249,3 @@ def bounds_of(
 def _distances(values: Sequence[float]) -> list[float]:
     middle = median(values)
     return sorted(abs(value - middle) for value in values)[1:]
-
-
-def place_in(positions: Sequence[int], position: int) -> int:
-    """Index of the last of `positions` below `position`: the split that a step there belongs to."""
-    return bisect_left(positions, position) - 1

@@ -1,20 +1,21 @@
-"""Is the culprit slower than its parent, or does it fail more often? Fresh observations, and evidence for it. Pure.
+"""Is the culprit slower than its parent, or does it fail more often? Fresh observations, and evidence for it.
+Pure.
 
-Latency: pairs of culprit and parent, under the e-value of `rules/sequential` with three more terms. Pairs of one
-relink share what these two builds are off by (variance rho sigma^2, rho given), so that with K = sum n_u / (1 + n_u rho)
-in the place of the count n, and r = c^2 / (K Q) from the weighted sums
+Latency: pairs of culprit and parent, under the e-value of `rules/sequential` with three more terms. Pairs of
+one relink share what these two builds are off by (variance rho sigma^2, rho given), so that with K = sum n_u /
+(1 + n_u rho) in the place of the count n, and r = c^2 / (K Q) from the weighted sums
 
     c = sum n_u mean_u / (1 + n_u rho)       Q = sum (squares within u + n_u mean_u^2 / (1 + n_u rho))
     w = g K / (1 + g K)
     e = 2 (1 + g K)^(-1/2) (1 - w r)^(-n/2) T_n(sign(c) sqrt(n g K r / (1 + g K (1 - r))))
 
-The prior variance g of the effect is set from the search, before the first pair: with g = 1 six pairs are needed for
-100 to 1, however clear the step. With rho = 0 and g = 1 it is `sequential.e_value`. Values are clipped on both sides of
-what has to be exceeded, so that one outlier does not outweigh all others.
+The prior variance g of the effect is set from the search, before the first pair: with g = 1 six pairs are
+needed for 100 to 1, however clear the step. With rho = 0 and g = 1 it is `sequential.e_value`. Values are
+clipped on both sides of what has to be exceeded, so that one outlier does not outweigh all others.
 
-Correctness: a block is one run of each. With failure rates a of the culprit and b of the parent, fixed before the
-block, and c = (a + b) / 2, its evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)): 1 at most in the mean, whatever rate both
-truly share (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
+Correctness: a block is one run of each. With failure rates a of the culprit and b of the parent, fixed before
+the block, and c = (a + b) / 2, its evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)): 1 at most in the mean, whatever
+rate both truly share (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
 """
 
 import math
@@ -41,7 +42,9 @@ Links = Mapping[int, Sequence[float]]
 """Values by relink."""
 
 
-def e_value(links: Links, above: float, ratio: float = 0.0, variance: float = 1.0, clip: float = math.inf) -> float:
+def e_value(
+    links: Links, above: float, ratio: float = 0.0, variance: float = 1.0, clip: float = math.inf
+) -> float:
     """Evidence that the mean log ratio, of which `links` has some from each relink, is above `above`."""
     series = [[_clipped(value - above, clip) for value in values] for values in links.values() if values]
     count = sum(map(len, series))
@@ -66,7 +69,10 @@ def _share(series: Sequence[Sequence[float]], ratio: float) -> tuple[float, floa
     effective = math.fsum(weight * len(values) for weight, values in zip(weights, series, strict=True))
     first = math.fsum(weight * total for weight, total in zip(weights, sums, strict=True))
     squares = math.fsum(value * value for values in series for value in values)
-    between = [(1 - weight) * total * total / len(values) for weight, total, values in zip(weights, sums, series, strict=True)]
+    between = [
+        (1 - weight) * total * total / len(values)
+        for weight, total, values in zip(weights, sums, series, strict=True)
+    ]
     total = squares - math.fsum(between)
     share = min(first * first / (effective * total), 1.0) if total > 0 else 0.0
     return effective, math.copysign(share, first)
@@ -83,23 +89,33 @@ def pairs_say(links: Links, claim: Claim) -> tuple[Word, float]:
     return ("failed" if against >= FUTILE or count >= MOST_PAIRS else "open"), evidence
 
 
-def runs_evidence(culprit: Iterable[float], parent: Iterable[float], rates: tuple[float, float]) -> float:
-    """Evidence that the culprit fails more often, block by block; values are 1 where a run passed.
+def runs_evidence(
+    culprit: Iterable[float], parent: Iterable[float], rates: tuple[float, float]
+) -> tuple[float, float]:
+    """Evidence that the culprit fails more often, block by block: the highest it ever was, and the last.
 
-    `rates`: failure rates of culprit and parent that the search expects; each block moves them. Where they are the
-    wrong way round a block says nothing.
+    Values are 1 where a run passed. `rates`: failure rates of culprit and parent that are expected; each block
+    moves them. Where they are the wrong way round a block says nothing.
     """
-    evidence = 1.0
+    highest = evidence = 1.0
     expected = [min(max(rate, LEAST), 1 - LEAST) for rate in rates]
     counts = [[STRENGTH * rate, STRENGTH * (1 - rate)] for rate in expected]
-    for one, other in zip(culprit, parent, strict=False):
+    for block in zip(culprit, parent, strict=False):
         of_culprit, of_parent = (failed / (failed + passed) for failed, passed in counts)
         if of_culprit > of_parent:
-            both = (of_culprit + of_parent) / 2
-            evidence *= _chance(one, of_culprit) * _chance(other, of_parent) / _chance(one, both) / _chance(other, both)
-        counts[0][int(one)] += 1
-        counts[1][int(other)] += 1
-    return evidence
+            evidence *= _factor(block, of_culprit, of_parent)
+        highest = max(highest, evidence)
+        for passed, count in zip(block, counts, strict=True):
+            count[int(passed)] += 1
+    return highest, evidence
+
+
+def _factor(block: tuple[float, float], of_culprit: float, of_parent: float) -> float:
+    """Evidence of one run of each."""
+    both = (of_culprit + of_parent) / 2
+    culprit, parent = block
+    apart = _chance(culprit, of_culprit) * _chance(parent, of_parent)
+    return apart / (_chance(culprit, both) * _chance(parent, both))
 
 
 def _chance(passed: float, rate: float) -> float:
@@ -108,9 +124,8 @@ def _chance(passed: float, rate: float) -> float:
 
 def runs_say(culprit: Sequence[float], parent: Sequence[float], claim: Claim) -> tuple[Word, float]:
     """Whether runs of culprit and parent confirm that the culprit fails more often, and the evidence for it."""
-    evidence = runs_evidence(culprit, parent, claim.rates)
-    if evidence >= NEEDED:
-        return "confirmed", evidence
-    over = evidence <= 1 / FUTILE or len(culprit) + len(parent) >= MOST_RUNS
-    return ("failed" if over else "open"), evidence
-
+    highest, last = runs_evidence(culprit, parent, claim.rates)
+    if highest >= NEEDED:
+        return "confirmed", highest
+    over = last <= 1 / FUTILE or len(culprit) + len(parent) >= MOST_RUNS
+    return ("failed" if over else "open"), highest

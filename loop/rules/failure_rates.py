@@ -6,10 +6,10 @@ Before the step a run fails with rate a, from it on with rate b. Three hypothese
     at times    a = 0, b uniform                                a failure decides, passes add up
     more often  a ~ Beta(1/2, 10), b uniform                    the good end fails as well, seldom
 
-For f failures and s passes on a side and a rate of prior Beta(x, y) the integral is B(x + f, y + s) / B(x, y); a step's
-likelihood is the weighted sum over the hypotheses of the product of both sides. Consistent results leave only the first
-and the search is plain bisection; the first mixed ones rule it out. The Beta-Bernoulli core is as in `git_bayesect`
-(hauntsaninja, MIT), which has the third hypothesis alone.
+For f failures and s passes on a side and a rate of prior Beta(x, y) the integral is B(x + f, y + s) / B(x, y);
+a step's likelihood is the weighted sum over the hypotheses of the product of both sides. Consistent results
+leave only the first and the search is plain bisection; the first mixed ones rule it out. The Beta-Bernoulli
+core is as in `git_bayesect` (hauntsaninja, MIT), which has the third hypothesis alone.
 """
 
 import functools
@@ -59,6 +59,11 @@ class Runs:
         """The likeliest of these steps."""
         return max(range(len(self.likelihoods)), key=self.likelihoods.__getitem__)
 
+    @functools.cached_property
+    def plain(self) -> tuple[float, ...]:
+        """The same for a test that always fails from the step on: 0, or far below."""
+        return tuple(max(self._parts(split)[0], -1e9) for split in range(len(self.positions) - 1))
+
     def weights(self, split: int) -> list[float]:
         """Posterior weights of the hypotheses, the step being between `positions[split]` and the next."""
         parts = self._parts(split)
@@ -90,9 +95,7 @@ class Runs:
     def _parts(self, split: int) -> list[float]:
         before, after = self.sides(split)
         return [
-            math.log(one.weight) + _integral(one.before, *before) + _integral(one.after, *reversed(after))
-            if one.after is None
-            else math.log(one.weight) + _integral(one.before, *before) + _integral(one.after, *after)
+            math.log(one.weight) + _integral(one.before, before, 0.0) + _integral(one.after, after, 1.0)
             for one in HYPOTHESES
         ]
 
@@ -111,12 +114,12 @@ def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
-def _integral(prior: tuple[float, float] | None, happened: int, otherwise: int) -> float:
-    """log probability of one sequence; without a prior what may not happen must not have."""
+def _integral(prior: tuple[float, float] | None, counts: Counts, fixed: float) -> float:
+    """log probability of one sequence; where the rate is fixed at 0 or 1 it has to be all of one kind."""
+    failed, passed = counts
     if prior is None:
-        return -math.inf if happened else 0.0
-    a, b = prior
-    return _log_beta(a + happened, b + otherwise) - _log_beta(a, b)
+        return -math.inf if (passed if fixed else failed) else 0.0
+    return _log_beta(prior[0] + failed, prior[1] + passed) - _log_beta(*prior)
 
 
 def _rate(prior: tuple[float, float] | None, counts: Counts, fixed: float) -> float:

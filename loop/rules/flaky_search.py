@@ -28,28 +28,41 @@ class Correctness:
 
     def __init__(self, problem: Problem, seen: Seen) -> None:
         self._problem, self._seen = problem, seen
-        self._fit = functools.lru_cache(64)(self._fitted)
+        self._fit = functools.cache(self._fitted)
 
     def ends(self, low: int, high: int) -> Wish | Refuted | None:
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
             if self._seen.count(end) < TWICE:
-                return Wish(end, TWICE - self._seen.count(end), "end: does it fail today, and does the good end pass?")
+                return Wish(
+                    end, TWICE - self._seen.count(end), "end: does it fail today, and does the good end pass?"
+                )
         good, bad = self._runs(low), self._runs(high)
-        if self._consistent(good, bad) or self._evident(bad, good):
+        plain = self._plain(low, high)
+        if (plain and self._consistent(good, bad)) or self._evident(bad, good):
             return None
-        if self._consistent(bad, good) or self._evident(good, bad):
-            return Refuted("no_regression", "the good end fails, the bad one passes: are they swapped?", swapped=True)
+        if (plain and self._consistent(bad, good)) or self._evident(good, bad):
+            why = "the good end fails and the bad one passes: are they swapped?"
+            return Refuted("no_regression", why, swapped=True)
         return self._alike(good, bad) or self._once_more(low, high)
+
+    def _plain(self, low: int, high: int) -> bool:
+        """Whether no commit both failed and passed, so far."""
+        inside = [self._runs(position) for position in self._seen.values if low <= position <= high]
+        return all(all(runs) or not any(runs) for runs in inside)
 
     def _once_more(self, low: int, high: int) -> Wish:
         fewer = min((high, low), key=self._seen.count)
-        return Wish(fewer, TWICE + self._seen.count(fewer) // 8, "end: it does not always fail, how often does it?")
+        return Wish(
+            fewer, TWICE + self._seen.count(fewer) // 8, "end: it does not always fail, how often does it?"
+        )
 
     def _alike(self, good: Sequence[float], bad: Sequence[float]) -> Refuted | None:
         least = min(len(good), len(bad))
         if least >= ALIKE and not any(good) and not any(bad):
-            return Refuted("no_regression", f"not reproduced: the good end fails as well, {len(good)} times of {len(good)}")
+            return Refuted(
+                "no_regression", f"not reproduced: the good end fails as well, {len(good)} times of {len(good)}"
+            )
         if len(bad) >= NEVER and all(bad):
             return Refuted("no_regression", f"not reproduced: the bad end passed {len(bad)} times of {len(bad)}")
         if least >= MOST:
@@ -61,7 +74,7 @@ class Correctness:
         return all(good) and not any(bad)
 
     def _evident(self, bad: Sequence[float], good: Sequence[float]) -> bool:
-        return runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED
+        return runs_evidence(bad, good, (0.5, 0.05))[0] >= NEEDED
 
     def _runs(self, position: int) -> list[float]:
         return self._seen.values.get(position, {}).get(0, [])
@@ -70,6 +83,11 @@ class Correctness:
         """As `failure_rates` has it."""
         fit = self._fit(low, high)
         return fit.positions, fit.likelihoods
+
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """While results are consistent, as if they always were: plain bisection."""
+        fit = self._fit(low, high)
+        return fit.plain if max(fit.plain) > -1e9 else fit.likelihoods
 
     def _fitted(self, low: int, high: int) -> Runs:
         return Runs({position: self._runs(position) for position in self._seen.values if low <= position <= high})
@@ -93,12 +111,22 @@ class Correctness:
             yield Look(Wish(position, batch, why), bits, cost + batch * self._problem.costs.measure)
 
     def backed(self, low: int, high: int, wish: Wish) -> Wish:
-        """Rates are integrated out: nothing stalls."""
-        return wish
+        """Where a rate is known from fewer runs than a commit on trial, these could mean anything."""
+        fit, split = self._split(low, high)
+        own, sides = self._seen.count(wish.position), [sum(side) for side in fit.sides(split)]
+        sides[0 if wish.position <= fit.positions[split] else 1] -= own
+        if min(sides) >= own + 1 or wish.position in (low, high):
+            return wish
+        end = low if sides[0] < sides[1] else high
+        return Wish(end, wish.batch, "end: its group has fewer runs than the commit on trial")
 
     def again(self, position: int, batch: int, why: str) -> Wish:
         """More runs."""
         return Wish(position, batch, why)
+
+    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
+        """Results are consistent but few."""
+        return self.again(fewer, 1, "nothing else tells more")
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""
@@ -106,10 +134,15 @@ class Correctness:
         before, after = fit.rates(split)
         return Claim(number, rates=(after, before))
 
-    def certain(self, low: int, high: int, mass: float) -> bool:
-        """Whether results are consistent, and leave no more than one explanation."""
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
+        """Consistent results need no confirmation, but suspect and parent some runs more."""
         fit, split = self._split(low, high)
-        return mass >= CERTAIN and fit.weights(split)[0] > 0
+        if not fit.weights(split)[0]:
+            return False
+        for position in (parent, suspect):
+            if self._seen.count(position) < ALIKE:
+                return Wish(position, ALIKE - self._seen.count(position), "does it always do the same?")
+        return probability >= CERTAIN or Wish(parent, TWICE, "does it always pass?")
 
     def word(self, key: Key) -> tuple[Word, float]:
         """What fresh runs of both say."""
@@ -130,4 +163,4 @@ class Correctness:
         trial = self._seen.trials[key]
         sides = [trial.values[position][0] for position in key[:2]]
         rates = [1 - math.fsum(runs) / len(runs) for runs in sides]
-        return Blamed(rates[0] - rates[1], remains=False)
+        return Blamed(rates[0] - rates[1])

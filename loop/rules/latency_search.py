@@ -2,7 +2,8 @@
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 
 from loop.rules.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
@@ -15,50 +16,59 @@ from loop.stats import median
 
 REPRODUCED_Z = 4.5
 """The ends differ by so many standard errors before anything is searched between them."""
-RARE_Z = 3.0
-"""The deviate of the normal that is as rare as this difference, by Student's t."""
+RARE_Z = 2.7
+"""The deviate of the normal that is as rare as this difference, by Student's t: few observations know their noise
+badly. Weak by itself: what it lets through by chance is refused later, by `STANDING_Z` and by the confirmation."""
 STANDING_Z = 3.0
-"""What more observations may leave of that while the search is on."""
+"""What more observations may leave of the difference while the search is on."""
 ENDS_FIRST = 3
 """Observations of an end before it is judged."""
 ENDS_LEAST = 8
 """The same, before it is said that they do not differ."""
 ENDS_MOST = 200
 """The same, before that is left open."""
+SATURATED = 0.9
+"""Share of what observations of one build can ever tell, beyond which they are no longer worth it."""
 BOUND_Z = 2.6
 """Standard errors above which a difference is ruled out."""
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
 """Sizes that are considered for the first look at a commit."""
 FIRST_SHARE = 4
 """Of the observations that would pay for a build one in so many is asked for at once: most sides show soon."""
-PATIENCE = 4.0
-"""Builds count so many times: after a wrong turn more of them are lost than the next one."""
+PATIENCE = 6.0
+"""A build counts 1 + PATIENCE / (step / noise)^2 times: where looks tell little, wrong turns cost more builds."""
+PATIENCE_MOST = 4.0
+"""But not more often than this."""
 CLAIMED = 0.15
 """Share of the step that a culprit has to exceed for certain."""
 EXPECTED = 0.5
-"""Share that it is expected to reach: below that it is none."""
+"""Share that it is expected to reach: evidently below that it is none."""
 FIRST_PAIRS = 4
 """Pairs of a confirmation before it is judged."""
+RELINKED = 2
+"""Fresh layouts that a culprit is confirmed in, at least, where builds of the same source differ."""
 WHOLE = 0.7
 """A culprit that explains less of the whole step is not alone."""
 WHOLE_Z = 1.645
 """Standard errors by which it has to be less."""
+SIZE_MOST = 60
+"""Pairs, and observations of an end, after which a share that is not clearly too small is taken for the whole."""
 PART = 0.15
 """A further culprit brings at least this share of the whole step."""
-
-
-def _differ(step: float, levels: Levels, errors: float) -> bool:
-    """Whether a step is so many standard errors, and rare also where these come from few observations."""
-    return step >= errors * levels.error and math.copysign(z_score(levels), step * levels.step) >= RARE_Z
+Links = Mapping[int, Sequence[float]]
+"""Observations of a position, by relink."""
 
 
 class Latency:
     """Log latencies, or log ratios of pairs; see `suspects.Noise`."""
 
     def __init__(self, problem: Problem, seen: Seen) -> None:
-        self._problem, self._noise, self._seen = problem, problem.noise, seen
-        self._fit = functools.lru_cache(64)(self._fitted)
-        self._ends = functools.lru_cache(64)(self._ends_fitted)
+        self._costs, self._noise, self._seen = problem.costs, problem.noise, seen
+        self._pilot = problem.noise.pilot_sd, problem.noise.pilot_freedom
+        self._units = functools.cache(self._units_between)
+        self._ratio = functools.cache(self._ratio_between)
+        self._fit = functools.cache(self._fit_between)
+        self._ends = functools.cache(self._ends_alone)
 
     # The ends
 
@@ -68,27 +78,47 @@ class Latency:
             missing = ENDS_FIRST - self._seen.count(end)
             if missing > 0 and self._known(low) != end:
                 return self.again(end, missing, "end: does the difference show today?")
-        levels = self._ends(low, high)
-        z, whole = z_score(levels), (low, high) == (0, self._seen.line.last)
-        standing = whole and any(low < position < high for position in self._seen.values)
-        if _differ(levels.step, levels, STANDING_Z if standing else REPRODUCED_Z):
+        levels, z = self._ends(low, high), z_score(self._ends(low, high))
+        errors = STANDING_Z if self._begun(low, high) else REPRODUCED_Z
+        if levels.step >= errors * levels.error and z >= RARE_Z:
             return None
-        if _differ(-levels.step, levels, REPRODUCED_Z):
+        if z <= -REPRODUCED_Z:
             why = f"the good end is slower than the bad one, by {math.expm1(-levels.step):.1%}: are they swapped?"
             return Refuted("no_regression", why, swapped=True)
         return self._not_yet(low, high, levels, z)
+
+    def _begun(self, low: int, high: int) -> bool:
+        """Whether the ends of the whole history were verified, since commits between them were observed."""
+        whole = (low, high) == (0, self._seen.line.last)
+        return whole and any(low < position < high for position in self._seen.values)
 
     def _not_yet(self, low: int, high: int, levels: Levels, z: float) -> Wish | Refuted:
         count = min(self._seen.count(end) for end in (low, high) if self._known(low) != end)
         bound, least = levels.step + BOUND_Z * levels.error, self._least(low, high)
         if count >= ENDS_LEAST and bound < least:
-            seen = f"{math.expm1(levels.step):+.2%} after {count} observations of each"
-            return Refuted("no_regression", f"not reproduced: {seen}, less than {math.expm1(least):.1%} for certain")
+            found = f"{math.expm1(levels.step):+.2%} after {count} observations"
+            return Refuted("no_regression", f"not reproduced: {found}, surely below {math.expm1(least):.1%}")
         if count >= ENDS_MOST:
-            noise = f"observations scatter by {levels.sd:.1%}: {bound:.1%} may be hidden (z = {z:.1f})"
-            return Refuted("inconclusive", f"too noisy: {noise}")
+            noise = f"observations scatter by {levels.sd:.1%}"
+            return Refuted("inconclusive", f"too noisy: {noise}, {bound:.1%} may be hidden (z = {z:.1f})")
+        if self._saturated(low, high):
+            return Refuted("inconclusive", f"{self._differing()} (z = {z:.1f})")
         fewer = min((low, high), key=lambda end: self._weight(end, low, high))
         return self.again(fewer, 1 + count // 16, f"end: the difference shows with z = {z:.1f}")
+
+    def _differing(self) -> str:
+        noise = f"builds of the same source differ by {self._noise.layout_sd:.1%}"
+        return f"too noisy: {noise}, and {self._relinks()} relinked ones are all that may be asked for"
+
+    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
+        """Builds of the same source differ, and all there are were observed enough; else once more."""
+        if self._noise.layout_sd:
+            return Refuted("inconclusive", self._differing())
+        return self.again(fewer, 1, "nothing else tells more")
+
+    def _saturated(self, low: int, high: int) -> bool:
+        """Whether all builds of the bad end that may be are there, and more observations tell next to nothing."""
+        return self._ratio(low, high) * self._weight(high, low, high) > SATURATED * (1 + self._relinks())
 
     def _least(self, low: int, high: int) -> float:
         """The smallest step that is looked for: the margin of a verdict, or a share of the whole step."""
@@ -99,12 +129,6 @@ class Latency:
         """The position whose level is 0: the good end, where ratios are to its binary."""
         return 0 if self._noise.paired and low == 0 else None
 
-    def _weight(self, position: int, low: int, high: int) -> float:
-        """Effective observations of a position."""
-        ratio, known = self._ratio(low, high), self._known(low)
-        own = sum(weight_of(len(values), ratio) for values in self._seen.values.get(position, {}).values())
-        return own + ((1 / ratio if ratio else math.inf) if position == known else 0.0)
-
     # The posterior
 
     def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
@@ -112,39 +136,51 @@ class Latency:
         fit = self._fit(low, high)
         return fit.positions, fit.likelihoods
 
-    def _fitted(self, low: int, high: int) -> Fit:
-        return Fit(self._units(low, high), self._ratio(low, high), self._known(low))
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """The likelihoods as they are."""
+        return self._fit(low, high).likelihoods
 
-    def _ends_fitted(self, low: int, high: int) -> Levels:
+    def _fit_between(self, low: int, high: int) -> Fit:
+        return Fit(self._units(low, high), self._ratio(low, high), self._known(low), self._pilot)
+
+    def _ends_alone(self, low: int, high: int) -> Levels:
         ends = [unit for unit in self._units(low, high) if unit.position in (low, high)]
-        return Fit(ends, self._ratio(low, high), self._known(low)).levels(0)
+        return Fit(ends, self._ratio(low, high), self._known(low), self._pilot).levels(0)
 
-    def _units(self, low: int, high: int) -> list[Unit]:
-        """Builds between the ends, without outliers."""
+    def _units_between(self, low: int, high: int) -> list[Unit]:
+        """Builds from end to end, without outliers."""
         inside = {position: links for position, links in self._seen.values.items() if low <= position <= high}
         series = [values for links in inside.values() for values in links.values()]
-        known = self._known(low)
-        middles = [0.0 if end == known else self._middle(end) for end in (low, high)]
+        middles = [0.0 if end == self._known(low) else self._middle(end) for end in (low, high)]
         return units_of(inside, bounds_of(series, middles[0], middles[1], self._noise.layout_sd))
 
     def _middle(self, position: int) -> float:
         """The median of a position; nan, which bounds nothing, before it is observed."""
-        values = [value for values in self._seen.values.get(position, {}).values() for value in values]
+        values = [value for values in self._links(position).values() for value in values]
         return median(values) if values else math.nan
 
-    def _ratio(self, low: int, high: int) -> float:
+    def _links(self, position: int) -> Links:
+        return self._seen.values.get(position, {})
+
+    def _ratio_between(self, low: int, high: int) -> float:
         """Variance between builds of the same source over that of observations."""
         if not self._noise.layout_sd:
             return 0.0
-        units = self._units(low, high)
-        freedom = sum(max(unit.count - 1, 0) for unit in units)
-        within = math.fsum(unit.squares for unit in units) / freedom if freedom else 0.0
-        return self._noise.layout_sd**2 / within if within else 0.0
+        units, (sd, freedom) = self._units(low, high), self._pilot
+        freedom += sum(max(unit.count - 1, 0) for unit in units)
+        squares = math.fsum(unit.squares for unit in units) + sd**2 * self._pilot[1]
+        return self._noise.layout_sd**2 * freedom / squares if squares else 0.0
 
-    def _split(self, low: int, high: int) -> tuple[Fit, int]:
-        """The likeliest step."""
+    def _weight(self, position: int, low: int, high: int) -> float:
+        """Effective observations of a position."""
+        ratio = self._ratio(low, high)
+        own = math.fsum(weight_of(len(values), ratio) for values in self._links(position).values())
+        return own + (weight_of(math.inf, ratio) if position == self._known(low) else 0.0)
+
+    def _levels(self, low: int, high: int) -> Levels:
+        """Both sides of the likeliest step."""
         fit = self._fit(low, high)
-        return fit, fit.best
+        return fit.levels(fit.best)
 
     def apart(self, low: int, high: int) -> int | None:
         """The position that is above the good end and below the bad one for certain; the best known of them."""
@@ -162,21 +198,25 @@ class Latency:
 
     def looks(self, low: int, high: int, position: int, probability: float) -> Iterable[Look]:
         """One more observation of a build that is there; a new build with as many as pay for it."""
-        links, weights = self._seen.values.get(position, {}), self._sides(low, high, position)
-        for relink in self._links(position):
+        sides = self._sides(low, high, position)
+        for relink in self._choice(position, self._links(position)):
             there = (position, relink) in self._seen.built
-            cost = 0.0 if there else self._problem.costs.relink if relink else self._problem.costs.build
-            for batch in (1,) if there and links else BATCHES:
-                bits = of_normal(probability, self._separation(low, high, len(links.get(relink, ())), batch, weights))
+            cost = (
+                0.0 if there else self._costs.relink if relink else self._costs.build * self._patience(low, high)
+            )
+            before = len(self._links(position).get(relink, ()))
+            for batch in (1,) if there else BATCHES:
+                bits = of_normal(probability, self._separation(low, high, before, batch, sides))
                 why = f"tells {bits:.2f} bits: slow with probability {probability:.1%}"
-                first = math.ceil(batch / FIRST_SHARE)
-                yield Look(
-                    Wish(position, first, why, relink), bits, PATIENCE * cost + batch * self._problem.costs.measure
-                )
+                wish = Wish(position, math.ceil(batch / FIRST_SHARE), why, relink)
+                yield Look(wish, bits, cost + batch * self._costs.measure)
 
-    def _links(self, position: int) -> Iterator[int]:
+    def _patience(self, low: int, high: int) -> float:
+        levels = self._levels(low, high)
+        return min(1 + PATIENCE * (levels.sd / max(levels.step, 1e-300)) ** 2, PATIENCE_MOST)
+
+    def _choice(self, position: int, links: Links) -> Iterator[int]:
         """The builds of a position, and one more relinked one where builds of the same source differ."""
-        links = self._seen.values.get(position, {})
         yield from sorted(links) or (0,)
         if links and self._relinks() > max(links):
             yield max(links) + 1
@@ -186,95 +226,110 @@ class Latency:
 
     def _sides(self, low: int, high: int, position: int) -> tuple[float, float]:
         """Effective observations of either side of the likeliest step, without those of a position."""
-        fit, split = self._split(low, high)
-        below, above = fit.levels(split).weights
-        own = sum(
-            weight_of(len(values), self._ratio(low, high))
-            for values in self._seen.values.get(position, {}).values()
-        )
-        return (below - own, above) if position <= fit.positions[split] else (below, above - own)
+        fit, ratio = self._fit(low, high), self._ratio(low, high)
+        below, above = fit.levels(fit.best).weights
+        own = math.fsum(weight_of(len(values), ratio) for values in self._links(position).values())
+        return (below - own, above) if position <= fit.positions[fit.best] else (below, above - own)
 
     def _separation(self, low: int, high: int, before: int, batch: int, sides: tuple[float, float]) -> float:
-        """How far the levels are apart, in standard deviations of what `batch` more observations of a build tell."""
-        fit, split = self._split(low, high)
-        levels, ratio = fit.levels(split), self._ratio(low, high)
+        """How far apart the levels are, in standard deviations of what `batch` more observations tell."""
+        levels, ratio = self._levels(low, high), self._ratio(low, high)
         gained = weight_of(before + batch, ratio) - weight_of(before, ratio)
-        variance = 1 / gained + sum(1 / max(side, 0.5) for side in sides) / 4
+        variance = 1 / max(gained, 1e-12) + sum(1 / max(side, 0.5) for side in sides) / 4
         return max(levels.step, 0.0) / levels.sd / math.sqrt(variance)
 
     def backed(self, low: int, high: int, wish: Wish) -> Wish:
         """An end group never has fewer observations than the commit on trial, or the search stalls."""
-        ratio = self._ratio(low, high)
-        own = sum(
-            weight_of(len(values), ratio) for values in self._seen.values.get(wish.position, {}).values()
-        )
         below, above = self._sides(low, high, wish.position)
+        own = self._weight(wish.position, low, high)
         if min(below, above) >= own + 1 or wish.position in (low, high):
             return wish
         end = low if below < above else high
         return self.again(end, 1, "end: its group has fewer observations than the commit on trial")
 
     def again(self, position: int, batch: int, why: str) -> Wish:
-        """Observe a position that has to be known better: in the build that tells most for its cost."""
-        low, high = 0, self._seen.line.last
-        links = self._seen.values.get(position, {})
-        if not links:
-            return Wish(position, batch, why)
-        ratio = self._ratio(low, high) if self._relinks() else 0.0
-        return Wish(position, batch, why, max(self._links(position), key=functools.partial(self._worth, links, ratio)))
+        """Observe a position that has to be known better, in the build that tells most for its cost."""
+        links, ratio = self._links(position), 0.0
+        if links and self._relinks():
+            ratio = self._ratio(0, self._seen.line.last)
+        worth = functools.partial(self._worth, links, ratio)
+        return Wish(position, batch, why, max(self._choice(position, links), key=worth))
 
-    def _worth(self, links: dict[int, list[float]], ratio: float, relink: int) -> float:
+    def _worth(self, links: Links, ratio: float, relink: int) -> float:
+        """What one more observation of a build adds to what is known, for its cost."""
         before = len(links.get(relink, ()))
-        cost = self._problem.costs.measure + (0 if before else self._problem.costs.relink)
+        cost = self._costs.measure + (0 if before else self._costs.relink)
         return (weight_of(before + 1, ratio) - weight_of(before, ratio)) / cost
 
     # Confirmation
 
-    def certain(self, low: int, high: int, probability: float) -> bool:
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
         """Latencies are always confirmed."""
         return False
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit exceeds its parent by a share of the step that the search sees."""
-        fit, split = self._split(low, high)
-        levels = fit.levels(split)
+        levels, layout_sd = self._levels(low, high), self._noise.layout_sd
         sd = max(levels.sd, 1e-12) * (1 if self._noise.paired else math.sqrt(2))
         above = CLAIMED * levels.step
         return Claim(
             number,
             above=above,
             below=EXPECTED * levels.step,
-            clip=levels.step - above + 4 * (sd + self._noise.layout_sd),
+            clip=levels.step - above + 4 * (sd + layout_sd),
             variance=max(1.0, ((levels.step - above) / sd) ** 2),
-            ratio=2 * self._noise.layout_sd**2 / sd**2,
+            ratio=2 * layout_sd**2 / sd**2,
         )
 
     def word(self, key: Key) -> tuple[Word, float]:
         """What the pairs say, once there are enough of them."""
-        links = self._seen.trials[key].values.get(key[0], {})
-        needed = min(2, self._relinks())
-        if sum(map(len, links.values())) < FIRST_PAIRS or len(links) < needed:
-            return "open", 1.0
-        return pairs_say(links, self._seen.trials[key].claim)
+        trial = self._seen.trials[key]
+        links = trial.values.get(key[0], {})
+        enough = sum(map(len, links.values())) >= FIRST_PAIRS and len(links) >= min(RELINKED, self._relinks())
+        return pairs_say(links, trial.claim) if enough else ("open", 1.0)
 
     def ask(self, key: Key, claim: Claim) -> Try:
-        """More pairs of culprit and parent; relinked ones where builds of the same source differ."""
+        """More pairs of culprit and parent; in fresh layouts where builds of the same source differ."""
         culprit, parent, _ = key
-        trial = self._seen.trials.get(key)
-        links = trial.values.get(culprit, {}) if trial else {}
-        count = sum(map(len, links.values()))
+        links = self._seen.trials[key].values.get(culprit, {}) if key in self._seen.trials else {}
+        count, shown = sum(map(len, links.values())), self._seen.line.shown
         batch = max(FIRST_PAIRS - count, 1 + count // 8)
-        relink = max([*links, max(links, default=-1) + 1] if self._relinks() > len(links) else [*links] or [0],
-                     key=functools.partial(self._worth, links, claim.ratio)) if self._relinks() else 0
-        shown = self._seen.line.shown
-        why = f"confirm: is {shown(culprit)} slower than {shown(parent)} by more than {math.expm1(claim.above):.1%}?"
-        return Try(shown(culprit), batch, why, shown(parent), relink, claim)
+        relink = self._fresh_layout(key, links, claim.ratio) if self._relinks() else 0
+        why = f"confirm: is {shown(culprit)} slower than {shown(parent)} by over {math.expm1(claim.above):.1%}?"
+        return Try(shown(culprit), min(batch, 2) if relink else batch, why, shown(parent), relink, claim)
+
+    def _fresh_layout(self, key: Key, links: Links, ratio: float) -> int:
+        """Not one of those that made the suspect: one that the confirmation has, or the next."""
+        used = max((relink for position in key[:2] for relink in self._links(position)), default=0)
+        following = max(links, default=used) + 1
+        open_to = [*links, *([following] if len(links) < self._relinks() else [])]
+        if len(links) < RELINKED:
+            return open_to[-1]
+        return max(open_to, key=functools.partial(self._worth, links, ratio))
 
     def blamed(self, low: int, high: int, key: Key) -> Blamed:
         """The step of the pairs, and whether it is too small to be the whole."""
-        claim, whole = self._seen.trials[key].claim, self._ends(low, high)
-        logs = [value for values in self._seen.trials[key].values[key[0]].values() for value in values]
-        kept = [min(max(value, claim.above - claim.clip), claim.above + claim.clip) for value in logs]
-        step, error = fmean(kept), stdev(kept) / math.sqrt(len(kept))
-        missing = WHOLE * whole.step - step
-        return Blamed(step, missing > WHOLE_Z * math.hypot(WHOLE * whole.error, error))
+        pairs, whole = self._pairs(key), self._ends(low, high)
+        step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
+        missing, unsure = WHOLE * whole.step - step, math.hypot(WHOLE * whole.error, error)
+        if missing > WHOLE_Z * unsure:
+            return Blamed(step, remains=True)
+        return Blamed(step, more=self._sized(low, high, key, error) if missing > 0 else None)
+
+    def _pairs(self, key: Key) -> list[float]:
+        """All pairs of a confirmed culprit and its parent, clipped as its claim has it."""
+        claim, sized = self._seen.trials[key].claim, (*key[:2], 0)
+        trials = [self._seen.trials[one] for one in (key, sized) if one in self._seen.trials]
+        logs = [value for trial in trials for values in trial.values[key[0]].values() for value in values]
+        return [min(max(value, claim.above - claim.clip), claim.above + claim.clip) for value in logs]
+
+    def _sized(self, low: int, high: int, key: Key, error: float) -> Wish | Try | None:
+        """What is less certain once more, the whole step or the culprit's share; nothing after enough of both."""
+        fewer = min((low, high), key=lambda end: self._weight(end, low, high))
+        if error < WHOLE * self._ends(low, high).error and self._seen.count(fewer) < SIZE_MOST:
+            return self.again(fewer, 2, "end: how large is the whole step?")
+        if len(self._pairs(key)) >= SIZE_MOST:
+            return None
+        claim = replace(self._seen.trials[key].claim, number=0)
+        why = f"size: how much of the whole step is it, {math.expm1(self._ends(low, high).step):.1%}?"
+        return replace(self.ask((*key[:2], 0), claim), why=why, batch=2)

@@ -1,5 +1,6 @@
 """Which commit to look at next, and how often: the most information for what it costs. Pure."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from loop.rules.suspects import Claim, Key, Seen, Try
 
 OPEN = 1e-4
 """Where a side is surer than this, another look is not even considered."""
+TELLING = 3e-4
+"""Bits below which a look tells nothing."""
 JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
 """So far from the middle, either way, commits without a build are considered."""
 NEAR_BROKEN = 0.7
-"""Probability that the neighbour of a broken commit is broken too; two further on it is half of that, and so on."""
+"""Probability that the neighbour of a broken commit is broken too; two further on it is half of that."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,10 @@ class Blamed:
     """What a confirmed trial says."""
 
     step: float
-    remains: bool
+    remains: bool = False
     """So much of the whole step is left that there are other culprits."""
+    more: Wish | Try | None = None
+    """What would tell whether it does."""
 
 
 class Metric(Protocol):
@@ -62,7 +67,10 @@ class Metric(Protocol):
         """What is needed to see that two positions differ; None once that is evident."""
 
     def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions that were observed, both ends among them, and the log likelihood of a step between neighbours."""
+        """Positions that were observed, from end to end, and the log likelihood of a step between neighbours."""
+
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """The same likelihoods, as they decide where to look next."""
 
     def apart(self, low: int, high: int) -> int | None:
         """A position that is on neither end's level: there are steps on both sides of it."""
@@ -71,13 +79,16 @@ class Metric(Protocol):
         """Ways to look at a position that is on the upper side with this probability."""
 
     def backed(self, low: int, high: int, wish: Wish) -> Wish:
-        """The wish, or a look at the end whose group has fewer observations than the commit on trial would have."""
+        """The wish, or a look at the end whose group has fewer observations than the commit on trial."""
 
     def again(self, position: int, batch: int, why: str) -> Wish:
         """A look at a position that has to be known better."""
 
-    def certain(self, low: int, high: int, probability: float) -> bool:
-        """Whether a step of this posterior needs no confirmation."""
+    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
+        """What to do where no look tells anything; `fewer`: suspect or parent, whichever was observed less."""
+
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
+        """Whether this posterior needs no confirmation; or a look that would tell."""
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """What a confirmation of a step at a position has to show."""
@@ -105,7 +116,7 @@ def choose(seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float
         if OPEN < upper[position] < 1 - OPEN
         for look in metric.looks(low, high, position, upper[position])
     ]
-    telling = [look for look in looks if look.bits > 0]
+    telling = [look for look in looks if look.bits > TELLING]
     if not telling:
         return None
     return metric.backed(low, high, max(telling, key=lambda look: look.bits / look.cost).wish)
@@ -119,9 +130,11 @@ def _measured(seen: Seen, low: int, high: int) -> Iterator[int]:
 
 def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[int]:
     """Positions around the middle of the posterior, at growing distances where builds are broken."""
-    middle = bisect_left(upper, 0.5, low + 1, high)
-    for jump in JUMPS if seen.broken else JUMPS[:2]:
-        near = (middle - 1 - jump, middle + jump)
+    middle = bisect_left(upper, 0.5 - 1e-9, low + 1, high)
+    if middle - 1 > low and 0.5 - upper[middle - 1] < upper[middle] - 0.5 - 1e-9:
+        middle -= 1
+    for jump in JUMPS if seen.broken else JUMPS[:1]:
+        near = (middle - jump, middle + jump)
         yield from (position for position in near if low < position < high and position not in seen.broken)
 
 
@@ -130,7 +143,7 @@ def _testable(seen: Seen, position: int) -> float:
     if (position, 0) in seen.built or not seen.broken:
         return 1.0
     nearest = min(abs(position - broken) for broken in seen.broken)
-    return 1 - NEAR_BROKEN * 0.5 ** ((nearest - 1) / 2)
+    return 1 - NEAR_BROKEN * math.pow(0.5, (nearest - 1) / 2)
 
 
 def _with_risk(look: Look, testable: float) -> Look:

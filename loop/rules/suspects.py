@@ -11,7 +11,7 @@ TOUCHED = 10.0
 """Prior weight of a commit that touches the kernel's files, where others have 1."""
 Metric = Literal["latency", "correctness"]
 Key = tuple[int, int, int]
-"""A confirmation: culprit, parent, and which one it is, from 1."""
+"""A confirmation: culprit, parent, and the number of its claim."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,14 @@ class Noise:
     paired: bool = True
     """Observations are log ratios to the good end's binary in the same pair: the level of the good end is 0."""
     layout_sd: float = 0.0
-    """How far builds of the same source differ (sd of log latency): 0.01 on a CPU."""
+    """How far builds of the same source differ (sd of log latency): 0.01 on a CPU. 0: nothing is relinked."""
     relinks: int = 0
-    """So many relinked builds of a commit may be asked for."""
+    """So many relinked builds of a commit may be asked for by the search, and as many by a confirmation."""
+    pilot_sd: float = 0.0
+    """Standard deviation of observations of the same kind, where some were made before: of a session's null
+    control."""
+    pilot_freedom: int = 0
+    """Its degrees of freedom: blocks less one. 0: there was none."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Claim:
     """What a confirmation has to show. Fixed before its first observation, so that these stay fresh."""
 
     number: int
-    """Which confirmation of this search it is, from 1."""
+    """Which confirmation of this search it is, from 1. 0: a confirmed step is only measured for its size."""
     above: float = 0.0
     """Log ratio of culprit to parent that has to be exceeded."""
     below: float = 0.0
@@ -104,9 +109,10 @@ class Try:
     why: str
     """For the table of probes."""
     against: int = 0
-    """Latency: the commit whose binary is the reference in the same pair."""
+    """Latency: the commit whose binary is the reference in the same pair; 0 in the search."""
     relink: int = 0
-    """0: the build as it is. From 1 on: relinked with this shuffle, the reference as well where it is not 0."""
+    """0: the build as it is. From 1 on: relinked with this shuffle; in a confirmation the reference with the same,
+    while in the search it stays the build as it is."""
     claim: Claim | None = None
     """Set in a confirmation: fresh observations that the search does not use."""
 
@@ -135,7 +141,8 @@ class Same:
 
 
 Values = Sequence[float] | Sequence[bool]
-"""Latency: log(time of the commit / time of the reference), above 0 is slower. Correctness: whether each run passed."""
+"""Latency: log(time of the commit / time of the reference), above 0 is slower. Correctness: whether each run
+passed."""
 Outcome = Values | Broken | Lost | Same
 
 
@@ -211,6 +218,7 @@ def line(commits: Sequence[Commit], same: Iterable[tuple[int, int]] = ()) -> Lin
     first = [index for index in range(len(commits)) if index == 0 or inside[index] == 0]
     place = list(accumulate(int(index > 0 and inside[index] == 0) for index in range(len(commits))))
     weights = [0.0, *(max(commits[index].weight, 0.0) for index in first[1:])]
+    weights = weights if any(weights) else [0.0] + [1.0] * (len(first) - 1)
     total = math.fsum(weights) or 1.0
     return Line(tuple(place), tuple(first), tuple(weight / total for weight in weights), len(commits) - 1)
 
@@ -270,8 +278,9 @@ def read(problem: Problem, journal: Sequence[Asked]) -> Seen:
     same = [(one.asked.commit, one.outcome.commit) for one in journal if isinstance(one.outcome, Same)]
     seen = Seen(line(problem.commits, same) if same else problem.line)
     seen.built = {(position, 0) for position in _cached(problem, seen.line)}
+    paired = problem.metric == "latency" and problem.noise.paired
     for one in journal:
-        _note(seen, one.asked, one.outcome)
+        _note(seen, one.asked, one.outcome, paired=paired)
     return seen
 
 
@@ -280,16 +289,30 @@ def _cached(problem: Problem, at: Line) -> Iterable[int]:
     return problem.cached if at is problem.line else {at.place[problem.line.first[one]] for one in problem.cached}
 
 
-def _note(seen: Seen, asked: Try, outcome: Outcome) -> None:
-    place = seen.line.place
-    lost = isinstance(outcome, Lost)
+def _note(seen: Seen, asked: Try, outcome: Outcome, *, paired: bool) -> None:
+    """Add one line of the journal. Where no value came the try counts as lost.
+
+    Ratios to another commit than the good end come from a search with other ends: they say nothing here.
+    """
+    outcome = _plain(outcome)
     seen.lost, seen.reason = (seen.lost + 1, outcome.reason) if isinstance(outcome, Lost) else (0, "")
     if isinstance(outcome, Broken):
         _note_broken(seen, asked, outcome)
-    elif not lost:
-        seen.built |= {(place[asked.commit], asked.relink), (place[asked.against], asked.relink if asked.claim else 0)}
-    if not isinstance(outcome, Broken | Lost | Same):
-        _note_values(seen, asked, [float(value) for value in outcome])
+    elif not isinstance(outcome, Lost):
+        place = seen.line.place
+        reference = (place[asked.against], asked.relink if asked.claim else 0)
+        seen.built |= {(place[asked.commit], asked.relink), reference}
+        elsewhere = paired and asked.claim is None and place[asked.against] != 0
+        if not isinstance(outcome, Same) and not elsewhere:
+            _note_values(seen, asked, outcome)
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """Values as numbers, those that are none left out."""
+    if isinstance(outcome, Broken | Lost | Same):
+        return outcome
+    values = [float(value) for value in outcome if math.isfinite(value)]
+    return values or Lost("no value came")
 
 
 def _note_broken(seen: Seen, asked: Try, outcome: Broken) -> None:
@@ -300,7 +323,7 @@ def _note_broken(seen: Seen, asked: Try, outcome: Broken) -> None:
         seen.broken[seen.line.place[index]] = outcome.reason
 
 
-def _note_values(seen: Seen, asked: Try, values: list[float]) -> None:
+def _note_values(seen: Seen, asked: Try, values: Values) -> None:
     position = seen.line.place[asked.commit]
     seen.observations += len(values)
     if asked.claim is None:
