@@ -94,16 +94,16 @@ def _stopped(problem: Problem, seen: Seen) -> Refuted | None:
 
 def _solve(scene: _Scene, low: int, high: int) -> Try | _Part:
     """The next try in a stretch of history, or what is known of it."""
-    inside = [key for key in scene.seen.trials if low <= key[1] and key[0] <= high and key[2]]
-    words = {key: scene.metric.word(key) for key in inside}
-    for key, (word, evidence) in words.items():
-        if word == "confirmed":
-            return _blame(scene, low, high, key, evidence)
     ends = scene.metric.ends(low, high)
     if isinstance(ends, Wish):
         return _ask(scene.seen, ends)
     if ends:
         return _Part(_nowhere(scene.seen), stop=ends)
+    inside = [key for key in scene.seen.trials if low <= key[1] and key[0] <= high and key[2]]
+    words = {key: scene.metric.word(key) for key in inside}
+    for key, (word, evidence) in words.items():
+        if word == "confirmed":
+            return _blame(scene, low, high, key, evidence)
     if (middle := scene.metric.apart(low, high)) is not None:
         return _all(scene, [(low, middle), (middle, high)], _Part(_nowhere(scene.seen)))
     return _narrow(scene, low, high, {key: word for key, (word, _) in words.items()})

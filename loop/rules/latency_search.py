@@ -29,6 +29,8 @@ ENDS_MOST = 200
 """The same, before that is left open."""
 SATURATED = 0.9
 """Share of what observations of one build can ever tell, beyond which they are no longer worth it."""
+USELESS = 0.1
+"""What one more observation has to add to the effective ones of its build, or it helps nobody."""
 BOUND_Z = 2.6
 """Standard errors above which a difference is ruled out."""
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
@@ -245,7 +247,10 @@ class Latency:
         if min(below, above) >= own + 1 or wish.position in (low, high):
             return wish
         end = low if below < above else high
-        return self.again(end, 1, "end: its group has fewer observations than the commit on trial")
+        instead = self.again(end, 1, "end: its group has fewer observations than the commit on trial")
+        before = len(self._links(end).get(instead.relink, ()))
+        gained = weight_of(before + 1, self._ratio(low, high)) - weight_of(before, self._ratio(low, high))
+        return instead if gained > USELESS else wish
 
     def again(self, position: int, batch: int, why: str) -> Wish:
         """Observe a position that has to be known better, in the build that tells most for its cost."""

@@ -14,10 +14,12 @@ OPEN = 1e-4
 """Where a side is surer than this, another look is not even considered."""
 TELLING = 3e-4
 """Bits below which a look tells nothing."""
-JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
+JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 """So far from the middle, either way, commits without a build are considered."""
 NEAR_BROKEN = 0.7
-"""Probability that the neighbour of a broken commit is broken too; two further on it is half of that."""
+"""Probability that the neighbour of a broken commit is broken too."""
+BROKEN_REACH = 2
+"""So many commits further on it is half of that; of a run of broken ones, as many as the run is long."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,19 @@ def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[
 
 
 def _testable(seen: Seen, position: int) -> float:
-    """Probability that a commit can be built: broken ones lie together."""
+    """Probability that a commit can be built: broken ones lie together, and the more, the further they reach."""
     if (position, 0) in seen.built or not seen.broken:
         return 1.0
-    nearest = min(abs(position - broken) for broken in seen.broken)
-    return 1 - NEAR_BROKEN * math.pow(0.5, (nearest - 1) / 2)
+    there = [built for built, relink in seen.built if not relink]
+    low = max((built for built in there if built < position), default=0)
+    high = min((built for built in there if built > position), default=seen.line.last)
+    run = [broken for broken in seen.broken if low < broken < high]
+    if not run:
+        return 1.0
+    reach = max(max(run) - min(run), BROKEN_REACH)
+    before = position - max((broken for broken in run if broken < position), default=-math.inf)
+    after = min((broken for broken in run if broken > position), default=math.inf) - position
+    return math.prod(1 - NEAR_BROKEN * math.pow(0.5, (away - 1) / reach) for away in (before, after))
 
 
 def _with_risk(look: Look, testable: float) -> Look:

@@ -1,0 +1,154 @@
+"""Histories of commits with known culprits, and searches through them: for the rules' tests and benchmark."""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loop.rules.bisection import search
+from loop.rules.suspects import Answer, Asked, Broken, Claim, Commit, Costs, Noise, Outcome, Problem, Try, builds
+
+Noises = Callable[[random.Random], float]
+"""One draw of a noise with standard deviation 1."""
+Observer = Callable[[Try], Outcome]
+
+
+def normal(rng: random.Random) -> float:
+    """As the rules suppose it."""
+    return rng.gauss(0, 1)
+
+
+def with_outliers(rng: random.Random) -> float:
+    """One in ten is ten times as far away."""
+    return rng.gauss(0, 10 if rng.random() < 0.1 else 1)
+
+
+def slow_at_times(rng: random.Random) -> float:
+    """One in ten is slower, by some eight standard deviations."""
+    return abs(rng.gauss(0, 10)) if rng.random() < 0.1 else rng.gauss(0, 1)
+
+
+def heavy(rng: random.Random) -> float:
+    """Student's t with three degrees of freedom, at standard deviation 1."""
+    return rng.gauss(0, 1) / math.sqrt(rng.gammavariate(1.5, 2) / 3) / math.sqrt(3)
+
+
+@dataclass
+class History:
+    """Commits 0 to `last`, some of which made the kernel slower for good."""
+
+    last: int
+    steps: Mapping[int, float]
+    """Commit to how much slower it made it, as a log ratio."""
+    sd: float
+    """Of one single measurement."""
+    seed: str
+    noise: Noises = normal
+    layout_sd: float = 0.0
+    """How far builds of the same source differ."""
+    drift_sd: float = 0.0
+    """How far the machine's speed moves from one measurement to the next."""
+    broken: float = 0.0
+    """Share of the commits between the ends that cannot be built."""
+    paired: bool = False
+    """The search is answered with pairs."""
+    unbuilt: frozenset[int] = field(init=False)
+    """Those commits."""
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.seed)
+        between = range(1, self.last)
+        self.unbuilt = frozenset(commit for commit in between if self._rng.random() < self.broken)
+        self._layouts: dict[tuple[int, int], float] = {}
+        self._speed = 0.0
+
+    def observe(self, asked: Try) -> Outcome:
+        """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
+        for commit in (asked.commit, asked.against):
+            if commit in self.unbuilt:
+                return Broken("does not build", commit)
+        if asked.claim or self.paired:
+            return [self.pair(asked) for _ in range(asked.batch)]
+        return [self.single(asked.commit, asked.relink) for _ in range(asked.batch)]
+
+    def pair(self, asked: Try) -> float:
+        """One log ratio to the reference, measured next to it."""
+        relink = asked.relink if asked.claim else 0
+        apart = self._level(asked.commit, asked.relink) - self._level(asked.against, relink)
+        return apart + self.sd * (self.noise(self._rng) - self.noise(self._rng))
+
+    def single(self, commit: int, relink: int = 0) -> float:
+        """One log time."""
+        self._speed += self.drift_sd * self._rng.gauss(0, 1)
+        return self._level(commit, relink) + self._speed + self.sd * self.noise(self._rng)
+
+    def _level(self, commit: int, relink: int) -> float:
+        if self.layout_sd and (commit, relink) not in self._layouts:
+            self._layouts[commit, relink] = self._rng.gauss(0, self.layout_sd)
+        level = math.fsum(step for at, step in self.steps.items() if at <= commit)
+        return level + self._layouts.get((commit, relink), 0.0)
+
+
+def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, broken: float = 0.0) -> Observer:
+    """Runs that pass or fail, with these failure rates before and from the culprit on."""
+    rng = random.Random(seed)
+    unbuilt = {commit for commit in range(1, last) if rng.random() < broken}
+
+    def observe(asked: Try) -> Outcome:
+        if asked.commit in unbuilt:
+            return Broken("does not build")
+        return [rng.random() >= rates[asked.commit >= culprit] for _ in range(asked.batch)]
+
+    return observe
+
+
+def problem(last: int, noise: Noise | None = None, **fields: object) -> Problem:
+    """Commits alike, observed one by one; a pair costs two."""
+    how = noise or Noise(paired=False)
+    costs = Costs(measure=2.0 if how.paired else 1.0)
+    return Problem(tuple(Commit() for _ in range(last + 1)), costs=costs, noise=how, **fields)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A search, and what it took."""
+
+    answer: Answer
+    journal: tuple[Asked, ...]
+    search: int
+    """Single measurements, or runs, of the search; a pair counts as two."""
+    confirm: int
+    """The same, of confirmations."""
+    builds: int
+    """Commits that were built."""
+    relinks: int
+    """Relinked builds."""
+
+
+def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Done:
+    """Search to the end."""
+    going, told = search(asked, journal), list(journal)
+    try:
+        wanted = next(going)
+        while True:
+            told.append(Asked(wanted, observe(wanted)))
+            wanted = going.send(told[-1].outcome)
+    except StopIteration as stop:
+        made = builds(asked, told)
+        return Done(stop.value, tuple(told), *_counts(asked, told), made["good"], made["relinked"])
+
+
+def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:
+    searched = confirmed = 0
+    for one in told:
+        count = len(one.outcome) if isinstance(one.outcome, list) else 0
+        if one.asked.claim:
+            confirmed += count * (2 if asked.metric == "latency" else 1)
+        else:
+            searched += count * (2 if asked.metric == "latency" and asked.noise.paired else 1)
+    return searched, confirmed
+
+
+def claim(**fields: float) -> Claim:
+    """A claim, the first of its search unless told otherwise."""
+    return Claim(**{"number": 1, **fields})  # type: ignore[arg-type]
