@@ -24,7 +24,8 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     bundled = project(None, tmp_path)
     numbers = [read.value.number for read in definitions.patterns(bundled).values()]
     assert [*range(1, 5), 6, *range(8, 17), *range(18, 21)] == numbers
-    assert {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"} == set(definitions.plans(bundled))
+    plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
+    assert plans == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
     assert figures.rates(bundled).find(figures.rates(bundled).gpu) is not None
     assert 9 == len(figures.histories()[0].sessions)
