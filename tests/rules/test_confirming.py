@@ -14,6 +14,7 @@ from loop.rules.confirming import (
     MOST_RUNS,
     NEEDED,
     e_value,
+    most_pairs,
     pairs_say,
     runs_evidence,
     runs_say,
@@ -103,9 +104,17 @@ def test_pairs_confirm_deny_or_go_on() -> None:
     assert "confirmed" == pairs_say({0: make_logs(20, 0.06, 0.02)}, asked)[0]
     assert "failed" == pairs_say({0: make_logs(40, 0.0, 0.02)}, asked)[0]
     assert "open" == pairs_say({0: make_logs(6, 0.02, 0.03)}, asked)[0]
-    unclear = make_logs(MOST_PAIRS, 0.02, 0.06)
+    unclear = make_logs(3 * MOST_PAIRS, 0.02, 0.06)
     assert "failed" == pairs_say({0: unclear}, claim(above=0.015, below=0.02))[0]
     assert FUTILE > 1
+
+
+def test_noisy_pairs_may_be_more() -> None:
+    """Sixty; more where the step is lost in the noise of a pair, as many as show it."""
+    quiet, noisy = make_logs(20, 0.1, 0.05), make_logs(20, 0.1, 0.5)
+    assert MOST_PAIRS == most_pairs({0: quiet}, 0.05)
+    assert 40 * 25 / 2 < most_pairs({0: noisy}, 0.05) < 40 * 25 * 2
+    assert [MOST_PAIRS] * 2 == [most_pairs({0: [0.1]}, 0.05), most_pairs({0: noisy}, 0.0)]
 
 
 def test_runs_that_share_a_rate_give_no_evidence_in_the_mean() -> None:
