@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -52,6 +52,9 @@ bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; w
 
 bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
 	$(BIN)/python -m tests.speed.verdict
+
+bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
+	$(BIN)/python -m tests.speed.bisect
 
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
 	$(BIN)/python -m tests.speed.gate

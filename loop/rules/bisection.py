@@ -53,8 +53,10 @@ class _Scene:
 
 
 def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
-    """Ask until there is an answer; `journal` is what was asked and told before. What was lost last is asked
-    again."""
+    """Ask until there is an answer.
+
+    `journal` is what was asked and told before; what was lost at its end is asked again.
+    """
     told = list(journal)
     while told and isinstance(told[-1].outcome, Lost):
         told.pop()
@@ -68,23 +70,28 @@ def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
 def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Answer:
     """The next try, or the answer, after what the journal says."""
     seen = read(problem, journal)
-    none = _Part(seen.line.prior)
-    if seen.line.last == 0:
-        return _answer(
-            seen, _Part(none.mass, stop=Refuted("no_regression", "not in the code: both ends are the same"))
-        )
-    if stop := _stopped(problem, seen):
-        return _answer(seen, _Part(none.mass, stop=stop))
+    if stop := _nothing(seen):
+        return _answer(seen, _Part(seen.line.prior, stop=stop))
     metric: Metric = Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
     step = _solve(_Scene(problem, seen, metric), 0, seen.line.last)
-    return step if isinstance(step, Try) else _answer(seen, step)
+    if isinstance(step, _Part):
+        return _answer(seen, step)
+    stop = _enough(problem, seen)
+    return _answer(seen, _Part(seen.line.prior, stop=stop)) if stop else step
 
 
-def _stopped(problem: Problem, seen: Seen) -> Refuted | None:
-    """Why the search cannot go on, if it cannot."""
+def _nothing(seen: Seen) -> Refuted | None:
+    """Why there is nothing to search, if so."""
+    if seen.line.last == 0:
+        return Refuted("no_regression", "not in the code: both ends are the same")
     for end, name in ((0, "good"), (seen.line.last, "bad")):
         if end in seen.broken:
             return Refuted("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
+    return None
+
+
+def _enough(problem: Problem, seen: Seen) -> Refuted | None:
+    """Why nothing more is tried, if so."""
     if seen.lost >= LOST_MOST:
         return Refuted("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
     if seen.observations >= problem.limit:

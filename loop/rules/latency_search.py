@@ -45,6 +45,8 @@ CLAIMED = 0.15
 """Share of the step that a culprit has to exceed for certain."""
 EXPECTED = 0.5
 """Share that it is expected to reach: evidently below that it is none."""
+VARIANCE_MOST = 1e4
+"""Prior variance of the effect at most, in units of what one pair in a layout of its own scatters by."""
 FIRST_PAIRS = 4
 """Pairs of a confirmation before it is judged."""
 RELINKED = 2
@@ -276,14 +278,14 @@ class Latency:
         """The culprit exceeds its parent by a share of the step that the search sees."""
         levels, layout_sd = self._levels(low, high), self._noise.layout_sd
         sd = max(levels.sd, 1e-12) * (1 if self._noise.paired else math.sqrt(2))
-        above = CLAIMED * levels.step
+        above, ratio = CLAIMED * levels.step, 2 * layout_sd**2 / sd**2
         return Claim(
             number,
             above=above,
             below=EXPECTED * levels.step,
             clip=levels.step - above + 4 * (sd + layout_sd),
-            variance=max(1.0, ((levels.step - above) / sd) ** 2),
-            ratio=2 * layout_sd**2 / sd**2,
+            variance=min(max(1.0, ((levels.step - above) / sd) ** 2), VARIANCE_MOST * (1 + ratio)),
+            ratio=ratio,
         )
 
     def word(self, key: Key) -> tuple[Word, float]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from loop.rules.bisection import search
 from loop.rules.suspects import Answer, Asked, Broken, Claim, Commit, Costs, Noise, Outcome, Problem, Try, builds
 
+STEP = math.log1p(0.1)
+"""Slower by a tenth."""
 Noises = Callable[[random.Random], float]
 """One draw of a noise with standard deviation 1."""
 Observer = Callable[[Try], Outcome]
@@ -152,3 +154,21 @@ def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:
 def claim(**fields: float) -> Claim:
     """A claim, the first of its search unless told otherwise."""
     return Claim(**{"number": 1, **fields})  # type: ignore[arg-type]
+
+
+def latency(
+    last: int, culprit: int, sd: float = 0.02, step: float = STEP, noise: Noise | None = None, **terms: object
+) -> Done:
+    """A search through a history with one culprit."""
+    history = History(last, {culprit: step}, sd, f"{last} {culprit} {sd} {step}", **terms)  # type: ignore[arg-type]
+    return done(problem(last, noise or Noise(paired=history.paired)), history.observe)
+
+
+def correctness(last: int, culprit: int, rates: tuple[float, float] = (0.0, 1.0), seed: str = "") -> Done:
+    """The same of runs."""
+    return done(problem(last, metric="correctness"), runs_of(last, culprit, rates, f"{last} {culprit} {seed}"))
+
+
+def named(found: Done) -> tuple[str, tuple[int, ...]]:
+    """What is said, and who is blamed."""
+    return found.answer.outcome, found.answer.culprits
