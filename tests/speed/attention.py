@@ -278,6 +278,42 @@ def long_rows(ours: dict[str, Ours], rounds: int) -> list[str]:
     return [title, "", *rows(found, names, "graph"), "", f"- {said}", ""]
 
 
+USED_MEM_HIGH = 8
+"""`CU_MEMPOOL_ATTR_USED_MEM_HIGH` of the driver's interface."""
+
+
+def peak_bytes(run: Run) -> int:
+    """The most that one call adds, its output included: of PyTorch's memory and of the device's own pool."""
+    driver, pool, high = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64(0)
+    if driver.cuDeviceGetDefaultMemPool(ctypes.byref(pool), torch.cuda.current_device()):
+        raise RuntimeError("the driver gives no memory pool")
+    torch.cuda.synchronize()
+    if driver.cuMemPoolSetAttribute(pool, USED_MEM_HIGH, ctypes.byref(high)):
+        raise RuntimeError("the pool's high-water mark cannot be set back")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    output = run()
+    torch.cuda.synchronize()
+    if driver.cuMemPoolGetAttribute(pool, USED_MEM_HIGH, ctypes.byref(high)):
+        raise RuntimeError("the pool's high-water mark cannot be read")
+    del output
+    return torch.cuda.max_memory_allocated() - before + high.value
+
+
+def memory_rows(ours: dict[str, Ours]) -> list[str]:
+    """What a call adds at its peak beside flash's: `auto`, and `split_k`, the one with a workspace."""
+    title = "## Peak memory of a call, float16, bytes (output included)"
+    lines = [title, "", "| workload | flash | auto | split_k |", "|---" * 4 + "|"]
+    cases = [make_case(*shape, torch.float16) for shape in (*HISTORY, *LARGE)]
+    cases += [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
+    for case in cases:
+        with held_to("flash"):
+            flash = peak_bytes(library_call(case))
+        mine = [peak_bytes(ours[name].eager(case)) for name in ("auto", "split_k")]
+        lines.append(f"| {case.name} | {flash:,} | {mine[0]:,} | {mine[1]:,} |")
+    return [*lines, ""]
+
+
 def main() -> None:
     """Measure, print, write down."""
     parser = argparse.ArgumentParser(prog="python -m tests.speed.attention")
@@ -290,6 +326,7 @@ def main() -> None:
     ours = libraries(small_names)
     lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(), ""]
     lines += long_rows(ours, options.rounds)
+    print("\n".join(lines), flush=True)
     sets = (("History rows", HISTORY, small_names, "best"), ("Large rows", LARGE, large_names, "flash"))
     for dtype in (torch.float16, torch.bfloat16):
         for title, shapes, names, against in sets:
@@ -303,6 +340,7 @@ def main() -> None:
                 lines += [f"## {title}, {str(dtype)[6:]}, eager calls", "", *rows(found, names, "eager"), ""]
                 lines += [f"- {summary(found, name, 'eager', against)}" for name in names] + [""]
             print("\n".join(lines[-40:]), flush=True)
+    lines += memory_rows(ours)
     options.output.write_text("\n".join(lines).rstrip() + "\n")
 
 
