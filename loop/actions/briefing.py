@@ -63,7 +63,7 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
         tree = worktree.make(context.folder, shop.tree)
         yield from _is_whole(context, subject.variant, tree)
     asked = yield from _write(context, subject, tree, arguments)
-    return _edited(shop, asked, tree)
+    return _edited(shop, asked, tree, again=context.again)
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
@@ -109,6 +109,7 @@ def _write(
     """The brief, as a page for people and as JSON for programs."""
     shop, rounds = workshop(context), Rounds(context.finished)
     variant = context.bench.compiled([subject.variant])[subject.variant]
+    readers = yield from _readers(context, subject.variant)
     asked = Brief(
         number=rounds.number,
         variant=subject.variant,
@@ -116,11 +117,13 @@ def _write(
         workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
-        files=(yield from _may_change(context, subject.variant)),
+        files=tuple(file for file, others in readers.items() if not others),
+        shared={file: others for file, others in readers.items() if others},
         rule=rule(arguments.gain),
         timed=tuple(one.name for one in workloads(context, context.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=rounds.tried,
+        lost=tuple(one for one in context.lost if one.variant == subject.variant),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )
@@ -142,15 +145,16 @@ def rule(gain: float) -> str:
     )
 
 
-def _may_change(context: Context, name: str) -> Generator[Tick, None, tuple[str, ...]]:
-    """The target's files that the compiler reads for a variant, and for none that this session does not judge."""
+def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+    """The target's files that a variant is built from, each with the others that this session does not judge."""
     own = yield from _read(context, context.bench.compiled([name])[name])
-    others: set[str] = set()
-    target = context.bench.target
-    for other, variant in target.variants.items():
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(own, ())
+    for other, variant in context.bench.target.variants.items():
         if isinstance(variant, CAbiVariant) and other not in context.variants:
-            others |= set((yield from _read_by_any(context, other, variant)))
-    return tuple(file for file in own if file not in others)
+            for file in (yield from _read_by_any(context, other, variant)):
+                if file in others:
+                    others[file] += (other,)
+    return others
 
 
 def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
@@ -174,7 +178,7 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
     return variant.sources
 
 
-def _edited(shop: Workshop, asked: Brief, tree: Worktree) -> Result:
+def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
     page = _page(shop, asked)
@@ -183,8 +187,24 @@ def _edited(shop: Workshop, asked: Brief, tree: Worktree) -> Result:
     before = tree.committed()
     outside = [name for name in changed if not may_change(name, asked.files, before)]
     if outside:
-        return _wait(asked, f"{outside[0]} may not change (brief: {page}); take that back in {asked.folder}")
-    return Result(handed_back(shop, asked, changed, tree))
+        return _wait(asked, f"{_refusal(asked, outside[0])} (brief: {page}); take that back in {asked.folder}")
+    back = handed_back(shop, asked, changed, tree)
+    same = next((one for one in asked.lost if one.digest == back.digest and not again), None)
+    if same is not None:
+        why = f"{same.session}: {same.reason} (--again judges it anew)"
+        return _wait(asked, f"this very change was taken back in {why}")
+    return Result(back)
+
+
+def _refusal(asked: Brief, file: str) -> str:
+    """Why a file may not change, and what lets it."""
+    others = asked.shared.get(file, ())
+    if not others:
+        return f"{file} may not change"
+    chosen = " ".join(f"--variant {name}" for name in (asked.variant, *others))
+    return (
+        f"{file} may not change: {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
+    )
 
 
 def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:

@@ -40,6 +40,25 @@ class Tried(Model):
     """Where its patch is kept."""
 
 
+class LostIdea(Model):
+    """A change that an earlier session judged and took back, in the same environment."""
+
+    session: str
+    """The session."""
+    variant: str
+    """The variant it was for."""
+    reason: str
+    """Why it was taken back, in one line."""
+    gain: float | None = None
+    """Mean ratio of the incumbent's time to its own; None where it was not timed."""
+    files: tuple[str, ...] = ()
+    """Files it touched."""
+    patch: str = ""
+    """Where its patch is kept."""
+    digest: str = ""
+    """Hash of the patch: the very same change is not judged again."""
+
+
 class Brief(Model):
     """What a person or an agent is asked to do: one change, and how it will be judged."""
 
@@ -57,6 +76,8 @@ class Brief(Model):
     """The target's folder in the worktree: the only place to edit."""
     files: tuple[str, ...]
     """Files that may change, from that folder; new ones beside them may be added."""
+    shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Files that may not, for variants are built from them that this session does not judge: these."""
     rule: str
     """When a change is kept."""
     timed: tuple[str, ...]
@@ -65,6 +86,8 @@ class Brief(Model):
     """Sets of workloads on which it has to be right besides."""
     tried: tuple[Tried, ...] = ()
     """Changes that were judged before, so that none is made twice."""
+    lost: tuple[LostIdea, ...] = ()
+    """Changes to it that earlier sessions took back, in the same environment."""
     resume: str
     """The command that has the edit judged."""
     decline: str
@@ -172,8 +195,8 @@ class Trial(Model):
     """Name of what is tuned."""
     values: Values
     """Field to value."""
-    outcome: Literal["incumbent", "refused", "wrong", "timed", "best"]
-    """What runs now; not compiled; not right; timed; the fastest of those."""
+    outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
+    """What runs now; not compiled; not right; timed; the fastest of those; lost before, and not tried again."""
     reason: str = ""
     """Why it was not timed."""
     ratio: float | None = None
@@ -187,3 +210,18 @@ class TuneOutput(BriefOutput):
 
     trials: tuple[Trial, ...] = ()
     """All of them: those that lost too."""
+    ground: str = ""
+    """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
+
+
+class PastSearch(Model):
+    """A search of an earlier session."""
+
+    session: str
+    """The session."""
+    ground: str
+    """What it stood on."""
+    trials: tuple[Trial, ...]
+    """Its points."""
+    taken_back: str = ""
+    """Why the gate took its best point back; empty where it did not."""

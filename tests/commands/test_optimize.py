@@ -234,11 +234,14 @@ def test_only_what_was_asked_for_may_change(project: Project) -> None:
     assert 0 == loop("trust", str(project.folder)).returncode
     assert 75 == project.run("improve", "--variant", "ours").returncode
     assert ["scale.c"] == project.brief(1)["files"]
+    assert {"shared.h": ["other"]} == project.brief(1)["shared"]
     tree = project.edited.parent
     for name, text in (("shared.h", "int other(int);"), ("other.c", None)):
         kept = (tree / name).read_text()
         (tree / name).unlink() if text is None else (tree / name).write_text(text)
-        assert f"{name} may not change" in project.resume().stderr
+        refused = project.resume().stderr
+        assert f"{name} may not change" in refused
+        assert (name == "shared.h") == ("--variant ours --variant other begins with all" in refused)
         (tree / name).write_text(kept)
     (tree / "fast_gen.c").write_text("// what git takes\n")
     (tree / "fast_gen.h").write_text("// what git ignores\n")

@@ -325,10 +325,10 @@ def test_nothing_is_written_between_the_rows(kernels: Kernels, variant: str) -> 
 
 
 def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:
-    """partial, then reduce, with any number of ranges: also more than there are tiles of keys."""
-    for ranges in (1, 2, 5):
-        call = make_call(40, 200, causal=1.0, alignment=1.0)
-        partials = torch.full((ranges, 2, 2, 40, 68), math.nan)
+    """partial, then reduce, with any number of ranges, also more than there are tiles of keys, and features."""
+    for ranges, features in ((1, 64), (2, 64), (5, 64), (64, 64), (33, 128), (7, 40), (3, 7)):
+        call = make_call(40, 200, features, causal=1.0, alignment=1.0)
+        partials = torch.full((ranges, 2, 2, 40, features + 4), math.nan)
         described = tensor_of(call.with_(q=partials), "q")
         assert "" == kernels.enter("attention_split_partial", [tensor_of(call, n) for n in "qkv"], described, call)
         assert "" == kernels.enter("attention_split_reduce", [described], tensor_of(call, "o"), call)
@@ -344,6 +344,8 @@ def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:
         ((2, 2, 2, 39, 68), "q and o do not have the same sequence length"),
         ((2, 2, 2, 40, 4), "have no features"),
         ((2, 2, 40, 68), "not of rank 4"),
+        ((65, 2, 2, 40, 68), "64 ranges"),
+        ((2, 2, 2, 40, 136), "features"),
     ],
 )
 def test_partials_of_another_shape_are_refused(kernels: Kernels, shape: tuple[int, ...], sentence: str) -> None:

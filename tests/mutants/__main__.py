@@ -27,7 +27,7 @@ WORDS = (
 )
 
 
-def heading(sources: Sources, count: int, minutes: float) -> list[str]:
+def heading(sources: Sources, count: int, tried: int, minutes: float) -> list[str]:
     """What was run, where, on which sources, and for how long."""
     facts = machine()
     sources_hash = content_hash("".join(one.text for one in sources.values()))[:12]
@@ -37,7 +37,8 @@ def heading(sources: Sources, count: int, minutes: float) -> list[str]:
         *WORDS,
         "",
         f"`make mutants` on {datetime.datetime.now(datetime.UTC).date()}: {facts.processor}, {facts.cores} cores, "
-        f"{facts.compiler}; {count} mutants in {minutes:.0f} minutes; sources {sources_hash}.",
+        f"{facts.compiler}; {count} mutants, {tried} of them tried now, in {minutes:.0f} minutes; sources "
+        f"{sources_hash}.",
         "",
     ]
 
@@ -64,7 +65,7 @@ def main() -> None:
     pairs = [(mutant, known[mutant.key]) for mutant in mutants]
     places = Counter(mutant.operator for mutant in [*applications(study.sources), *history(study.sources)])
     reasons = explanations()
-    lines = heading(study.sources, len(pairs), (time.perf_counter() - begun) / 60)
+    lines = heading(study.sources, len(pairs), len(new), (time.perf_counter() - begun) / 60)
     text = "\n".join([*lines, *report(pairs, places, reasons)]).rstrip() + "\n"
     sys.stdout.write(text)
     if not options.everything and not options.only:

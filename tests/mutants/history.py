@@ -12,7 +12,7 @@ KEPT = """  static float kept[1 << 22];
   expose(kept, sizeof kept, "the workspace", true);
 """
 
-INVERSE = "  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n  const Matrix<T> output"
+INVERSE = "    const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);\n    const Matrix<T> output"
 """Where the reduction of split_k has its row sum."""
 HISTORY: dict[str, tuple[str, list[Change]]] = {
     "row sum counted by every lane again in the reduction": (
@@ -20,7 +20,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         [
             (
                 INVERSE,
-                f"  for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);\n{INVERSE}",
+                f"    for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);\n{INVERSE}",
             )
         ],
     ),
@@ -29,7 +29,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         [
             (
                 INVERSE,
-                f"  total += shuffle_xor(total, 1);\n{INVERSE}",
+                f"    total += shuffle_xor(total, 1);\n{INVERSE}",
             )
         ],
     ),
@@ -40,19 +40,18 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     "ranges added up without bringing them to one maximum": (
         "split_k.cuh",
         [
-            (
-                "total += exp2_approx(global_load(row + partials.depth) - subtracted) * ",
-                "total += ",
-            ),
-            (
-                "value += exp2_approx(global_load(row + partials.depth) - subtracted) * ",
-                "value += ",
-            ),
+            ("const float weight = exp2_approx(tops[i] - subtracted);", "const float weight = 1.0f;"),
+            ("exp2_approx(shared_load<float>(groups.top(one)) - subtracted);", "1.0f;"),
         ],
     ),
     "fully masked range not guarded: 2^(-inf + inf)": (
         "split_k.cuh",
-        [("const float subtracted = highest == kMasked ? 0.0f : highest;", "const float subtracted = highest;")],
+        [
+            (
+                "const float subtracted = highest == kMasked ? 0.0f : highest;\n#pragma unroll",
+                "const float subtracted = highest;\n#pragma unroll",
+            ),
+        ],
     ),
     "row that sees no key divided by its sum": (
         "split_k.cuh",
@@ -61,33 +60,24 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     "the reduction reads the first range for every range": (
         "split_k.cuh",
         [
-            (
-                "partials.row(problem, range, query);\n    total",
-                "partials.row(problem, 0, query);\n    total",
-            ),
-            (
-                "partials.row(problem, range, query);\n      value",
-                "partials.row(problem, 0, query);\n      value",
-            ),
+            ("row(problem, range, query);\n      tops", "row(problem, 0, query);\n      tops"),
         ],
     ),
     "values of the first range for every range": (
         "split_k.cuh",
         [
-            (
-                "* global_load(row + feature);",
-                "* global_load(partials.row(problem, 0, query) + feature);",
-            )
+            ("load_piece(row, piece", "load_piece(partials.row(problem, 0, query), piece"),
         ],
     ),
     "the last range is never reduced": (
         "split_k.cuh",
         [
-            (
-                "    for (int range = 0; range < partials.ranges; range++) {\n      const float *row",
-                "    for (int range = 0; range < partials.ranges - 1; range++) {\n      const float *row",
-            )
+            ("if (range < partials.ranges) {", "if (range < partials.ranges - 1) {"),
         ],
+    ),
+    "the last way of a row is never reduced": (
+        "split_k.cuh",
+        [("end = begin + ways;", "end = begin + (ways > 1 ? ways - 1 : 1);")],
     ),
     "partials of an earlier call": (
         "split_k.cuh",

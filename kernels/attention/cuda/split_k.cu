@@ -14,7 +14,7 @@ struct SplitK {
   }
 };
 
-// The passes alone take and give [ranges, B, H, Sq, D + 4] floats, contiguous.
+// The passes alone take and give [ranges, B, H, Sq, D + 4] floats, contiguous, from a multiple of 16 bytes on.
 Error check_partials(const LoopTensor &tensor) {
   if (tensor.dtype != LOOP_FLOAT32) return kUnsupportedDtype;
   if (tensor.rank != 5) return kWrongRank;
@@ -25,6 +25,9 @@ Error check_partials(const LoopTensor &tensor) {
     step *= tensor.sizes[i];
   }
   if (step && !tensor.data) return kNullData;
+  if (reinterpret_cast<uintptr_t>(tensor.data) % 16) return kMisalignedData;
+  if (tensor.sizes[0] > kMostRanges) return kTooLarge;
+  if (tensor.sizes[4] > kMostDepth + kPartialExtra) return kTooManyFeatures;
   return tensor.sizes[4] > kPartialExtra ? kSuccess : kNoFeatures;
 }
 
