@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loop.actions.emulating import MOST_FLOPS, work_of
 from loop.bench.child.attention import eager
-from loop.bench.child.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors
+from loop.bench.child.judge import errors, most_lost
 from loop.bench.child.torch_side import make_values
 from loop.library.targets import target
 from loop.model.device import Dtype
@@ -104,9 +104,10 @@ def judged(one: Workload, bits: list[Array], atol: float, rtol: float) -> dict[s
     plain = eager(*(x.to(TYPES[one.dtype]) for x in tensors), **attributes)  # type: ignore[arg-type]
     largest, mean = errors(plain, reference)
     allowed = (atol + rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)).clamp(min=2 * largest)
+    most = most_lost(reference, largest, mean, one.dtype)
     return {
         "reference": reference.numpy(),
         "allowed": allowed.numpy(),
-        "largest": numpy.array(MAX_SLACK * largest + MAX_FLOOR),
-        "mean": numpy.array(MEAN_SLACK * mean + MEAN_FLOOR),
+        "largest": numpy.array(most[0]),
+        "mean": numpy.array(most[1]),
     }
