@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from time import monotonic
 from typing import Annotated
 
 from pydantic import Field
@@ -68,7 +69,8 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     segments: list[Segment] = []
     types = {workload.dtype for workload in workloads(context, context.plan.workloads)}
     compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
-    for name in compiled:
+    begun = monotonic()
+    for number, name in enumerate(compiled):
         side = context.bench.side(name, builds[name])
         taken = [w for w in workloads(context, context.plan.workloads) if w.dtype in side.dtypes]
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
@@ -76,7 +78,12 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
         if not room.workloads:
             continue
         contest = yield from _contest(context, builds[name], room.workloads, arguments, missing)
-        timings, warned = yield from _hold(context, contest, arguments, context.budget_s / len(compiled))
+        left_s = context.budget_s - (monotonic() - begun)
+        if outputs and left_s < 0 and not contest.known_good:
+            missing.append(f"{name} against itself: the {context.budget_s:g} s of this step are spent")
+            continue
+        limit_s = max(0.0, left_s) / (len(compiled) - number)
+        timings, warned = yield from _hold(context, contest, arguments, limit_s, first=not outputs)
         outputs.append(_outcome(context, contest, timings).model_copy(update={"warnings": warned}))
         segments += timings.segments
     return Result(_together(outputs, missing), samples={"compare": segments})
@@ -112,10 +119,16 @@ def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Gen
 
 
 def _hold(
-    context: Context, contest: Contest, arguments: CompareTerms, limit_s: float
+    context: Context, contest: Contest, arguments: CompareTerms, limit_s: float, *, first: bool
 ) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
-    """Measure until everything is decided or the time is over; with what disturbed it."""
-    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=arguments.least)
+    """Measure until everything is decided or the time is over; with what disturbed it.
+
+    Of the first variant, and of one that has a known good, as many blocks are made as a verdict needs, whatever
+    they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
+    """
+    needed = sequential.MIN_BLOCKS if first or contest.known_good else timing.MIN_ROUNDS
+    least = min(arguments.rounds, max(arguments.least, needed))
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=least)
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
         found = yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending)

@@ -43,6 +43,11 @@ class Contest:
         return [self.candidate, *(rival.side for rival in self.rivals)]
 
     @property
+    def known_good(self) -> bool:
+        """Whether a rival is another build than the candidate's, besides its two controls."""
+        return any(rival.side.build_id != self.candidate.build_id for rival in self.rivals)
+
+    @property
     def workloads(self) -> list[Workload]:
         """Everything that any rival is compared on."""
         return list({one.name: one for rival in self.rivals for one in rival.workloads}.values())

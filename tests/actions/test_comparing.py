@@ -1,5 +1,6 @@
 """`kernel.compare` on timings that were made up: what each pair comes to, and what makes all of it worthless."""
 
+import itertools
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loop.actions import comparing
 from loop.actions.comparing import CompareTerms, compare
 from loop.actions.context import Result
 from loop.bench import timing
@@ -18,6 +20,7 @@ from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.processes import Tick, finish
+from loop.rules import sequential
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
 
@@ -29,7 +32,12 @@ ROUNDS = 40
 def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
     """A bench for the tiny target: nothing is ever started, only built."""
     folder = tmp_path_factory.mktemp("comparing")
-    variants = {"right": compiled(), "double": importable("double"), "strides": compiled("strides")}
+    variants = {
+        "right": compiled(),
+        "double": importable("double"),
+        "strides": compiled("strides"),
+        "slower": compiled("strides"),
+    }
     variants["other"] = compiled("typed", dtypes=["float64"])
     with open_bench(folder, write_target(folder, variants), build_cache) as made:
         yield made
@@ -92,6 +100,23 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
 
 
 Compared = Callable[..., CompareOutput]
+
+
+def test_a_verdict_has_the_blocks_it_needs_also_where_processes_start_slowly(
+    compared: Compared, earlier: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first variant and of one with a known good; of the others as many as there is time for, or none."""
+    least: dict[str, int] = {}
+    monkeypatch.setattr(comparing, "monotonic", itertools.count(0.0, 1000.0).__next__)
+    measure = made_up({})
+
+    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: timing.Terms, pending: Any) -> Any:
+        least[sides[0].name] = terms.least
+        return (yield from measure(bench, sides, workloads, terms, pending))
+
+    found = compared("strides", "right", "slower", known=earlier, timings=watched)
+    assert {"strides": sequential.MIN_BLOCKS, "right": sequential.MIN_BLOCKS} == least
+    assert "slower against itself: the 60 s of this step are spent" in found.not_exercised
 
 
 def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
