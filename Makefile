@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -56,6 +56,15 @@ bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes 
 bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
 	$(BIN)/python -m tests.speed.bisect
 
+bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/speed/BISECT_REAL.md
+	$(BIN)/python -m tests.speed.bisect_real
+
+bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes tests/speed/LEARNING.md
+	$(BIN)/python -m tests.speed.learning
+
+bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
+	$(BIN)/python -m tests.speed.store
+
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
 	$(BIN)/python -m tests.speed.gate
 
@@ -64,6 +73,7 @@ mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are fo
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py
+	LOOP_FUZZ=200 $(BIN)/python -m pytest tests/bisect/test_random_histories.py tests/bisect/test_dirty.py
 
 clean:  ## remove what was made; sessions stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -28,6 +28,10 @@ class LoopError(Exception):
         self.exit_code = int(exit_code)
 
 
+class CannotStart(LoopError):
+    """There is no such program, or it may not be run; its cause is the OSError."""
+
+
 @dataclass(frozen=True)
 class Complaint:
     """One mistake in a definition, and where it is."""

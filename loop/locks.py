@@ -30,6 +30,23 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def held(path: Path) -> bool:
+    """Whether somebody holds the lock at `path`; nothing is written, and no file is made.
+
+    Raises LoopError when the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
 def _open(path: Path) -> IO[str]:
     try:
         return path.open("a+", errors="replace")

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from loop.errors import LoopError
+from loop.errors import CannotStart, LoopError
 
 TICK_S = 0.1
 """Longest time between two ticks of a wait."""
@@ -195,7 +195,7 @@ class Child:
             gone = cwd is not None and not cwd.is_dir()
             where = f" in {cwd}" if gone else ""
             hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
-            raise LoopError(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
+            raise CannotStart(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
 
     def __enter__(self) -> "Child":
         return self

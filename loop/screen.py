@@ -74,8 +74,7 @@ class Screen:
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
-        for line in table_lines(heads, rows, width(self.out), wrap=wrap):
-            self.data(line)
+        self.data("\n".join(table_lines(heads, rows, width(self.out), wrap=wrap)))
 
     def confirm(self, question: str) -> bool:
         """Ask a person; False when nobody is there to answer."""
@@ -114,11 +113,21 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     widths[wrap] = max(min(widths[wrap], columns - others), 12)
     lines = []
     for row in [list(heads), *cells]:
-        parts = [textwrap.wrap(c, widths[i]) if i == wrap else [c] for i, c in enumerate(row)]
+        parts = [
+            textwrap.wrap(cell, widths[i]) if i == wrap and len(cell) > widths[i] else [cell]
+            for i, cell in enumerate(row)
+        ]
         for number in range(max(len(part) for part in parts)):
             line = (part[number] if number < len(part) else "" for part in parts)
             lines.append("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
     return lines
+
+
+def short(seconds: float) -> str:
+    """For a table: `0.3s`, `12s`, `4m`, `2.1h`."""
+    if seconds < 90:
+        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
 
 
 def seconds_text(seconds: float) -> str:

@@ -23,6 +23,7 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LOOP_THREADS", "LOOP_CHILD"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "here").mkdir()

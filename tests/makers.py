@@ -161,10 +161,10 @@ def make_built(*builds: Build) -> BuildOutput:
 
 
 def make_card(**fields: Any) -> RateCard:
-    """An L4 at 0.72 dollars an hour, an engineer at 36: a cent a second."""
+    """An L4 of GCP at 0.72 dollars an hour, an engineer at 36: a cent a second."""
     dated = {"source": "a test", "as_of": datetime.date(2026, 11, 1)}
     rates = (
-        {"name": "l4", "resource": "gpu", "usd_per_hour": 0.72, **dated},
+        {"name": "l4", "resource": "gpu", "usd_per_hour": 0.72, "cloud": "gcp", **dated},
         {"name": "engineer", "resource": "engineer", "usd_per_hour": 36.0, **dated},
     )
     return RateCard.model_validate({"format": 1, "rates": rates, "gpu": "l4", "waiting": "engineer", **fields})

@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 FLOORS = (
-    ("errors", "places", "documents", "expressions", "stats", "processes", "locks"),
+    ("errors", "places", "documents", "expressions", "stats", "processes", "locks", "signatures"),
     ("model",),
-    ("rules", "library", "repository", "trust", "bench", "store", "report", "screen"),
+    ("rules", "library", "repository", "trust", "bench", "cloud", "store", "metering", "report", "screen"),
     ("bisect",),
     ("actions",),
     ("runner",),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.errors import LoopError
-from loop.locks import Held, boot_id, locked
+from loop.locks import Held, boot_id, held, locked
 from tests.conftest import ROOT
 
 HOLDER = """
@@ -74,3 +74,17 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     """A lock that cannot be made is the user's to mend, not a bug."""
     with pytest.raises(LoopError, match="lock: cannot be locked: No such file"):
         locked(tmp_path / "gone" / "lock").__enter__()
+
+
+def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
+    """Without making a file, writing to it or keeping it."""
+    path = tmp_path / "lock"
+    assert not held(path)
+    assert not path.exists()
+    with locked(path):
+        before = path.read_text()
+        assert held(path)
+        assert before == path.read_text()
+    assert not held(path)
+    with locked(path):
+        pass

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from loop.stats import geometric_mean, incomplete_beta, median, ratio_interval, t_cdf, t_quantile
+from loop.stats import beta_quantile, geometric_mean, incomplete_beta, median, ratio_interval, t_cdf, t_quantile
 
 TABLE = {
     (0.95, 1): 6.314,
@@ -106,3 +106,11 @@ def test_the_median_is_the_middle() -> None:
 def test_the_geometric_mean_of_reciprocals_is_one() -> None:
     """Twice as fast and half as fast cancel."""
     assert 1.0 == pytest.approx(geometric_mean([2.0, 0.5]))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("a", [0.5, 1.0, 9.5, 400.5])
+def test_a_beta_quantile_against_its_closed_form(a: float, share: float) -> None:
+    """Beta(a, 1) is below x with probability x ** a; Beta(1, a) is its mirror."""
+    assert pytest.approx(share ** (1 / a), abs=2e-6) == beta_quantile(share, a, 1.0)
+    assert pytest.approx(1 - (1 - share) ** (1 / a), abs=2e-6) == beta_quantile(share, 1.0, a)

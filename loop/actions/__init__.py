@@ -7,6 +7,7 @@ from loop.actions import (
     changes,
     comparing,
     debugging,
+    deciding,
     emulating,
     environment,
     kernel,
@@ -23,7 +24,7 @@ from loop.actions import (
     turns,
 )
 from loop.actions.context import Action, Context, NoArguments, Result, Workshop
-from loop.model import change, output
+from loop.model import change, decision, output
 from loop.model import debugging as causes
 from loop.model import sanitizing as sanitized
 
@@ -202,6 +203,24 @@ ACTIONS: dict[str, Action] = {
     ),
     "bisect.search": Action(
         "which commit brought a regression", NoArguments, output.BisectOutput, bisecting.bisect
+    ),
+    "session.preemption": Action(
+        "whether a cloud is about to take the machine away",
+        NoArguments,
+        decision.PreemptionOutput,
+        deciding.preemption,
+    ),
+    "session.keep_or_stop": Action(
+        "keep the GPU or stop it, by measured restart and prices",
+        deciding.KeepTerms,
+        decision.KeepOutput,
+        deciding.keep_or_stop,
+    ),
+    "session.pivot": Action(
+        "go on or pivot: stop rules and expected values",
+        deciding.PivotTerms,
+        decision.PivotOutput,
+        deciding.pivot,
     ),
     "session.audit": Action(
         "the session's journal against its promises", session.Cadence, output.AuditOutput, session.audit

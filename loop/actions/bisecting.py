@@ -9,7 +9,7 @@ from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.kernel import extra_sets, workloads
 from loop.actions.timed import hold_device
 from loop.bisect.candidates import read_line
-from loop.bisect.kernels import kernel_hunt, own_tree
+from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.documents import write_atomic
 from loop.errors import LoopError
 from loop.model.bisect import Answer
@@ -88,8 +88,8 @@ def _search(context: Context, one: Regression) -> Generator[Tick, None, Answer]:
     line = read_line(context.folder, one.good, None)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        tree = stack.enter_context(own_tree(line, "session"))
-        hunt = kernel_hunt(context.bench, line, tree, one.variant, one.metric, one.workloads, context.seed)
+        trees = stack.enter_context(own_trees(line, "session"))
+        hunt = kernel_hunt(context.bench, line, trees, one.variant, one.metric, one.workloads, context.seed)
         return (yield from hunt.run())
 
 

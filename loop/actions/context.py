@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from loop.bench.room import Bench
+from loop.cloud import Watch
 from loop.model.base import Model
+from loop.model.change import LostIdea, PastSearch
 from loop.model.debugging import Try
+from loop.model.index import SessionRow
 from loop.model.measurement import Segment
+from loop.model.money import RateCard
 from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
@@ -65,6 +69,18 @@ class Context:
     """Where the target may be edited; None outside a session."""
     patterns: tuple[Pattern, ...] = ()
     """Everything that the session could come to."""
+    lost: tuple[LostIdea, ...] = ()
+    """Changes that earlier sessions took back, in the same environment."""
+    searches: tuple[PastSearch, ...] = ()
+    """Searches over values of earlier sessions, in the same environment, oldest first."""
+    again: bool = False
+    """Whether what lost before is to be tried all the same."""
+    card: RateCard | None = None
+    """Prices."""
+    past: tuple[SessionRow, ...] = ()
+    """Earlier sessions of the target, oldest first."""
+    watch: Watch | None = None
+    """What asks whether the machine is about to be taken away."""
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step of a kind; None when there was none."""

@@ -28,7 +28,7 @@ from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.rules import compare
-from loop.rules.sensing import sensed
+from loop.rules.sensing import sensed, taken
 from loop.stats import geometric_mean
 
 
@@ -69,6 +69,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
     distrusted = doubts(bench, timings, measured, both)
     verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
+    energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return Result(
         MeasureOutput(
             ok=bool(timed) and not distrusted,
@@ -82,6 +83,8 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
             block_sd=_noise(pairs, timed, timings),
             warnings=warned,
             sensors=sensed(timings.segments),
+            energy_j=energy_j,
+            energy_s=energy_s,
         ),
         samples={"measure": timings.segments},
     )

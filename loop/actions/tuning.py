@@ -22,6 +22,7 @@ from loop.bench import build, timing
 from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
+from loop.documents import content_hash
 from loop.errors import LoopError
 from loop.library.definitions import read_file
 from loop.library.tuned import with_best
@@ -38,6 +39,7 @@ from loop.processes import Tick, together
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.rules import compare
+from loop.rules.tries import lost_points, point
 from loop.stats import geometric_mean
 
 TOGETHER = 6
@@ -72,6 +74,8 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
     """Points that may still win, by label."""
+    ground: str = ""
+    """What a point has to stand on for an earlier search to tell of it; empty before the compiler was asked."""
 
     @property
     def incumbent(self) -> Values:
@@ -173,8 +177,15 @@ def label_of(values: Values) -> str:
 
 
 def _compile(search: Search) -> Generator[Tick, None, None]:
-    """Every point, and the incumbent; a compiler a core runs at a time."""
-    points = [search.incumbent, *(values for values in search.tuning.points if values != search.incumbent)]
+    """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
+    search.ground = yield from _ground(search)
+    lost = {} if search.context.again else lost_points(search.context.searches, search.name, search.ground)
+    points = [search.incumbent]
+    for values in search.tuning.points:
+        if values != search.incumbent and point(values) in lost:
+            search.lost(values, "lost", lost[point(values)])
+        elif values != search.incumbent:
+            points.append(values)
     attempts = yield from together((_attempt(search, values) for values in points), cores())
     for values, made in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
@@ -182,6 +193,17 @@ def _compile(search: Search) -> Generator[Tick, None, None]:
             search.lost(values, "refused", made.message)
         else:
             search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
+
+
+def _ground(search: Search) -> Generator[Tick, None, str]:
+    """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
+    bench, one = search.bench, search.tuning
+    variant = bench.target.compiled(one.variant, bench.architecture)
+    try:
+        made = yield from build.ground(variant, bench.folder, bench.include, one.defines(search.incumbent))
+    except build.BuildFailed:
+        return ""
+    return content_hash("\0".join([made, *(workload.name for workload in search.workloads)]))[:32]
 
 
 def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | build.BuildFailed]:
@@ -282,20 +304,22 @@ def _proposed(search: Search, best: Trial | None, tree: Worktree, arguments: Tun
     counts = _counted(search)
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
         message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {counts}"
-        return TuneOutput(ok=True, message=message, trials=trials, learned=(f"Tuning {message}.",))
+        return TuneOutput(
+            ok=True, message=message, trials=trials, ground=search.ground, learned=(f"Tuning {message}.",)
+        )
     manifest = tree.target / MANIFEST
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
     asked = _brief(search, best, tree, arguments)
     back = handed_back(workshop(search.context), asked, tree.changed(), tree)
     message = f"{search.name}: {label_of(best.values)} looks {best.ratio:.3f}x as fast as now; {counts}"
-    fields = {**dict(back), "message": message, "trials": trials}
+    fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
     return TuneOutput(**fields)
 
 
 def _counted(search: Search) -> str:
     """How the other points fared."""
     words = [one.outcome for one in search.trials]
-    names = {"refused": "did not compile", "wrong": "went wrong"}
+    names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
     counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
     timed = [one.ratio for one in search.trials if one.outcome in ("timed", "best")]
     if timed:

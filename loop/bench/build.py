@@ -75,6 +75,26 @@ class BuildFailed(Exception):
 
 def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
     """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
+    files = yield from _files_read(variant, folder, include)
+    headers = tuple(file for file in files if FRAMEWORK.search(file))
+    inside = {os.path.relpath(folder / file, folder) for file in files}
+    own = tuple(sorted(name for name in inside if not name.startswith("..")))
+    return Sources(_build_id(variant, folder, files), headers, len(variant.sources), own)
+
+
+def ground(variant: CAbiVariant, folder: Path, include: Path, but: Iterable[str]) -> Generator[Tick, None, str]:
+    """Hash of sources, recipe and compiler, `but` for some flags: the same for every value that these may have.
+
+    Raises BuildFailed as `scan` does.
+    """
+    files = yield from _files_read(variant, folder, include)
+    flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
+    recipe = variant.build.model_copy(update={"flags": flags})
+    return _build_id(variant.model_copy(update={"build": recipe}), folder, files)
+
+
+def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, list[str]]:
+    """Every file that the compiler reads."""
     _need_compiler(variant.build.compiler)
     for source in variant.sources:
         if not (folder / source).is_file():
@@ -83,11 +103,7 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
     done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not done.ok:
         raise _failure(done, "read")
-    files = sorted(set(dependencies(done.output)))
-    headers = tuple(file for file in files if FRAMEWORK.search(file))
-    inside = {os.path.relpath(folder / file, folder) for file in files}
-    own = tuple(sorted(name for name in inside if not name.startswith("..")))
-    return Sources(_build_id(variant, folder, files), headers, len(variant.sources), own)
+    return sorted(set(dependencies(done.output)))
 
 
 def dependencies(rule: str) -> list[str]:
@@ -303,6 +319,7 @@ def first_error(log: str) -> str | None:
             found = match.groupdict()
             column = f":{found['column']}" if found.get("column") else ""
             return f"{found['file']}:{found['line']}{column}: {found['text']}"
-        if line.startswith(("/usr/bin/ld:", "ld:", "collect2:", "nvcc fatal")) or "undefined reference" in line:
+        linker = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
+        if linker or line.startswith("nvcc fatal") or "undefined reference" in line:
             return line.strip()
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)

@@ -1,6 +1,6 @@
 """Each commit's kernel, built by its own recipe in a worktree of loop's own."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
 from loop.places import MANIFEST
-from loop.processes import Tick
+from loop.processes import Tick, together
+from loop.repository.submodules import Unavailable
 from loop.repository.worktree import Worktree
 
+Layout = tuple[Candidate, int]
+"""A candidate, and where its code lies: 0 as it is built, from 1 on further on."""
 STEP = 16
 """Bytes: functions begin at multiples of this."""
 
@@ -24,28 +27,71 @@ class Broken(Exception):
     """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
 
 
+def check_out(tree: Worktree, candidate: Candidate) -> None:
+    """Let a worktree hold a candidate. Raises Broken where a submodule of it is not there."""
+    try:
+        tree.check_out(candidate.commit)
+    except Unavailable as gone:
+        raise Broken(f"{gone.message}: {gone.hint}") from gone
+
+
 @dataclass
 class Builder:
     """Builds of one variant through history."""
 
     bench: Bench
     """The target as it is today, in the user's checkout."""
-    tree: Worktree
-    """Where commits are checked out."""
+    trees: Sequence[Worktree]
+    """Where commits are checked out: as many compilers run side by side at most."""
     variant: str
     limit_s: float
     """A compiler that takes longer is killed."""
     made: dict[tuple[str, int], Build] = field(default_factory=dict)
     """Tree of a candidate, and which layout of it, to its build."""
+    broken: dict[tuple[str, int], str] = field(default_factory=dict)
+    """The same, to why there is none."""
     compiled: int = 0
     """How many were not in the cache."""
 
     def build(self, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Build]:
         """The build of a candidate; `again`: with its code in another place. Raises Broken where there is none."""
+        yield from self.prepare([(candidate, again)])
         key = (candidate.tree, again)
-        if key in self.made:
-            return self.made[key]
-        folder = self._place(candidate)
+        if key in self.broken:
+            raise Broken(self.broken[key])
+        return self.made[key]
+
+    def prepare(self, needed: Sequence[Layout], ahead: Sequence[Layout] = ()) -> Generator[Tick, None, None]:
+        """Build what is needed; beside it, on cores that would be idle, what may be asked for next.
+
+        All compilers have ended when this has: none disturbs a measurement.
+        """
+        missing = self._missing(needed)
+        if not missing:
+            return
+        more = [one for one in self._missing(ahead) if one not in missing]
+        beside = [*missing, *more][: len(self.trees)]
+        rest = missing[len(self.trees) :]
+        jobs = [self._build(*one, tree) for one, tree in zip(beside, self.trees, strict=False)]
+        yield from together(jobs, len(jobs))
+        for one in rest:
+            yield from self._build(*one, self.trees[0])
+
+    def _missing(self, wanted: Sequence[Layout]) -> list[Layout]:
+        """Those that were not tried; of several with one tree the first."""
+        keys = {(candidate.tree, again): (candidate, again) for candidate, again in reversed(wanted)}
+        return [one for key, one in reversed(keys.items()) if key not in self.made and key not in self.broken]
+
+    def _build(self, candidate: Candidate, again: int, tree: Worktree) -> Generator[Tick, None, None]:
+        """Build a candidate in a worktree, or note why that cannot be done."""
+        key = (candidate.tree, again)
+        try:
+            self.made[key] = yield from self._compile(candidate, again, tree)
+        except Broken as broken:
+            self.broken[key] = str(broken)
+
+    def _compile(self, candidate: Candidate, again: int, tree: Worktree) -> Generator[Tick, None, Build]:
+        folder = self._place(candidate, tree)
         variant = self._moved(self._recipe(folder), again)
         try:
             made = yield from build.build(
@@ -57,19 +103,24 @@ class Builder:
                 limit_s=self.limit_s,
             )
         except build.BuildFailed as failed:
-            if failed.no_compiler:
+            if failed.no_compiler and variant.build.compiler == self._compiler:
                 raise LoopError(failed.message, failed.hint) from failed
             raise Broken(f"does not build: {failed.message}") from failed
         self.compiled += not made.cached
-        self.made[key] = made
         return made
 
-    def _place(self, candidate: Candidate) -> Path:
+    def _place(self, candidate: Candidate, tree: Worktree) -> Path:
         """The target's folder as the candidate has it."""
         if candidate.commit == UNCOMMITTED:
             return self.bench.folder
-        self.tree.check_out(candidate.commit)
-        return self.tree.target
+        check_out(tree, candidate)
+        return tree.target
+
+    @property
+    def _compiler(self) -> str | None:
+        """Today's: where it is missing nothing can be built; another one is a commit's own affair."""
+        today = self.bench.target.variants[self.variant]
+        return today.build.compiler if isinstance(today, CAbiVariant) else None
 
     def _recipe(self, folder: Path) -> CAbiVariant:
         """The variant as that commit's own manifest builds it."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.documents import content_hash
@@ -25,11 +25,19 @@ class Line:
     """Oldest first; the last is the bad end."""
     places: tuple[str, ...] = (".",)
     """Folders that decide what the kernel is, from the repository's top."""
+    known: tuple[str, ...] = ()
+    """Commits beside the line that are good: what they have is not to blame."""
+    innocent: tuple[str, ...] = ()
+    """Candidates that are good as well, though they cannot be tried."""
 
     @property
     def ends(self) -> tuple[Candidate, ...]:
         """The good end and every candidate: index 0 is the good end."""
         return (self.good, *self.candidates)
+
+    def before(self, one: Candidate) -> Candidate:
+        """The good end or candidate before a candidate."""
+        return self.ends[self.ends.index(one) - 1]
 
     @property
     def groups(self) -> list[int]:
@@ -55,52 +63,78 @@ def read_line(folder: Path, good: str, bad: str | None, inside: Sequence[str] = 
     uncommitted = changes(folder, head) if bad is None else {}
     first, last = history.resolve(top, good), history.resolve(top, bad or "HEAD")
     commits = [] if first == last and uncommitted else history.line(top, good, bad or "HEAD")
-    found = [candidate(top, one, places) for one in commits]
+    found = candidates_of(top, commits, places)
     if uncommitted:
         found.append(_uncommitted(folder, uncommitted))
-    start = Candidate(commit=first, subject=subject_of(top, first), tree=tree_of(top, first, places))
-    return Line(folder, start, tuple(found), tuple(places))
+    return Line(folder, candidate(top, first, places), tuple(found), tuple(places))
 
 
-def merged_line(line: Line, merge: Candidate) -> Line | None:
-    """What a merge brought in, from where its branch began to its end; None for a commit that is no merge."""
+def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
+    """What a merge of the line brought to the commit before it: each branch from where it began to its end.
+
+    None for a commit that is no merge. Where the line begins on a branch this may be what the main line had.
+    `joined`: the first of them alone, and with the merge as its bad end.
+    """
     top = top_of(line.folder)
     if not merge.merge or top is None:
+        return []
+    known = (line.before(merge).commit, *line.known)
+    parents = git(top, "rev-list", "--parents", "-1", merge.commit).split()[1:]
+    new = [one for one in parents if not any(history.is_ancestor(top, one, good) for good in known)]
+    found = [_branch(line, top, known, one) for one in new]
+    return [replace(one, candidates=(*one.candidates, merge)) for one in found[:1]] if joined else found
+
+
+def _branch(line: Line, top: Path, known: tuple[str, ...], last: str) -> Line:
+    """The line to a parent of a merge from where it left what is known to be good."""
+    start, places = git(top, "merge-base", last, *known).split()[0], line.places
+    commits = candidates_of(top, history.line(top, start, last), places)
+    return Line(line.folder, candidate(top, start, places), tuple(commits), places, known)
+
+
+def earlier(line: Line) -> Line | None:
+    """The same line from one commit before its good end, which is good but cannot be tried; None at the first."""
+    top = top_of(line.folder)
+    parents = git(line.folder, "rev-list", "--parents", "-1", line.good.commit).split()[1:]
+    if top is None or not parents:
         return None
-    first, second = (history.resolve(top, f"{merge.commit}^{number}") for number in (1, 2))
-    start = git(top, "merge-base", first, second).strip()
-    if start == second:
-        return None
-    commits = history.line(top, start, second)
-    places = line.places
-    good = Candidate(commit=start, subject=subject_of(top, start), tree=tree_of(top, start, places))
-    return Line(line.folder, good, tuple(candidate(top, one, places) for one in commits), places)
+    good = candidate(top, parents[0], line.places)
+    innocent = (line.good.commit, *line.innocent)
+    return replace(line, good=good, candidates=(line.good, *line.candidates), innocent=innocent)
 
 
-def candidate(top: Path, commit: Commit, places: Sequence[str]) -> Candidate:
-    """A commit as a candidate."""
-    before = commit.parents[0] if commit.parents else ""
-    tree = tree_of(top, commit.hash, places)
-    return Candidate(
-        commit=commit.hash,
-        subject=commit.subject,
-        author=commit.author,
-        when=commit.when,
-        merge=commit.merge,
-        touches=not before or tree != tree_of(top, before, places),
-        tree=tree,
-    )
+def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """A run of the line's commits, oldest first, with all that the merges among them brought."""
+    top, committed = top_of(line.folder), [one for one in run if one.commit != UNCOMMITTED]
+    if top is None or not any(one.merge for one in committed):
+        return tuple(run)
+    found = history.between(top, (line.before(run[0]).commit, *line.known), committed[-1].commit)
+    return (*candidates_of(top, found, line.places), *run[len(committed) :])
 
 
-def tree_of(top: Path, commit: str, places: Sequence[str]) -> str:
-    """Hash of everything that the kernel is built from at a commit."""
-    trees = [history.tree_of(top, commit, "" if place == "." else place) for place in places]
-    return content_hash("\0".join(trees))
+def candidates_of(top: Path, commits: Sequence[Commit], places: Sequence[str]) -> list[Candidate]:
+    """Commits as candidates."""
+    names = [name for one in commits for name in (one.hash, *one.parents[:1])]
+    folders = ["" if place == "." else place for place in places]
+    trees = history.trees_of(top, ((name, folder) for name in names for folder in folders))
+    whole = {name: content_hash("\0".join(trees[name, folder] for folder in folders)) for name in names}
+    return [
+        Candidate(
+            commit=one.hash,
+            subject=one.subject,
+            author=one.author,
+            when=one.when,
+            merge=one.merge,
+            touches=not one.parents or whole[one.hash] != whole[one.parents[0]],
+            tree=whole[one.hash],
+        )
+        for one in commits
+    ]
 
 
-def subject_of(top: Path, commit: str) -> str:
-    """First line of a commit's message."""
-    return git(top, "log", "-1", "--format=%s", commit).strip()
+def candidate(top: Path, name: str, places: Sequence[str]) -> Candidate:
+    """The commit of that name as a candidate."""
+    return candidates_of(top, [history.commit(top, name)], places)[0]
 
 
 def _uncommitted(folder: Path, files: dict[str, int]) -> Candidate:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-from loop.bench.machine import machine
+from loop.bench.machine import cores, machine
 from loop.bench.room import Bench
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
+from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import memory_of
 from loop.bisect.probes import CorrectnessProbe, LatencyProbe
@@ -23,31 +24,40 @@ from loop.rules.suspects import Costs, Metric, Noise
 LAYOUT_SD, RELINKS = 0.01, 8
 """On a processor a binary is one sample of where functions lie: two of one source differ by about a hundredth."""
 BUILD_LIMIT_S = 600.0
+COMPILERS = 4
+"""So many run side by side at most."""
 
 
 def kernel_hunt(
     bench: Bench,
     line: Line,
-    tree: Worktree,
+    trees: Sequence[Worktree],
     variant: str,
     metric: Metric,
     workloads: Sequence[Workload],
     seed: int,
 ) -> Hunt:
-    """The search: each commit by its own recipe in `tree`, judged on these workloads of today's target."""
-    builder = Builder(bench, tree, variant, BUILD_LIMIT_S)
-    kind = LatencyProbe if metric == "latency" else CorrectnessProbe
+    """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
+    builder = Builder(bench, trees, variant, BUILD_LIMIT_S)
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
+    question = (str(bench.folder), variant, where, str(bench.threads))
     names = [one.name for one in workloads]
-    return Hunt(
-        line=line,
-        prober=kind(bench, builder, workloads, seed),
-        memory=memory_of(metric, str(bench.folder), variant, *names, where, str(bench.threads)),
-        metric=metric,
-        costs=Costs(),
-        noise=Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor and metric == "latency" else Noise(),
-    )
+    if metric == "correctness":
+        prober = CorrectnessProbe(bench, builder, workloads, seed)
+        return Hunt(line, prober, memory_of(metric, *question, *names), metric, Costs(), Noise())
+    timer = LatencyProbe(bench, builder, workloads, seed)
+    gate = Gate(timer, question)
+    noise = Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor else Noise()
+    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate)
+
+
+@contextlib.contextmanager
+def own_trees(line: Line, name: str) -> Iterator[list[Worktree]]:
+    """A worktree for each compiler that may run."""
+    with contextlib.ExitStack() as stack:
+        count = min(cores(), COMPILERS)
+        yield [stack.enter_context(own_tree(line, f"{name}-{number}")) for number in range(count)]
 
 
 @contextlib.contextmanager

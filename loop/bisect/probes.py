@@ -2,7 +2,7 @@
 
 import math
 import random
-import time
+import shlex
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +13,8 @@ from loop.bench import timing
 from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
 from loop.bench.worker import WorkerLost
-from loop.bisect.builds import Broken, Builder
-from loop.errors import LoopError
+from loop.bisect.builds import Broken, Builder, Layout, check_out
+from loop.errors import CannotStart, LoopError
 from loop.model.bisect import Candidate
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
@@ -25,6 +25,7 @@ from loop.rules import compare
 OTHER, TRIED = "other", "tried"
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: cannot be judged; cannot be started; not there."""
+UNRUN = (NOT_RUN, NOT_FOUND)
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Broken."""
 
@@ -39,7 +40,16 @@ class Question:
     against: Candidate
     """What a latency is held against, in the same pair."""
     again: int = 0
-    """0: the build as it is. From 1 on: another layout of the same code, of both."""
+    """0: the build as it is. From 1 on: another layout of the same code."""
+    both: bool = False
+    """Whether what it is held against has that layout, too."""
+    ahead: Sequence[Layout] = ()
+    """What may be asked for next, whatever comes of this."""
+
+    @property
+    def other(self) -> Layout:
+        """What a latency is held against."""
+        return self.against, self.again if self.both else 0
 
 
 class Prober(Protocol):
@@ -62,7 +72,7 @@ class KernelProbe:
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
 
-    def side(self, candidate: Candidate, name: str, again: int = 0) -> Generator[Tick, None, Side]:
+    def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Broken where it cannot be built."""
         made = yield from self.builder.build(candidate, again)
         return self.bench.side(self.builder.variant, made).renamed(name)
@@ -80,19 +90,31 @@ class LatencyProbe(KernelProbe):
 
     def tried(self, asked: Question) -> Tries:
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
-        tried = yield from self.side(asked.candidate, TRIED, asked.again)
-        yield from self._right(tried)
-        other = yield from self.side(asked.against, OTHER, asked.again)
+        sides = yield from self.sides(asked)
         self.seed += 1
         terms = timing.Terms(asked.count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
+        return pair_values((yield from self.timed(sides, terms)), self.workloads)
+
+    def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
+        """What it is held against and the candidate, built; the candidate is right, whatever its layout."""
+        yield from self.builder.prepare([(asked.candidate, asked.again), asked.other], asked.ahead)
+        tried = yield from self.side(TRIED, asked.candidate, asked.again)
+        if not asked.again:
+            yield from self._right(tried)
+        return [(yield from self.side(OTHER, *asked.other)), tried]
+
+    def timed(
+        self, sides: Sequence[Side], terms: timing.Terms, pending: timing.Pending | None = None
+    ) -> Generator[Tick, None, timing.Timings]:
+        """Both sides turn about on today's workloads. Raises Broken where one of them cannot be timed."""
         try:
-            timings = yield from timing.measure(self.bench, [other, tried], self.workloads, terms)
+            timings = yield from timing.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
             raise Broken(error.message) from error
         if timings.wrong:
             side, check = timings.wrong[0]
             raise Broken(f"{side} gave a wrong answer while it was timed: {check.message}")
-        return pair_values(timings, self.workloads)
+        return timings
 
     def _right(self, side: Side) -> Generator[Tick, None, None]:
         assert side.build_id is not None
@@ -105,12 +127,13 @@ class LatencyProbe(KernelProbe):
 
 def pair_values(timings: timing.Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
     """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
-    logs = [
-        compare.log_ratios([s for s in timings.segments if s.workload == one.name], OTHER, TRIED)
-        for one in workloads
-    ]
-    pairs = min((len(one) for one in logs), default=0)
-    return tuple(-fmean(one[index] for one in logs) for index in range(pairs))
+    return tuple(fmean(values) for values in zip(*(logs_of(timings, one) for one in workloads), strict=False))
+
+
+def logs_of(timings: timing.Timings, workload: Workload) -> list[float]:
+    """One log(time tried / time of the other) a pair of processes, of a workload."""
+    segments = [one for one in timings.segments if one.workload == workload.name]
+    return [-value for value in compare.log_ratios(segments, OTHER, TRIED)]
 
 
 @dataclass
@@ -119,7 +142,8 @@ class CorrectnessProbe(KernelProbe):
 
     def tried(self, asked: Question) -> Tries:
         """1 for right, 0 for wrong, each on fresh values."""
-        side = yield from self.side(asked.candidate, TRIED)
+        yield from self.builder.prepare([(asked.candidate, 0)], asked.ahead)
+        side = yield from self.side(TRIED, asked.candidate)
         values: list[float] = []
         for number in range(asked.count):
             try:
@@ -141,13 +165,17 @@ class CommandProbe:
     beside: Worktree | None
     """Another worktree, for what is compared: with a command that prints a number."""
     limit_s: float
+    good: Candidate
+    """The good end: where the command cannot be run there, it is the command that is wrong."""
     draw: random.Random = field(default_factory=lambda: random.Random(0))
+    runs: bool = False
+    """It has run at the good end, or somewhere."""
 
     def tried(self, asked: Question) -> Tries:
         """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""
-        self.tree.check_out(asked.candidate.commit)
+        check_out(self.tree, asked.candidate)
         if self.beside is not None:
-            self.beside.check_out(asked.against.commit)
+            check_out(self.beside, asked.against)
         values = []
         for _ in range(asked.count):
             once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
@@ -155,33 +183,53 @@ class CommandProbe:
         return tuple(values)
 
     def _judged(self, candidate: Candidate) -> Generator[Tick, None, float]:
-        done = yield from self._run(self.tree.target, candidate)
+        done = yield from self._run(self.tree, candidate)
         if done.code == SKIP:
             raise Broken(f"exit {SKIP}: the command cannot judge it{_last(done)}")
         return float(done.code == 0)
 
     def _pair(self, asked: Question, beside: Worktree) -> Generator[Tick, None, float]:
         """Both numbers, in a random order, so that no drift hits one side alone."""
-        places = [(OTHER, beside.target, asked.against), (TRIED, self.tree.target, asked.candidate)]
+        places = [(OTHER, beside, asked.against), (TRIED, self.tree, asked.candidate)]
         self.draw.shuffle(places)
         found: dict[str, float] = {}
-        for name, folder, candidate in places:
-            done = yield from self._run(folder, candidate)
+        for name, tree, candidate in places:
+            done = yield from self._run(tree, candidate)
             found[name] = number_of(done)
         return math.log(found[TRIED] / found[OTHER])
 
-    def _run(self, folder: Path, candidate: Candidate) -> Generator[Tick, None, Completed]:
-        begun = time.monotonic()
-        note = f"running the command on {candidate.short}"
-        done = yield from run(self.command, cwd=folder, limit_s=self.limit_s, note=note)
+    def _run(self, tree: Worktree, candidate: Candidate) -> Generator[Tick, None, Completed]:
+        """What came of the command. 126 and 127 are results like others, if it can be run at the good end."""
+        done = yield from self._once(tree.target, candidate)
         if done.timed_out:
-            raise Broken(f"the command was killed after {time.monotonic() - begun:.0f} s, its limit")
-        if done.code in (NOT_RUN, NOT_FOUND):
-            raise LoopError(
-                f"the command cannot be run: exit {done.code}{_last(done)}",
-                hint="try it by hand in a checkout of the good commit",
-            )
+            raise Broken(f"the command was killed after {self.limit_s:g} s, its limit")
+        if done.code in UNRUN and not self.runs:
+            yield from self._must_run(tree, candidate, done)
+        self.runs = True
         return done
+
+    def _must_run(self, tree: Worktree, candidate: Candidate, done: Completed) -> Generator[Tick, None, None]:
+        """Raises LoopError where the command cannot be run at the good end either."""
+        if candidate.commit != self.good.commit:
+            check_out(tree, self.good)
+            done = yield from self._once(tree.target, self.good)
+            check_out(tree, candidate)
+        if done.code in UNRUN:
+            raise LoopError(
+                f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
+                hint=f"try it by hand: git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}",
+            )
+
+    def _once(self, folder: Path, candidate: Candidate) -> Generator[Tick, None, Completed]:
+        """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
+        if not folder.is_dir():
+            raise Broken(f"it has no folder {folder.name}")
+        note = f"running the command on {candidate.short}"
+        try:
+            return (yield from run(self.command, cwd=folder, limit_s=self.limit_s, note=note))
+        except CannotStart as error:
+            code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
+            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
 
 
 def number_of(done: Completed) -> float:

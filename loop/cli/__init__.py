@@ -11,6 +11,7 @@ import typer
 
 from loop import __version__
 from loop.cli.catalogue import patterns_app, plan_app
+from loop.cli.decisions import cost_app
 from loop.cli.kernels import kernels_app
 from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, group, screen_for
 from loop.cli.run import run_app
@@ -24,6 +25,7 @@ GROUPS = {
     "kernels": kernels_app,
     "sessions": sessions_app,
     "plan": plan_app,
+    "cost": cost_app,
 }
 for group_name, group_app in GROUPS.items():
     app.add_typer(group_app, name=group_name)
@@ -99,6 +101,9 @@ def bisect(
         str | None,
         typer.Option("--probe", help="exit (0 good, 125 skip, other bad) or number (last line, lower is better)."),
     ] = None,
+    probe_limit_s: Annotated[
+        float, typer.Option("--probe-limit-s", min=0.01, help="Kill the command then, and skip the commit.")
+    ] = 600.0,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -110,6 +115,9 @@ def bisect(
 
     Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside the good
     one. What was observed is kept: an interrupted search goes on with the same command.
+
+    With --probe a command judges what is committed, in a worktree of each commit. Exit 126 or 127 (it cannot be
+    run) is refused at the good end, and bad elsewhere, as `git bisect run` has it.
 
     Examples:
 
@@ -123,8 +131,6 @@ def bisect(
     """
     from loop.commands import bisect as search
 
-    if not good:
-        raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
     request = search.BisectRequest(
         good=good,
         bad=bad,
@@ -133,6 +139,7 @@ def bisect(
         workloads=tuple(workloads or ()),
         probe=probe,
         command=tuple(command or ()),
+        probe_limit_s=probe_limit_s,
         target=target,
         device=device,
         threads=threads,

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from loop.cli.drafts import drafts_app
 from loop.cli.options import Json, Target, group, screen_for
 
 patterns_app = group("Browse and check the pattern catalogue.")
 plan_app = group("Look at session plans.")
+patterns_app.add_typer(drafts_app, name="drafts")
 
 
 @patterns_app.command("list")
@@ -31,6 +33,25 @@ def patterns_show(name: str, target: Target = None, json: Json = False) -> None:
     from loop.commands import catalogue
 
     raise typer.Exit(catalogue.show_pattern(name, target, screen_for(), as_json=json))
+
+
+@patterns_app.command("stats")
+def patterns_stats(
+    name: Annotated[str | None, typer.Argument(help="One pattern, in full. Default: all, a row each.")] = None,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """What the sessions say of patterns: how often they work, how long they take, what they save.
+
+    Examples:
+
+      loop patterns stats
+
+      loop patterns stats baseline-first --json
+    """
+    from loop.commands import statistics
+
+    raise typer.Exit(statistics.show_statistics(name, target, screen_for(), as_json=json))
 
 
 @patterns_app.command("search")
@@ -106,3 +127,14 @@ def plan_show(name: str, target: Target = None, json: Json = False) -> None:
     from loop.commands import catalogue
 
     raise typer.Exit(catalogue.show_plan(name, target, screen_for(), as_json=json))
+
+
+@plan_app.command("next")
+def plan_next(target: Target = None, json: Json = False) -> None:
+    """What the next session should do: objective, chain, time, cost, benefit, and why. Nothing runs.
+
+    Example: loop plan next --json
+    """
+    from loop.commands import next_plan
+
+    raise typer.Exit(next_plan.show_next(target, screen_for(), as_json=json))

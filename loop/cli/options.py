@@ -34,6 +34,16 @@ Sets = Annotated[
 Hypothesis = Annotated[
     str, typer.Option("--hypothesis", envvar="LOOP_HYPOTHESIS", help="What you think is wrong, and changed.")
 ]
+AiResult = Annotated[
+    Path | None, typer.Option("--ai-result", help="JSON that an agent printed at its end: its cost is measured.")
+]
+AiUsd = Annotated[float | None, typer.Option("--ai-usd", help="What AI cost, where nothing measures it: stated.")]
+MeterAi = Annotated[
+    bool,
+    typer.Option(
+        "--meter-ai", help="Allow loop to read agents' logs of the session's time and folder (or LOOP_METER_AI=1)."
+    ),
+]
 
 
 def screen_for(as_json: bool = False) -> Any:

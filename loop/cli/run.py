@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from loop.cli.options import Device, Hypothesis, Json, Target, Threads, Variants, group, screen_for
+from loop.cli.options import (
+    AiResult,
+    AiUsd,
+    Device,
+    Hypothesis,
+    Json,
+    MeterAi,
+    Target,
+    Threads,
+    Variants,
+    group,
+    screen_for,
+)
 from loop.errors import LoopError
 
 run_app = group("Run a session or a single pattern.")
@@ -19,13 +31,39 @@ def run_session(
     threads: Threads = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Base of all input seeds. Default: fresh.")] = None,
     budget_minutes: Annotated[
-        float | None, typer.Option("--budget-minutes", min=0.01, help="Stop then, and report.")
+        float | None,
+        typer.Option("--budget-minutes", help="Stop in time to report by then; counts all walks of a session."),
     ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option("--max-usd", help="The same in dollars, at the rate card's prices.")
+    ] = None,
+    watch_preemption: Annotated[
+        str,
+        typer.Option(
+            "--watch-preemption",
+            envvar="LOOP_WATCH_PREEMPTION",
+            help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
+        ),
+    ] = "auto",
+    ai_result: AiResult = None,
+    ai_usd: AiUsd = None,
+    meter_ai: MeterAi = False,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", metavar="COMMAND", help="Who makes the changes asked for: the brief comes on stdin."
+        ),
+    ] = None,
+    agent_changes: Annotated[int, typer.Option("--agent-changes", min=1, help="How many changes it makes.")] = 1,
+    agent_minutes: Annotated[float, typer.Option("--agent-minutes", min=0.01, help="Its limit for one.")] = 30,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Go on with this session (an id, or last).")
     ] = None,
     decline: Annotated[
         bool, typer.Option("--decline", help="With --resume: no further change; end the session.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Try what lost in an earlier session on the same sources.")
     ] = False,
     hypothesis: Hypothesis = "",
     dry_run: Annotated[
@@ -46,9 +84,14 @@ def run_session(
 
       loop run session --resume last
 
+      loop run session --budget-minutes 10 --max-usd 2   (exit 124 when it stops early)
+
       loop run session optimize --variant cpu   (pauses with a brief; edit, then --resume)
+
+      loop run session optimize --agent "claude -p --output-format json --permission-mode acceptEdits"
     """
-    from loop.commands import session
+    from loop.commands import agent as agents
+    from loop.commands import bounds, metering, session
 
     request = session.SessionRequest(
         plan=plan,
@@ -57,9 +100,12 @@ def run_session(
         variants=tuple(variant or ()),
         threads=threads,
         seed=seed,
-        budget_minutes=budget_minutes,
+        asked=bounds.Asked(budget_minutes, max_usd, watch_preemption),
+        ai=metering.given_by(ai_result, ai_usd, meter_ai),
+        agent=agents.Agent(agent, agent_changes, agent_minutes * 60) if agent else None,
         hypothesis=hypothesis,
         decline=decline,
+        again=again,
         dry_run=dry_run,
         json=json,
         events=events,

@@ -15,9 +15,20 @@ def sessions_list(target: Target = None, json: Json = False) -> None:
 
     Example: loop sessions list
     """
-    from loop.commands import browse
+    from loop.commands import listing
 
-    raise typer.Exit(browse.list_sessions(target, screen_for(), as_json=json))
+    raise typer.Exit(listing.list_sessions(target, screen_for(), as_json=json))
+
+
+@sessions_app.command("reindex")
+def sessions_reindex(target: Target = None) -> None:
+    """Read all session folders again. The index notices what changes by itself; this is for the doubtful.
+
+    Example: loop sessions reindex
+    """
+    from loop.commands import listing
+
+    raise typer.Exit(listing.reindex(target, screen_for()))
 
 
 @sessions_app.command("show")
@@ -33,3 +44,23 @@ def sessions_show(
     from loop.commands import browse
 
     raise typer.Exit(browse.show_session(session_id, target, screen_for(), as_json=json))
+
+
+@sessions_app.command("import")
+def sessions_import(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")
+    ],
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Take sessions that were recorded elsewhere, before loop, into this project's.
+
+    Only their raw rows are kept; what contradicts them in their own reports is shown. The format:
+    loop patterns schema history
+
+    Example: loop sessions import history
+    """
+    from loop.commands import recorded
+
+    raise typer.Exit(recorded.import_sessions(file, target, screen_for(json), as_json=json))

@@ -12,7 +12,7 @@ from typing import Any
 from loop.bench.machine import machine
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import kernel_hunt, own_tree
+from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
 from loop.bisect.probes import CommandProbe
 from loop.commands.drive import interruptible
@@ -37,6 +37,7 @@ from loop.screen import Screen, seconds_text
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """What the process says of each outcome."""
 COMMAND_LIMIT_S = 600.0
+"""How long a command may take on a commit, unless the user says otherwise."""
 SHOWN_LINES = 40
 """Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
@@ -54,6 +55,8 @@ class BisectRequest:
     probe: str | None = None
     """`exit` or `number`: a command judges, not the gate."""
     command: Sequence[str] = ()
+    probe_limit_s: float = COMMAND_LIMIT_S
+    """The command is killed then, and the commit skipped."""
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -65,21 +68,27 @@ class BisectRequest:
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
+        if not request.good:
+            raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
         with ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
             answer = follow(hunt, request.budget_minutes, screen)
     except LoopError as error:
-        if request.json and error.exit_code == ExitCode.USAGE:
+        if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
+            raise
+        if request.json:
             refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
             screen.data(json.dumps(as_json(refused), indent=1))
-        raise
+        raise LoopError(error.message, error.hint, EXITS["refused"]) from error
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
     if request.json:
         screen.data(json.dumps(as_json(answer), indent=1))
     tell(answer, screen)
+    if advice := next_step(answer, request, hunt.line):
+        screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
 
@@ -94,9 +103,9 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
-    tree = stack.enter_context(own_tree(line, "trial"))
+    trees = stack.enter_context(own_trees(line, "trial"))
     metric: Metric = "latency" if request.metric == "latency" else "correctness"
-    return kernel_hunt(bench, line, tree, name, metric, workloads, request.seed)
+    return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed)
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str:
@@ -117,12 +126,13 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         raise LoopError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
     line = read_line(folder, request.good, request.bad or "HEAD")
+    limit_s = request.probe_limit_s
     tree = stack.enter_context(own_tree(line, "trial"))
     beside = stack.enter_context(own_tree(line, "beside")) if request.probe == "number" else None
     return Hunt(
         line=line,
-        prober=CommandProbe(request.command, tree, beside, COMMAND_LIMIT_S),
-        memory=memory_of(request.probe, str(folder), machine().name, *request.command),
+        prober=CommandProbe(request.command, tree, beside, limit_s, line.good),
+        memory=memory_of(request.probe, str(folder), machine().name, f"{limit_s:g} s", *request.command),
         metric="latency" if request.probe == "number" else "correctness",
         costs=Costs(build=0.0, relink=0.0),
         noise=Noise(),
@@ -184,6 +194,23 @@ def tell(answer: Answer, screen: Screen) -> None:
         screen.say(f"    {text}")
     if len(lines) > SHOWN_LINES:
         screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
+
+
+def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
+    """What the user may do about an answer that names no commit."""
+    ends = {line.good.commit: "good", line.candidates[-1].commit: "bad"}
+    untried = [end for commit, end in ends.items() if commit in answer.skipped]
+    if answer.outcome == "range":
+        return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
+    if answer.outcome == "inconclusive" and untried:
+        return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
+    if answer.outcome == "inconclusive":
+        return "the same command on a quieter machine; what was observed is kept"
+    if answer.outcome == "no_regression" and "swapped" in answer.why:
+        return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
+    if answer.outcome == "no_regression":
+        return "loop doctor: compare the environment with the one in which it was seen"
+    return ""
 
 
 def described(one: Candidate) -> str:

@@ -3,86 +3,31 @@
 import json
 from pathlib import Path
 
-from loop.commands import closing
+from loop.commands import closing, recorded
 from loop.commands.setting import read_setting
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
-from loop.locks import Held
-from loop.model.record import Finished, SessionRecord
+from loop.locks import held
+from loop.model.record import Finished
 from loop.places import project
 from loop.screen import Screen, seconds_text
-from loop.stats import geometric_mean
-from loop.store import sessions
+from loop.store import index, sessions
 from loop.store.journal import open_step
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import LOCK, SessionFolder
 
 WAITING = ("aborted", "paused")
-"""How a session ended that can go on."""
+"""How a session ended that can go on; one without an end can, too."""
 
 
 def _root(target: Path | None) -> Path:
     return project(target, Path.cwd()).sessions
 
 
-def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All sessions, a row each, oldest first."""
-    rows = [_row(folder) for folder in sessions.every(_root(target))]
-    if as_json:
-        screen.data(to_json({"schema_version": 1, "sessions": rows}))
-    elif not rows:
-        screen.say(f"no sessions in {_root(target)}; `loop run session` makes one")
-    else:
-        keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
-        heads = ("session", "status", "", "device", "took", "usd", "fastest")
-        screen.table(heads, [[_cell(key, row[key]) for key in keys] for row in rows], wrap=0)
-    return ExitCode.OK
-
-
-def _cell(key: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
-    return str(value)
-
-
-def _row(folder: SessionFolder) -> dict[str, object]:
-    """What a list says of one session; a damaged one is listed as such."""
-    blank = dict.fromkeys(("device", "grade", "seconds", "usd", "fastest", "target", "plan"))
-    try:
-        head, record = folder.head(), folder.record()
-    except LoopError as error:
-        return {**blank, "id": folder.id, "status": "damaged", "reason": error.message}
-    known = {**blank, "id": folder.id, "target": head.target, "plan": head.plan.plan.name, "device": head.device}
-    if record is None:
-        return {**known, "status": "running" if is_running(folder) else "open"}
-    ended = {"status": record.status, "grade": record.grade, "seconds": record.seconds, "usd": record.bill.usd}
-    return {**known, **ended, "fastest": fastest(record)}
-
-
-def fastest(record: SessionRecord) -> str | None:
-    """The variant with the best geometric mean of those that were judged everywhere, as `cpu 1.63x`."""
-    ratios: dict[str, list[float]] = {}
-    unsure = {verdict.variant for verdict in record.verdicts if verdict.verdict == "inconclusive"}
-    for verdict in (one for one in record.verdicts if one.variant not in unsure):
-        if verdict.ratio is not None and verdict.against == "baseline":
-            ratios.setdefault(verdict.variant, []).append(verdict.ratio)
-    means = {variant: geometric_mean(values) for variant, values in ratios.items()}
-    best = max(means, key=lambda variant: means[variant], default=None)
-    return f"{best} {means[best]:.2f}x" if best else None
-
-
-def is_running(folder: SessionFolder) -> bool:
-    """Whether a process holds the session."""
-    try:
-        with folder.lock():
-            return False
-    except Held:
-        return True
-
-
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One session: its facts and its steps."""
+    elsewhere = recorded.find(_root(target), name)
+    if elsewhere is not None:
+        return recorded.show(elsewhere, _root(target), screen, as_json=as_json)
     folder = sessions.find(_root(target), name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
@@ -123,7 +68,7 @@ def report(name: str, form: str, target: Path | None, screen: Screen) -> int:
     if record is None:
         raise LoopError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == "json":
-        screen.data(json.dumps(closing.outcome(record, folder), indent=1))
+        screen.data(json.dumps(closing.outcome(record, folder, closing.recall(setting, folder.id)), indent=1))
     elif form == "md":
         screen.data(closing.render(setting, record, folder))
     else:
@@ -133,17 +78,19 @@ def report(name: str, form: str, target: Path | None, screen: Screen) -> int:
 
 def status(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """What runs, what waits to be resumed, and what the sessions cost so far."""
-    folders = sessions.every(_root(target))
-    waiting = [folder for folder in folders if _waits(folder)]
-    running = [folder for folder in waiting if is_running(folder)]
-    records = sessions.records(_root(target))
-    usd = sum(record.bill.usd for record in records)
+    root = _root(target)
+    listed = [one for one in index.listing(root) if not one.recorded and not one.copy_of]
+    waiting = [
+        SessionFolder(root / one.folder) for one in listed if one.readable and one.status in (None, *WAITING)
+    ]
+    running = [folder for folder in waiting if held(folder.path / LOCK)]
+    usd = sum(one.usd or 0.0 for one in listed)
     if as_json:
         fields = {
             "schema_version": 1,
             "running": [folder.id for folder in running],
             "waiting": [folder.id for folder in waiting if folder not in running],
-            "sessions": len(folders),
+            "sessions": len(listed),
             "usd": usd,
         }
         screen.data(to_json(fields))
@@ -152,16 +99,9 @@ def status(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         screen.data(_status_line(folder, running=folder in running))
     if not waiting:
         screen.data("nothing runs, nothing waits")
-    screen.data(f"{len(folders)} sessions, ${usd:.4f} in all; the last: {folders[-1].id if folders else 'none'}")
+    last = listed[-1].folder if listed else "none"
+    screen.data(f"{len(listed)} sessions, ${usd:.4f} in all; the last: {last}")
     return ExitCode.OK
-
-
-def _waits(folder: SessionFolder) -> bool:
-    try:
-        record = folder.record()
-    except LoopError:
-        return False
-    return record is None or record.status in WAITING
 
 
 def _status_line(folder: SessionFolder, *, running: bool) -> str:

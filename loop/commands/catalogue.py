@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from loop.commands import statistics
 from loop.documents import to_json
 from loop.errors import ExitCode
 from loop.library import definitions
@@ -58,8 +59,10 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     """One pattern in full."""
     read = definitions.choose(_patterns(target), name, "pattern")
     pattern = read.value
+    shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
-        screen.data(to_json({"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}))
+        fields = {"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}
+        screen.data(to_json({**fields, "statistics": statistics.as_fields(shown)}))
         return ExitCode.OK
     screen.data(f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n")
     screen.data(f"use when: {', '.join(pattern.use_when)}")
@@ -75,6 +78,7 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if pattern.evidence:
         screen.data("")
         screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
+    screen.data("\n" + "\n".join(statistics.lines(shown)))
     screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
     return ExitCode.OK
 

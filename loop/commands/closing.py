@@ -1,25 +1,30 @@
 """The end of a session: what its records mean, the report, and what is told."""
 
+import contextlib
 import dataclasses
-import json
-from collections.abc import Sequence
+import datetime
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from loop.commands import metering
 from loop.commands.drive import Ending
+from loop.commands.memory import Recall, failures_json
 from loop.commands.setting import Setting
 from loop.documents import to_json
-from loop.errors import ExitCode
+from loop.errors import ExitCode, LoopError
 from loop.library import figures
 from loop.model.plan import ResolvedPlan
-from loop.model.record import DeviceName, Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.places import shipped
 from loop.report import render_report
 from loop.report.diagnosis import diagnoses
-from loop.rules import costing, grading, learnings, summary
-from loop.rules.facts import usd_per_hour
+from loop.rules import calibration, clock, costing, grading, learnings, summary
+from loop.rules.charging import NO_AI, Used
+from loop.rules.energy import energy
+from loop.rules.gains import gains
 from loop.screen import Screen
-from loop.store import sessions
+from loop.store import index, sessions
 from loop.store.sessions import SessionFolder
 
 TOLD = 2
@@ -36,6 +41,8 @@ def conclude(
 ) -> SessionRecord:
     """The final record, from the journal alone."""
     finished = folder.finished()
+    now = datetime.datetime.now(datetime.UTC)
+    took = clock.believed(seconds, [one.seconds for one in every_attempt(folder)])
     findings = summary.collect(finished)
     status, reason = summary.session_status(finished, findings.verdicts)
     if ending.status is not None:
@@ -51,24 +58,63 @@ def conclude(
         head=head,
         status=status,
         reason=reason,
-        seconds=seconds,
-        own_seconds=own_seconds,
+        seconds=took.seconds,
+        own_seconds=took.own_seconds,
         verdicts=findings.verdicts,
-        bill=costing.bill(seconds, head.device, card, used, figures.histories(), repeated=repeated),
+        bill=costing.bill(
+            measured_use(setting, head, folder, took.seconds, now),
+            head.device,
+            card,
+            used,
+            figures.histories(),
+            repeated=repeated,
+            finished=every_attempt(folder),
+            gains=gains(finished),
+            notes=[took.note] if took.note else [],
+            today=now.date(),
+        ),
         grade=letter,
         grade_reason=why,
         learnings=learnings.learnings(finished),
-        not_exercised=(*findings.not_exercised, *never_reached(head.plan, finished), *left_out(setting, head)),
-        proposal=learnings.proposal(head, finished, sources_of(setting)),
+        not_exercised=(
+            *findings.not_exercised,
+            *never_reached(head.plan, finished, ending),
+            *left_out(setting, head),
+            *ending.unwatched,
+        ),
+        proposal=go_on(head, finished, ending) or learnings.proposal(head, finished, sources_of(setting)),
     )
 
 
-def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...]) -> list[str]:
-    """Steps of the planned patterns that have no record."""
-    done = {(record.pattern, record.step) for record in finished if record.status != "aborted"}
+def go_on(head: SessionHead, finished: Sequence[Finished], ending: Ending) -> str | None:
+    """What to do next after a walk that was broken off while all was well."""
+    if ending.status is None or any(record.status == "failed" for record in latest_attempts(finished)):
+        return None
+    return f"Go on where this session stopped.\n{head.resume_command}"
+
+
+def every_attempt(folder: SessionFolder) -> tuple[Finished, ...]:
+    """All steps that ended, those too that no longer count: what was used was used."""
+    return tuple(line.event for line in folder.lines() if isinstance(line.event, Finished))
+
+
+def measured_use(
+    setting: Setting, head: SessionHead, folder: SessionFolder, seconds: float, now: datetime.datetime
+) -> Used:
+    """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
+    joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
+    ai, reason = metering.used(setting, head, folder, now)
+    gpu = head.machine.gpus[0] if head.device == "cuda" and head.machine.gpus else None
+    return Used(seconds, head.device, gpu, joules, over_s, ai, reason or NO_AI)
+
+
+def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
+    """Steps of the planned patterns that were not done; one that waits for somebody is under way."""
+    broken = ("aborted", "paused") if ending.cut else ("aborted",)
+    done = {(r.pattern, r.step) for r in latest_attempts(finished) if r.status not in broken}
     planned = [planned.pattern for planned in plan.patterns if planned.planned]
     return [
-        f"step {pattern.name}/{step.id}: the session did not get there"
+        f"step {pattern.name}/{step.id}: {ending.not_reached}"
         for pattern in planned
         for step in pattern.steps
         if (pattern.name, step.id) not in done
@@ -96,19 +142,41 @@ def sources_of(setting: Setting) -> dict[str, tuple[str, ...]]:
 
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> str:
     """The report of a session, beside its predecessors."""
-    earlier = [
-        one
-        for one in sessions.records(setting.project.sessions)
-        if one.head.id < record.head.id and one.head.target == record.head.target
-    ]
+    earlier = list(predecessors(setting, record))
     templates = setting.project.own("templates") or shipped("templates")
-    return render_report(templates, record, folder.finished(), earlier, figures.histories())
+    recalled = recall(setting, record.head.id).lines
+    held = predictions_held(setting, record)
+    return render_report(templates, record, folder.finished(), earlier, figures.histories(), recalled, held)
 
 
-def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool) -> int:
+def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRecord]:
+    """Recent sessions of the target that had ended before this one began; the index says which to read."""
+    root = setting.project.sessions
+    for row in index.rows(root, last=sessions.RECENT, target=record.head.target):
+        if row.status is not None and not row.recorded and row.id < record.head.id:
+            with contextlib.suppress(LoopError):
+                found = SessionFolder(root / row.id).record()
+                if found is not None:
+                    yield found
+
+
+def predictions_held(setting: Setting, record: SessionRecord) -> str:
+    """How the predictions of this session and those before it held."""
+    rows = index.rows(setting.project.sessions, last=calibration.LOOKED_BACK)
+    began = record.head.started
+    return calibration.in_words([row for row in rows if row.started is not None and row.started <= began])
+
+
+def recall(setting: Setting, session: str) -> Recall:
+    """What sessions before this one say of failures, and which patterns were accepted as answers to them."""
+    known = {r.value.failure.signature: name for name, r in setting.patterns.items() if r.value.failure}
+    return Recall(setting.project, session, known)
+
+
+def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
     """The outcome: a few lines, or one JSON object. Returns what the gates say as an exit code."""
     if as_json:
-        screen.data(to_json(outcome(record, folder)))
+        screen.data(to_json(outcome(record, folder, recalled)))
     screen.say(f"{screen.word(record.status)}: {record.reason}")
     for found in diagnoses(record.head, folder.finished()):
         screen.say(f"what is wrong with {found.variant}:")
@@ -134,7 +202,7 @@ def waiting_for(finished: Sequence[Finished]) -> str:
     return last[0].hint or "" if last and last[0].status == "paused" else ""
 
 
-def outcome(record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
+def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> dict[str, Any]:
     """What `--json` prints of a session."""
     keys = {"variant", "workload", "against", "verdict", "ratio", "interval", "reason"}
     return {
@@ -144,39 +212,10 @@ def outcome(record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
         "reason": record.reason,
         "report": str(folder.report),
         "waiting_for": waiting_for(folder.finished()),
+        "failures": failures_json(recalled, folder.finished()),
         "diagnoses": [dataclasses.asdict(found) for found in diagnoses(record.head, folder.finished())],
         "verdicts": [verdict.model_dump(mode="json", include=keys) for verdict in record.verdicts],
         "grade": record.grade,
         "seconds": record.seconds,
         "cost": record.bill.model_dump(mode="json"),
     }
-
-
-def predicted_usd(setting: Setting, device: DeviceName, seconds: float) -> float:
-    """What that many seconds of a session cost."""
-    return usd_per_hour(figures.rates(setting.project), device) * seconds / 3600
-
-
-def plan_json(head: SessionHead, usd: float) -> str:
-    """What `--dry-run --json` prints."""
-    patterns = [
-        {
-            "name": planned.pattern.name,
-            "planned": planned.planned,
-            "predicted_seconds": planned.seconds,
-            "evidence": planned.evidence,
-            "steps": [step.id for step in planned.pattern.steps],
-        }
-        for planned in head.plan.patterns
-    ]
-    fields = {
-        "schema_version": 1,
-        "plan": head.plan.plan.name,
-        "target": head.target,
-        "device": head.device,
-        "variants": list(head.variants),
-        "patterns": patterns,
-        "predicted_seconds": head.plan.seconds,
-        "predicted_usd": usd,
-    }
-    return json.dumps(fields, indent=1)

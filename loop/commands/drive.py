@@ -4,15 +4,17 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import FrameType
 
+from loop.commands.bounds import Bounds, broken_off
+from loop.commands.bounds import Ending as Ending
 from loop.documents import to_json
 from loop.errors import ExitCode, Stopped
-from loop.model.record import Finished, Status
-from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
+from loop.model.record import Finished
+from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
 from loop.store.journal import Journal
@@ -44,6 +46,8 @@ class Show:
     screen: Screen
     as_events: bool = False
     """Write each event as a line of JSON to stdout."""
+    recall: Callable[[Finished], Sequence[str]] = lambda record: ()
+    """What earlier sessions say of a step that failed, in lines."""
 
     def event(self, event: Happening) -> None:
         """Show one event."""
@@ -73,33 +77,26 @@ class Show:
         self.screen.say(line)
         if record.status == "failed" and record.hint:
             self.screen.say(f"           next: {record.hint}")
+        for line in self.recall(record) if record.status == "failed" else ():
+            self.screen.say(f"           {line}")
 
     def _emit(self, event: Happening) -> None:
-        if isinstance(event, Ticked) and not event.heartbeat:
+        if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
             return
         fields = {"schema_version": 1, "happening": type(event).__name__}
         if isinstance(event, StepBegan | Ticked):
             fields |= event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
             fields |= event.finished.model_dump(mode="json")
+            fields["seen_before"] = list(self.recall(event.finished))
         else:
             fields |= vars(event)
         self.screen.data(json.dumps(json.loads(to_json(fields))))
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a walk ended."""
-
-    status: Status | None
-    """None when it ran to its end: its records say how."""
-    reason: str
-    exit_code: int
-
-
-def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], limit_s: float | None = None) -> Ending:
-    """Walk to the end, to `limit_s`, or to an interruption; `store` makes each event durable."""
-    begun = time.monotonic()
+def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:
+    """Walk to the end, to one of its bounds, or to an interruption; `store` makes each event durable."""
+    begun, bounds = time.monotonic(), bounds or Bounds()
     last: Happening | None = None
     with closing(walk.events()) as events:
         try:
@@ -107,25 +104,27 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], limit
                 for event in events:
                     last = store(event)
                     show.event(last)
-                    if limit_s is not None and time.monotonic() - begun > limit_s:
-                        raise Stopped(f"over its budget of {seconds_text(limit_s)}", ExitCode.OVER_BUDGET)
+                    bounds.hold(last, time.monotonic() - begun)
         except Stopped as stop:
             events.close()
+            ending = broken_off(stop)
             if isinstance(last, StepBegan | Ticked):
-                show.event(store(StepEnded(_aborted(walk, last, str(stop)))))
-            return Ending("aborted", str(stop), stop.exit_code)
+                show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
+            return ending
     if walk.paused:
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
     return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
 
 
-def _aborted(walk: Walk, last: StepBegan | Ticked, reason: str) -> Finished:
+def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str) -> Finished:
     """The record of the step that was under way."""
     started = last.started
     step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
     fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
     seconds = last.seconds if isinstance(last, Ticked) else 0.0
-    return Finished(status="aborted", seconds=seconds, message=reason, action=step.action, **fields)
+    status = ending.status or "aborted"
+    hint = f"go on with: {resume}" if status == "paused" and resume else None
+    return Finished(status=status, seconds=seconds, message=ending.reason, hint=hint, action=step.action, **fields)
 
 
 def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:

@@ -11,8 +11,12 @@ from pathlib import Path
 import loop
 from loop.actions import Context, Workshop
 from loop.bench.machine import machine
-from loop.commands import closing
+from loop.commands import closing, metering
+from loop.commands.agent import Agent, go_on
+from loop.commands.bounds import Asked, make_bounds
 from loop.commands.drive import Ending, Show, drive, into
+from loop.commands.memory import keep_sources
+from loop.commands.predicting import expected, foresee, named, show_plan
 from loop.commands.setting import (
     Setting,
     choose_device,
@@ -22,22 +26,24 @@ from loop.commands.setting import (
     open_bench,
     trusted_setting,
 )
-from loop.documents import Document, complain
+from loop.documents import Document, complain, to_json
 from loop.errors import DefinitionError, ExitCode, LoopError
 from loop.library import definitions, figures, targets
+from loop.model.metering import AiGiven, AiUse
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
 from loop.places import state_folder
 from loop.report import course
 from loop.repository import revision, worktree
 from loop.rules.facts import session_facts
-from loop.rules.prediction import pattern_seconds
+from loop.rules.prediction import LOOKED_BACK
 from loop.runner import plan as planning
 from loop.runner.session import Walk
-from loop.screen import Screen, seconds_text
-from loop.store import sessions
+from loop.screen import Screen
+from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.known_good import known_good
+from loop.store.past_changes import lost_ideas, searches
 from loop.store.sessions import SessionFolder
 from loop.store.tries import tries
 
@@ -58,11 +64,18 @@ class SessionRequest:
     variants: Sequence[str] = field(default_factory=tuple)
     threads: int | None = None
     seed: int | None = None
-    budget_minutes: float | None = None
+    asked: Asked = field(default_factory=Asked)
+    """What may end it early."""
+    ai: AiGiven = field(default_factory=AiGiven)
+    """What was given or allowed so that AI can be charged."""
+    agent: Agent | None = None
+    """Who makes the changes that the session asks for; None leaves that to whoever resumes it."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
     decline: bool = False
     """Whether a session that waits for a change is to end without one."""
+    again: bool = False
+    """Whether what lost in an earlier session is to be tried all the same."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
@@ -72,14 +85,16 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     """Run a session from its first step; the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = resolve(request, setting)
-    head = make_head(request, setting, resolved)
+    head = foresee(make_head(request, setting, resolved), setting)
+    request.asked.check(head, figures.rates(setting.project))
     if request.dry_run:
-        return show_plan(request, head, setting, screen)
+        return show_plan(head, screen, as_json=request.json)
     folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
     head = head.model_copy(update={"id": folder.id})
     with folder.lock():
         folder.write_head(head)
-        return resumable(request, setting, head, folder, screen)
+        code = resumable(request, setting, head, folder, screen)
+    return handed_on(request, setting, folder, screen, code)
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
@@ -90,10 +105,11 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     folder = sessions.find(setting.project.sessions, name)
     with folder.lock():
         head, record = folder.head(), folder.record()
+        request.asked.check(head, figures.rates(setting.project))
         ended = last_closed(folder.lines())
         if record is not None and ended is not None and ended.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.tell(record, folder, screen, as_json=request.json)
+            return closing.tell(record, folder, screen, closing.recall(setting, folder.id), as_json=request.json)
         if head.target != setting.target.name:
             raise LoopError(
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
@@ -109,7 +125,23 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
             screen.say("the target's files have changed since: every step is done again")
         head = head.model_copy(update={"revision": revision(setting.project.target), "ground": now})
         folder.write_head(head)
-        return resumable(request, setting, head, folder, screen, fresh=fresh)
+        code = resumable(request, setting, head, folder, screen, fresh=fresh)
+    return handed_on(request, setting, folder, screen, code)
+
+
+def handed_on(request: SessionRequest, setting: Setting, folder: SessionFolder, screen: Screen, code: int) -> int:
+    """Where the session waits for a change and an agent was named: the change is made, and the session goes on."""
+
+    def resume(agent: Agent | None, decline: bool) -> int:
+        allowed = AiGiven(meter=request.ai.meter)
+        again = replace(request, plan=None, pattern=None, agent=agent, decline=decline, ai=allowed)
+        return resume_session(folder.id, again, screen)
+
+    ended = go_on(request.agent, folder, screen, code, resume)
+    record = folder.record() if ended is None and request.agent and request.json else None
+    if record is not None:
+        screen.data(to_json(closing.outcome(record, folder, closing.recall(setting, folder.id))))
+    return code if ended is None else ended
 
 
 def resumable(
@@ -135,8 +167,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
     read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read = fitted(read, setting)
-    earlier = sessions.concluded(setting.project.sessions, setting.target.name)
-    return planning.resolve(read, setting.patterns, pattern_seconds(earlier.values()))
+    return planning.resolve(read, setting.patterns)
 
 
 def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
@@ -206,9 +237,16 @@ def walk_session(
     journal = Journal(folder.path / "journal.jsonl")
     begun = [line.event for line in journal.lines if isinstance(line.event, Started)]
     card = figures.rates(setting.project)
+    rows = index.rows(setting.project.sessions, last=LOOKED_BACK)
+
+    def ai() -> AiUse | None:
+        return metering.used(setting, head, folder, datetime.datetime.now(datetime.UTC))[0]
+
+    bounds = make_bounds(request.asked, head, card, journal.lines, rows, ai)
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     screen.say(announce(head))
-    limit_s = request.budget_minutes * 60 if request.budget_minutes else None
+    for line in metering.begin(setting, head, folder, request.ai, card):
+        screen.say(line)
     with open_bench(setting, head.device, head.threads) as bench:
         context = Context(
             bench=bench,
@@ -224,25 +262,41 @@ def walk_session(
             hypothesis=head.hypothesis,
             tries=tries(setting.project.sessions, head),
             patterns=tuple(planned.pattern for planned in head.plan.patterns),
+            lost=lost_ideas(setting.project.sessions, head) if changes_something(head) else (),
+            searches=searches(setting.project.sessions, head) if changes_something(head) else (),
+            again=request.again,
             workshop=workshop_of(head, folder, declined=request.decline),
+            card=card,
+            past=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+            watch=bounds.watch,
         )
         walk = Walk(
             resolved=head.plan,
             context=context,
-            facts=session_facts(card, head.device),
+            facts=session_facts(card, head.device, head.plan.plan.budget.minutes),
             earlier=finished(journal.lines),
             begun=begun,
         )
-        ending = drive(walk, Show(screen, request.events), into(folder, journal), limit_s)
-    record = close(setting, head, folder, journal, ending)
+        recall = closing.recall(setting, head.id)
+        show = Show(screen, request.events, recall.lines)
+        ending = drive(walk, show, into(folder, journal), bounds)
+    unkept = keep_sources(setting.project, head, folder, walk.finished)
+    if unkept:
+        screen.say(unkept)
+    record = close(setting, head, folder, journal, bounds.closed(ending))
     if request.events:
-        screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder)}))
-    closing.tell(record, folder, screen, as_json=request.json)
-    if ending.exit_code == ExitCode.INTERRUPTED:
-        screen.say(f"go on with: {head.resume_command}")
+        screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}))
+    closing.tell(record, folder, screen, recall, as_json=request.json and request.agent is None)
+    if ending.status is not None and not closing.waiting_for(folder.finished()):
+        screen.say(f"{ending.to_go_on}: {head.resume_command}")
     if record.status not in RESUMABLE:
         clear_workshop(setting.project.target, context.workshop)
     return exit_code(record, ending)
+
+
+def changes_something(head: SessionHead) -> bool:
+    """Whether the session could come to a change of the target."""
+    return any(step.action.startswith("change.") for one in head.plan.patterns for step in one.pattern.steps)
 
 
 def waits_for_change(setting: Setting, head: SessionHead, folder: SessionFolder) -> bool:
@@ -298,37 +352,6 @@ def announce(head: SessionHead) -> str:
     where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     return (
         f"session {head.id}: {plan.plan.title}\n"
-        f"  target {head.target}{_named(head.variants)} on {where}; about {seconds_text(plan.seconds)}"
+        f"  target {head.target}{named(head.variants)} on {where}; about {expected(head)}"
         + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
     )
-
-
-def show_plan(request: SessionRequest, head: SessionHead, setting: Setting, screen: Screen) -> int:
-    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
-    cost = closing.predicted_usd(setting, head.device, head.plan.seconds)
-    if request.json:
-        screen.data(closing.plan_json(head, cost))
-        return ExitCode.OK
-    plan = head.plan
-    screen.data(f"plan {plan.plan.name}: {plan.plan.title}")
-    screen.data(f"target {head.target}{_named(head.variants)} on {head.device}")
-    if head.emulated:
-        screen.data(f"under the emulator: {', '.join(head.emulated)}")
-    screen.data("")
-    rows = []
-    for index, planned in enumerate(plan.patterns, start=1):
-        number = str(index) if planned.planned else "-"
-        steps = ", ".join(step.id for step in planned.pattern.steps)
-        when = "" if planned.planned else " (only as an answer)"
-        time = f"{seconds_text(planned.seconds)} {planned.evidence}"
-        rows.append((number, planned.pattern.name, time, steps + when))
-    screen.table(("#", "pattern", "predicted", "steps"), rows)
-    screen.data(
-        f"\npredicted: {seconds_text(plan.seconds)}, ${cost:.4f}; planned: {plan.plan.budget.minutes:g} min"
-    )
-    return ExitCode.OK
-
-
-def _named(variants: Sequence[str]) -> str:
-    """` (cpu, eager)`; nothing where there are none."""
-    return f" ({', '.join(variants)})" if variants else ""

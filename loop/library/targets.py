@@ -38,8 +38,12 @@ def ground(project: Project) -> str:
     Files are known by their endings, so that what a step leaves there does not count; programs that a command
     variant runs are taken by name.
     """
-    paths = sorted({*_sources(project), *_programs(project)})
-    return hash_files(paths, project.target)
+    return hash_files(ground_files(project), project.target)
+
+
+def ground_files(project: Project) -> list[Path]:
+    """The files that `ground` is the hash of."""
+    return sorted({*_sources(project), *_programs(project)})
 
 
 def _sources(project: Project) -> Iterator[Path]:

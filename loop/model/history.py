@@ -1,10 +1,19 @@
 """Sessions recorded elsewhere, before `loop` existed: raw rows as their reports state them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from loop.model.base import Model
+from loop.model.pattern import Text
+
+Minutes = Annotated[float, Field(ge=0, le=60 * 24 * 366)]
+"""Of one session: a year at most."""
+Usd = Annotated[float, Field(ge=0, le=1_000_000)]
+RecordedId = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9+._-]*$")]
+"""Name of a recorded session: letters, digits and `+ . _ -`."""
+Resource = Literal["gpu", "ai", "engineer"]
+RESOURCES: tuple[Resource, ...] = ("gpu", "ai", "engineer")
 
 
 class HistoryEnvironment(Model):
@@ -12,22 +21,22 @@ class HistoryEnvironment(Model):
 
     how: str
     """By hand, or by which pattern."""
-    minutes: float | None
+    minutes: Minutes | None
     """Minutes; None where the report does not say."""
 
 
 class HistorySession(Model):
     """One recorded session. Fields that only some reports state are optional."""
 
-    id: str
+    id: RecordedId
     """Name in the reports."""
-    minutes: float
+    minutes: Minutes
     """Duration."""
-    gpu_usd: float | None = None
+    gpu_usd: Usd | None = None
     """GPU cost."""
-    ai_usd: float | None = None
+    ai_usd: Usd | None = None
     """AI cost."""
-    engineer_usd: float | None = None
+    engineer_usd: Usd | None = None
     """Engineer cost."""
     outcome: str
     """What came of it."""
@@ -52,6 +61,54 @@ class HistorySession(Model):
     note: str | None = None
     """Remark."""
 
+    def usd_of(self, resource: Resource) -> float | None:
+        """Its cost for one resource; None where not stated."""
+        found: float | None = getattr(self, f"{resource}_usd")
+        return found
+
+
+class Stated(Model):
+    """Figures that a report states besides its rows: of one session once more, or of all up to one."""
+
+    report: Text
+    """The report that says so."""
+    session: RecordedId | None = None
+    """The session that the figures are of."""
+    through: RecordedId | None = None
+    """The last of the sessions that the figures are the sums of."""
+    sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Number of sessions."""
+    hours: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    """Hours."""
+    gpu_usd: Usd | None = None
+    """GPU cost."""
+    ai_usd: Usd | None = None
+    """AI cost."""
+    engineer_usd: Usd | None = None
+    """Engineer cost."""
+
+    @model_validator(mode="after")
+    def _of_one_or_of_all(self) -> "Stated":
+        if (self.session is None) == (self.through is None):
+            raise ValueError("expected either `session` or `through`")
+        return self
+
+    def usd_of(self, resource: Resource) -> float | None:
+        """The cost for one resource that it states."""
+        found: float | None = getattr(self, f"{resource}_usd")
+        return found
+
+
+class Contradiction(Model):
+    """Two figures of a history that cannot both be right, or that mean different things."""
+
+    session: str
+    """The session, or the last of several."""
+    stated: str
+    """What is stated, and where."""
+    derived: str
+    """What follows from the other figures."""
+
 
 class History(Model):
     """A recorded history."""
@@ -60,15 +117,19 @@ class History(Model):
     """Format number of this file."""
     source: str
     """Where the rows come from."""
-    gpu: dict[str, Any]
+    gpu: dict[str, Any] = Field(default_factory=dict)
     """The GPU they were measured on."""
-    rates_stated: dict[str, float]
+    rates_stated: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
     """Prices as the reports state them."""
-    sessions: tuple[HistorySession, ...]
+    when: str | None = None
+    """When the sessions took place, as far as it is known; nothing finer is made up."""
+    sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
     """The sessions, in order."""
-    debugging_build_minutes: dict[str, float | None]
+    stated: tuple[Stated, ...] = ()
+    """Figures that the reports state besides the rows; the rows are believed, and the difference is shown."""
+    debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
-    time_to_baseline_minutes: dict[str, float | None]
+    time_to_baseline_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
     """Minutes until a baseline existed, by session."""
     memory: dict[str, Any] = Field(default_factory=dict)
     """A remark on memory."""
@@ -95,3 +156,40 @@ class History(Model):
 def by_hand(environment: HistoryEnvironment) -> bool:
     """Whether an environment was made to work without a pattern."""
     return not environment.how.startswith("pattern")
+
+
+class RecordedSession(Model):
+    """One session of a recorded history, as it is kept in a session folder: its raw rows."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    id: str
+    """Name of the folder."""
+    history: str
+    """Hash of the history's source: sessions of one history belong together."""
+    position: Annotated[int, Field(ge=1)]
+    """Its place in the history, from 1. There is no clock: order is all that is known."""
+    source: str
+    """Where the rows come from."""
+    when: str | None = None
+    """When the sessions of the history took place, as far as it is known."""
+    gpu: dict[str, Any] = Field(default_factory=dict)
+    """The GPU it was measured on."""
+    rates_stated: dict[str, float] = Field(default_factory=dict)
+    """Prices as the reports state them."""
+    row: HistorySession
+    """The session itself."""
+    stated: tuple[Stated, ...] = ()
+    """What its reports state besides."""
+    patterns: dict[str, Minutes] = Field(default_factory=dict)
+    """Minutes of the patterns that its report names by number, by their name."""
+    debugging_build_minutes: float | None = None
+    """Minutes lost to the build."""
+    time_to_baseline_minutes: float | None = None
+    """Minutes until a baseline existed."""
+    steps: list[dict[str, Any]] = Field(default_factory=list)
+    """Target and actual seconds of its steps."""
+    measurements: list[dict[str, Any]] = Field(default_factory=list)
+    """Latencies and errors."""
+    decisions: list[dict[str, Any]] = Field(default_factory=list)
+    """Decisions as they were taken."""

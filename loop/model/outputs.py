@@ -24,6 +24,7 @@ from loop.model.debugging import (
     ScopeOutput,
     SmallestOutput,
 )
+from loop.model.decision import KeepOutput, PivotOutput, PreemptionOutput
 from loop.model.outcome import Output
 from loop.model.output import (
     AuditOutput,
@@ -91,6 +92,9 @@ OUTPUTS: dict[str, type[Output]] = {
     "change.profile": ChangeProfileOutput,
     "change.decide": DecisionOutput,
     "bisect.search": BisectOutput,
+    "session.preemption": PreemptionOutput,
+    "session.keep_or_stop": KeepOutput,
+    "session.pivot": PivotOutput,
     "session.audit": AuditOutput,
     "command.run": CommandOutput,
 }

@@ -36,6 +36,25 @@ class Plan(Model):
     """Further names that expressions may read as `plan.<name>`."""
 
 
+class Predicted(Model):
+    """Time and cost that a session was expected to have, as it was said when it began."""
+
+    seconds: float
+    """Median of the expected time."""
+    low_s: float
+    """One time in ten it was expected to take less."""
+    high_s: float
+    """One time in ten it was expected to take more."""
+    widened: float = 1.0
+    """Factor by which earlier predictions had widened the interval's logarithm."""
+    usd: float
+    """Cost of the median."""
+    low_usd: float
+    """Cost of `low_s`."""
+    high_usd: float
+    """Cost of `high_s`."""
+
+
 class PlannedPattern(Model):
     """One pattern of a resolved plan, with its predicted time."""
 
@@ -45,8 +64,14 @@ class PlannedPattern(Model):
     """True when the plan lists it; false when only an outcome leads to it."""
     seconds: float
     """Predicted seconds."""
+    low_s: float | None = None
+    """One run in ten is predicted to take less; None in sessions of older versions."""
+    high_s: float | None = None
+    """One run in ten is predicted to take more."""
+    step_s: dict[str, float] = Field(default_factory=dict)
+    """Predicted seconds of the steps that were run before, by id."""
     evidence: Literal["measured", "prior"]
-    """Whether the prediction rests on earlier sessions of this target or on the pattern's own estimate."""
+    """Whether the prediction rests on earlier sessions or on the pattern's own estimate."""
 
 
 class ResolvedPlan(Model):

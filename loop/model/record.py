@@ -9,7 +9,7 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.money import Bill
-from loop.model.plan import ResolvedPlan
+from loop.model.plan import Predicted, ResolvedPlan
 from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
@@ -186,6 +186,8 @@ class SessionHead(Model):
     """When it began, UTC."""
     plan: ResolvedPlan
     """Chain as it was resolved."""
+    predicted: Predicted | None = None
+    """Time and cost that were expected; None in sessions of older versions."""
     target: str
     """Name of the target."""
     target_folder: str

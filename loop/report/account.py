@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from loop.model.history import History, HistorySession
-from loop.model.money import Bill, Saving
+from loop.model.metering import ModelUse
+from loop.model.money import Bill, Charge, Saving
 from loop.model.record import SessionHead, SessionRecord
 from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
@@ -22,23 +23,69 @@ CLASSES = {
 
 
 def charges(bill: Bill) -> Table | None:
-    """Measured use times rate; None when nothing was charged."""
-    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost")
+    """Use times rate; None when nothing was charged."""
+    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Use is")
     rows = tuple(
-        (WHO[one.resource], one.rate, _per_hour(one.usd, one.seconds), say.seconds(one.seconds), say.usd(one.usd))
-        for one in bill.charges
+        (WHO[one.resource], one.rate, *_by_time(one), say.usd(one.usd), one.basis) for one in bill.charges
     )
-    total = (("Sum", "", "", "", say.usd(bill.usd)),) if len(rows) > 1 else ()
+    total = (("Sum", "", "", "", say.usd(bill.usd), ""),) if len(rows) > 1 else ()
     return filled(heads, (*rows, *total))
 
 
-def _per_hour(usd: float, seconds: float) -> str:
-    return say.rate(usd / seconds * 3600) if seconds > 0 else "-"
+def _by_time(one: Charge) -> tuple[str, str]:
+    """Dollars an hour and time; dashes for what is not paid by the hour."""
+    if one.seconds <= 0 or one.resource == "energy":
+        return "-", "-"
+    return say.rate(one.usd / one.seconds * 3600), say.seconds(one.seconds)
+
+
+def tokens(bill: Bill) -> Table | None:
+    """What each model was used for; None where nobody told."""
+    heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
+    models = bill.ai.models if bill.ai else ()
+    return filled(heads, tuple(_model_row(one) for one in models))
+
+
+def _model_row(one: ModelUse) -> tuple[str, ...]:
+    used = one.tokens
+    counts = (used.input, used.cache_read, used.cache_write + used.cache_write_1h, used.output)
+    calls = str(one.calls) if one.calls else "-"
+    return (
+        one.model,
+        calls,
+        *(f"{count:,}" for count in counts),
+        "unknown" if one.usd is None else say.usd(one.usd),
+    )
+
+
+def notes(bill: Bill) -> tuple[str, ...]:
+    """What a reader has to know of these figures."""
+    priced = any(one.resource == "energy" for one in bill.charges)
+    energy = [f"energy: the GPU took {bill.energy_j:,.0f} J while it was timed"] if priced else []
+    return (*bill.notes, *energy, *(bill.ai.notes if bill.ai else ()))
+
+
+def gains(bill: Bill) -> tuple[str, ...]:
+    """What the session's cost comes to for what it brought."""
+    brought = bill.gains
+    if not brought.accepted:
+        return ()
+    kept = say.count(brought.accepted, "kept change")
+    if not brought.accepted_us or brought.accepted_us <= 0:
+        return (f"{kept}; what a call gained by it was not timed",)
+    a_us = say.usd(bill.usd / brought.accepted_us)
+    return (f"{kept}: {say.latency(brought.accepted_us)} less a call, {a_us} for each microsecond of them",)
 
 
 def unmeasured(bill: Bill) -> tuple[str, ...]:
-    """What has no figure, and why."""
-    return tuple(f"{WHO[one.resource]}: not measured ({one.reason})" for one in bill.unmeasured)
+    """What has no figure, and why: nobody measured it, or nobody knows its price."""
+    known = {"ai": bill.ai is not None, "energy": bill.energy_j is not None, "gpu": True}
+    return tuple(
+        f"{WHO[one.resource]}: {one.reason}"
+        if known.get(one.resource)
+        else f"{WHO[one.resource]}: not measured ({one.reason})"
+        for one in bill.unmeasured
+    )
 
 
 def savings(bill: Bill) -> Table | None:
@@ -73,7 +120,17 @@ def _return(bill: Bill, evidence: str) -> str:
     if evidence not in roi:
         return f"{words}ROI undefined, for nothing was charged"
     sums = f"({say.usd(saved[evidence])} - {say.usd(bill.usd)}) / {say.usd(bill.usd)}"
-    return f"{words}ROI {say.significant(roi[evidence])} = {sums}"
+    return f"{words}ROI {say.significant(roi[evidence])} = {sums}{_between(bill, evidence)}"
+
+
+def _between(bill: Bill, evidence: str) -> str:
+    """The return by the least and by the most favourable rows, where they differ."""
+    ends = [one.interval_usd for one in bill.savings if one.evidence == evidence]
+    low, high = (sum(values) for values in zip(*ends, strict=True))
+    if high - low < 0.005:
+        return ""
+    returns = [say.significant((value - bill.usd) / bill.usd) for value in (low, high)]
+    return f"; {' to '.join(returns)} by the rows it rests on"
 
 
 def earlier(record: SessionRecord, before: Iterable[SessionRecord]) -> Table | None:

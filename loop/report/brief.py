@@ -16,7 +16,11 @@ def render_brief(templates: Path, brief: Brief) -> str:
     """The page as Markdown. `templates`: the folder of brief.md.j2."""
     template = environment(templates).get_template(TEMPLATE)
     return template.render(
-        brief=brief, leaf=leaf(brief.profile) if brief.profile else None, facts=facts(brief), tried=tried(brief)
+        brief=brief,
+        leaf=leaf(brief.profile) if brief.profile else None,
+        facts=facts(brief),
+        tried=tried(brief),
+        lost=lost(brief),
     )
 
 
@@ -57,3 +61,18 @@ def tried(brief: Brief) -> Table | None:
         for one in brief.tried
     )
     return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
+
+
+def lost(brief: Brief) -> Table | None:
+    """Changes that earlier sessions took back."""
+    rows = tuple(
+        (
+            one.session,
+            ", ".join(one.files),
+            say.times(one.gain) if one.gain else "not timed",
+            one.reason,
+            one.patch,
+        )
+        for one in brief.lost
+    )
+    return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)

@@ -1,6 +1,6 @@
 """What the report says of the course of a session: steps, patterns, machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.output import BuildOutput, DeviceOutput, MeasureOutput, NumpyOutput, TorchOutput
@@ -21,6 +21,8 @@ class Trouble:
     step: str
     message: str
     hint: str | None
+    seen: tuple[str, ...] = ()
+    """What earlier sessions say of it."""
 
 
 def steps(finished: Sequence[Finished]) -> Table | None:
@@ -59,10 +61,16 @@ def _cut(text: str) -> str:
     return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 4].rstrip()} ..."
 
 
-def troubles(finished: Sequence[Finished]) -> tuple[Trouble, ...]:
+Recalled = Callable[[Finished], Sequence[str]]
+"""From a step that failed to what earlier sessions say of it, in lines."""
+
+
+def troubles(finished: Sequence[Finished], recalled: Recalled = lambda record: ()) -> tuple[Trouble, ...]:
     """The steps that failed."""
     failed = [record for record in latest_attempts(finished) if record.status == "failed"]
-    return tuple(Trouble(name_of(record), record.message, record.hint) for record in failed)
+    return tuple(
+        Trouble(name_of(record), record.message, record.hint, tuple(recalled(record))) for record in failed
+    )
 
 
 def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:

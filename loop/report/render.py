@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from loop.model.history import History
 from loop.model.record import Finished, SessionRecord
 from loop.report import markdown
+from loop.report.course import Recalled
 from loop.report.view import view
 
 TEMPLATE = "report.md.j2"
@@ -19,10 +20,12 @@ def render_report(
     finished: Sequence[Finished],
     earlier: Sequence[SessionRecord] = (),
     histories: Sequence[History] = (),
+    recalled: Recalled = lambda record: (),
+    calibration: str = "",
 ) -> str:
     """The report of a session as Markdown. `templates`: the folder of report.md.j2."""
     template = environment(templates).get_template(TEMPLATE)
-    return template.render(view=view(record, finished, earlier, histories))
+    return template.render(view=view(record, finished, earlier, histories, recalled, calibration))
 
 
 def environment(templates: Path) -> Environment:

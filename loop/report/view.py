@@ -12,12 +12,14 @@ from loop.report import format as say
 from loop.report.bisection import Search, searches
 from loop.report.bottleneck import Bottleneck, bottleneck
 from loop.report.changes import Changes, changes, spared, timed, verified
-from loop.report.course import Trouble
+from loop.report.course import Recalled, Trouble
+from loop.report.decisions import Decisions, decisions
 from loop.report.diagnosis import Diagnosis, diagnoses
 from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
 from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
+from loop.report.prediction import predicted
 from loop.report.resources import Outlook, outlooks
 from loop.report.sensors import sensor_lines
 from loop.report.trust import Trust, trust
@@ -32,6 +34,12 @@ class Money:
     unmeasured: tuple[str, ...]
     savings: Table | None
     returns: tuple[str, ...]
+    tokens: Table | None
+    """What AI read and wrote, model by model."""
+    notes: tuple[str, ...]
+    """What a reader has to know of these figures."""
+    gains: tuple[str, ...]
+    """What the cost comes to for what it brought."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,12 @@ class View:
     searches: tuple[Search, ...]
     """For the commit of a regression."""
     changes: Changes
+    decisions: Decisions
     patterns: Table | None
+    predicted: Table | None
+    """What was expected beside what came; None where nothing was."""
+    calibration: str
+    """How earlier predictions held; empty where none was made."""
     money: Money
     earlier: Table | None
     recorded: tuple[str, ...]
@@ -115,6 +128,8 @@ def view(
     finished: Sequence[Finished],
     earlier: Sequence[SessionRecord] = (),
     histories: Sequence[History] = (),
+    recalled: Recalled = lambda record: (),
+    calibration: str = "",
 ) -> View:
     """Everything the report of a session shows. `earlier` may hold any sessions; those that fit are taken."""
     head = record.head
@@ -132,7 +147,7 @@ def view(
         started=say.day(head.started),
         took=_took(record),
         steps=course.steps(finished),
-        troubles=course.troubles(finished),
+        troubles=course.troubles(finished, recalled),
         environment=course.environment(head, finished),
         correctness=found,
         no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
@@ -145,7 +160,10 @@ def view(
         outlooks=outlooks(finished),
         searches=searches(finished),
         changes=changes(finished),
+        decisions=decisions(finished),
         patterns=course.patterns(finished, head.plan),
+        predicted=predicted(record, finished),
+        calibration=calibration,
         money=_money(record),
         earlier=account.earlier(record, earlier),
         recorded=account.recorded(histories) if head.target_folder == "bundled" else (),
@@ -201,6 +219,9 @@ def _money(record: SessionRecord) -> Money:
         unmeasured=account.unmeasured(bill),
         savings=account.savings(bill),
         returns=account.returns(bill),
+        tokens=account.tokens(bill),
+        notes=account.notes(bill),
+        gains=account.gains(bill),
     )
 
 

@@ -1,11 +1,21 @@
 """How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
 
+import contextlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from loop.errors import LoopError
 
-QUIET = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "advice.detachedHead=false")
+QUIET = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "commit.gpgsign=false",
+    "advice.detachedHead=false",
+    "submodule.recurse=false",
+)
 """Settings under which git runs here, whatever the user's are."""
 ENVIRONMENT = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
@@ -38,8 +48,21 @@ def forget_the_callers_repository() -> None:
         os.environ.pop(name, None)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """What git prints. Raises LoopError with its own words."""
+def look(folder: Path, *arguments: str) -> str:
+    """What git prints of the user's checkout, by a copy of its index: `git diff` would refresh the index."""
+    place = folder / git(folder, "rev-parse", "--git-path", "index").strip()
+    with tempfile.TemporaryDirectory() as copies:
+        copy = Path(copies) / "index"
+        if place.is_file():
+            shutil.copy2(place, copy)
+        return git(folder, *arguments, index=copy)
+
+
+def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | None = None) -> str:
+    """What git prints. Raises LoopError with its own words.
+
+    `index`: in the place of the checkout's. `asked`: a file that git reads as its input.
+    """
     forget_the_callers_repository()
     try:
         import git as library
@@ -48,7 +71,11 @@ def git(folder: Path, *arguments: str) -> str:
     settings = [word for setting in QUIET for word in ("-c", setting)]
     command = ["git", *settings, *arguments]
     try:
-        return str(library.Git(folder).execute(command, env=ENVIRONMENT, strip_newline_in_stdout=False))
+        env = ENVIRONMENT | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(asked.open("rb")) if asked else None
+            terms: dict[str, Any] = {"env": env, "istream": source, "strip_newline_in_stdout": False}
+            return str(library.Git(folder).execute(command, **terms))
     except (library.GitError, OSError) as error:
         said = str(getattr(error, "stderr", "") or error).strip()
         raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error

@@ -1,7 +1,8 @@
 """The line of commits between a good and a bad one: which they are, what they touch, where they merge."""
 
 import datetime
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"
 """Hash, parents, author, date and subject of a commit, apart by a byte that no text has."""
 SHOWN = 12
 """Letters of a hash that people are shown."""
+DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,13 @@ def resolve(folder: Path, revision: str) -> str:
             folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
         ).strip()
     except LoopError as error:
-        raise LoopError(f"{revision} is no commit of {folder}", hint="git log --oneline names some") from error
+        hint = DEEPEN if is_shallow(folder) else "git log --oneline names some"
+        raise LoopError(f"{revision} is no commit of {folder}", hint=hint) from error
+
+
+def is_shallow(folder: Path) -> bool:
+    """Whether the older commits of a repository were left where it was cloned from."""
+    return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def line(folder: Path, good: str, bad: str) -> list[Commit]:
@@ -63,15 +71,14 @@ def line(folder: Path, good: str, bad: str) -> list[Commit]:
         )
     if not is_ancestor(folder, first, last):
         raise LoopError(f"{first[:SHOWN]} is no ancestor of {last[:SHOWN]}", hint=_related(folder, first, last))
-    return list(_commits(folder, "--first-parent", "--ancestry-path", f"{first}..{last}")) or list(
-        _commits(folder, "--first-parent", f"{first}..{last}")
-    )
+    after = set(git(folder, "rev-list", "--ancestry-path", f"{first}..{last}").split())
+    return [one for one in _commits(folder, "--first-parent", f"{first}..{last}") if one.hash in after]
 
 
 def _related(folder: Path, first: str, last: str) -> str:
     """What to do about two commits of which neither comes from the other."""
-    if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
-        return "this clone is shallow: git fetch --unshallow"
+    if is_shallow(folder):
+        return DEEPEN
     try:
         base = git(folder, "merge-base", first, last).strip()
     except LoopError:
@@ -79,12 +86,14 @@ def _related(folder: Path, first: str, last: str) -> str:
     return f"both come from {base[:SHOWN]}: is that one good?"
 
 
-def merged(folder: Path, commit: Commit) -> list[Commit]:
-    """The commits that a merge brought in, oldest first; none for a commit that is no merge."""
-    if not commit.merge:
-        return []
-    first, second = commit.parents[:2]
-    return list(_commits(folder, "--first-parent", f"{first}..{second}"))
+def commit(folder: Path, revision: str) -> Commit:
+    """The commit that a revision names."""
+    return next(_commits(folder, "-1", resolve(folder, revision)))
+
+
+def between(folder: Path, older: Sequence[str], newer: str) -> list[Commit]:
+    """All commits that a commit has and the older ones have not, those of merged branches too; parents first."""
+    return list(_commits(folder, "--topo-order", newer, "--not", *older))
 
 
 def is_ancestor(folder: Path, older: str, newer: str) -> bool:
@@ -92,12 +101,15 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def tree_of(folder: Path, commit: str, inside: str = "") -> str:
-    """Hash of all that a folder of the repository held at a commit; empty where it was not there."""
-    try:
-        return git(folder, "rev-parse", "--verify", "--quiet", f"{commit}:{inside}").strip()
-    except LoopError:
-        return ""
+def trees_of(folder: Path, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Hash of all that a folder ("" for the top) held at a commit, for many such pairs; empty where it was not."""
+    wanted = list(dict.fromkeys(places))
+    with tempfile.TemporaryDirectory() as folders:
+        asked = Path(folders) / "asked"
+        asked.write_text("".join(f"{commit}:{inside}\n" for commit, inside in wanted))
+        lines = git(folder, "cat-file", "--batch-check=%(objectname)", asked=asked).splitlines()
+    found = ("" if line.endswith(" missing") else line for line in lines)
+    return dict(zip(wanted, found, strict=True))
 
 
 def touched(folder: Path, commit: Commit, inside: str = "") -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """What a repository holds: commits and differences, read without touching the checkout."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 from loop.errors import LoopError
 from loop.model.record import Revision
-from loop.repository.git import forget_the_callers_repository
+from loop.repository.git import forget_the_callers_repository, look
 
 SHOWN = 20
 LINK = 0o120000
@@ -22,7 +23,7 @@ def revision(folder: Path) -> Revision:
     try:
         with git.Repo(folder, search_parent_directories=True) as repository:
             return _read(repository)
-    except (git.GitError, ValueError, OSError):
+    except (LoopError, git.GitError, ValueError, OSError):
         return Revision(commit=None)
 
 
@@ -44,6 +45,32 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     return into
 
 
+def text_at(folder: Path, commit: str, name: str) -> str | None:
+    """What a file below `folder` held at a commit; None where it, the commit or the repository is not there."""
+    import git
+
+    forget_the_callers_repository()
+    try:
+        with git.Repo(folder, search_parent_directories=True) as repository:
+            inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
+            blob = repository.commit(commit).tree / (inside / name).as_posix()
+            return str(blob.data_stream.read().decode())
+    except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError, UnicodeDecodeError):
+        return None
+
+
+def changed_below(folder: Path, commit: str) -> set[str]:
+    """Files that `changes` names, by their path from `folder`."""
+    import git
+
+    found = changes(folder, commit)
+    if not found:
+        return set()
+    with git.Repo(folder, search_parent_directories=True) as repository:
+        top = Path(str(repository.working_tree_dir)).resolve()
+    return {os.path.relpath(top / name, folder.resolve()) for name in found}
+
+
 def changes(folder: Path, commit: str) -> dict[str, int]:
     """Files below `folder` that differ from a commit, committed or not, to lines added and removed.
 
@@ -54,13 +81,14 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
     forget_the_callers_repository()
     try:
         with git.Repo(folder, search_parent_directories=True) as repository:
-            text = str(repository.git.diff(commit, "--numstat", "--no-renames", "--", str(folder)))
-            new = str(repository.git.ls_files("--others", "--exclude-standard", "--", str(folder)))
-    except (git.GitError, ValueError, OSError):
+            top = Path(str(repository.working_tree_dir))
+        text = look(top, "diff", commit, "--numstat", "--no-renames", "-z", "--", str(folder.absolute()))
+        new = look(top, "ls-files", "--others", "--exclude-standard", "-z", "--", str(folder.absolute()))
+    except (LoopError, git.GitError, ValueError, OSError):
         return {}
-    rows = [line.split("\t") for line in text.splitlines()]
+    rows = [line.split("\t", 2) for line in text.split("\0") if line]
     found = {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
-    return found | dict.fromkeys(new.splitlines(), 0)
+    return found | dict.fromkeys(filter(None, new.split("\0")), 0)
 
 
 def _write(tree: Any, into: Path) -> None:
@@ -81,7 +109,8 @@ def _read(repository: object) -> Revision:
     head = repository.head
     if not head.is_valid():
         return Revision(commit=None, dirty=True)
-    lines = str(repository.git.status("--porcelain", "--untracked-files=normal")).splitlines()
+    top = Path(str(repository.working_tree_dir))
+    lines = look(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
     changed = tuple(line[3:] for line in lines)
     return Revision(
         commit=head.commit.hexsha,

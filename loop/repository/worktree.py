@@ -3,6 +3,7 @@
 The user's checkout, index, stash and branches are left as they are. Hooks do not run.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.errors import LoopError
-from loop.repository.git import git
+from loop.repository import submodules
+from loop.repository.git import git, look
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
@@ -96,10 +98,16 @@ class Worktree:
             raise LoopError(f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3)
 
     def check_out(self, commit: str) -> None:
-        """Hold what a commit held; what git ignores there, such as objects of a build, stays."""
+        """Hold what a commit held; what git ignores there, such as objects of a build, stays.
+
+        Raises Unavailable where a submodule of it is not in the user's checkout.
+        """
         self._is_ours()
+        submodules.clear(self.root, commit)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
+        if self.repository is not None:
+            submodules.fill(self.repository, self.root)
 
     def revert(self) -> None:
         """Take back what was edited since `head`."""
@@ -120,15 +128,13 @@ def make(target: Path, root: Path) -> Worktree:
         if repository is None:
             return _copy(target, root)
     except OSError as error:
-        hint = "set LOOP_STATE to a folder that can be written"
-        raise LoopError(f"{root}: no worktree can be made there: {error.strerror or error}", hint) from error
-    unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
+        raise _no_room(root, error) from error
+    unmerged = look(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise LoopError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
-    git(repository, "worktree", "prune")
-    git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), "HEAD")
+    _add(repository, root, "HEAD")
     made = Worktree(root, root / target.resolve().relative_to(repository), repository)
     if _bring_over(repository, target, made):
         made.commit(AS_IT_STOOD)
@@ -143,10 +149,40 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
     repository = top_of(target)
     if repository is None:
         raise LoopError(f"{target} is not under git", hint="git init, and commit what works")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    git(repository, "worktree", "prune")
-    git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), commit)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_room(root, error) from error
+    _add(repository, root, commit)
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
+
+
+def _no_room(root: Path, error: OSError) -> LoopError:
+    hint = "set LOOP_STATE to a folder that can be written"
+    return LoopError(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
+
+
+def _add(repository: Path, root: Path, commit: str) -> None:
+    """A worktree of the user's repository. Raises LoopError where git may not write its note of it."""
+    _forget_gone(repository, root.parent)
+    try:
+        git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), commit)
+    except LoopError as error:
+        hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
+        raise LoopError(error.message, hint) from error
+
+
+def _forget_gone(repository: Path, folder: Path) -> None:
+    """Take away git's notes of worktrees in a folder of ours that are gone: a kill leaves them.
+
+    Not by `git worktree prune`: it forgets those of the user, too, whose disk is not there just now.
+    """
+    for line in git(repository, "worktree", "list", "--porcelain").splitlines():
+        path = Path(line.removeprefix("worktree "))
+        ours = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
+        if ours and not path.exists():
+            with contextlib.suppress(LoopError):
+                git(repository, "worktree", "remove", "--force", "--force", str(path))
 
 
 def find(target: Path, root: Path) -> Worktree | None:
@@ -167,7 +203,7 @@ def remove(worktree: Worktree) -> None:
     """Take the folder away, and git's note of it; commits and branches stay."""
     shutil.rmtree(worktree.root, ignore_errors=True)
     if worktree.repository is not None:
-        git(worktree.repository, "worktree", "prune")
+        _forget_gone(worktree.repository, worktree.root.parent)
 
 
 def top_of(target: Path) -> Path | None:
@@ -193,7 +229,7 @@ def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
     """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
-        git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
+        look(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
             git(made.root, "apply", "--whitespace=nowarn", str(patch))

@@ -13,13 +13,14 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import Literal
 
 from loop.rules.change_point import posterior
 from loop.rules.flaky_search import Correctness
 from loop.rules.latency_search import Latency
 from loop.rules.probes import Metric, Refuted, Wish, choose
-from loop.rules.suspects import Answer, Asked, Found, Key, Line, Lost, Outcome, Problem, Seen, Try, read
+from loop.rules.suspects import Answer, Asked, Broken, Found, Key, Line, Lost, Outcome, Problem, Seen, Try, read
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
@@ -78,6 +79,27 @@ def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Answer:
         return _answer(seen, step)
     stop = _enough(problem, seen)
     return _answer(seen, _Part(seen.line.prior, stop=stop)) if stop else step
+
+
+def ahead(problem: Problem, journal: Sequence[Asked], wanted: Try) -> list[Try]:
+    """What will be asked after a try: if its commit is like the good end, or the bad one, or cannot be tested."""
+    steps = (decide(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted))
+    return [step for step in steps if isinstance(step, Try)]
+
+
+def _guesses(problem: Problem, journal: Sequence[Asked], wanted: Try) -> tuple[Outcome, ...]:
+    """What may come of a try; of a confirmation, that it is one."""
+    if problem.metric == "correctness":
+        return [True] * wanted.batch, [False] * wanted.batch, Broken("a guess")
+    bad = [
+        value for one in journal if one.asked.commit == len(problem.commits) - 1 for value in _numbers(one.outcome)
+    ]
+    slow = [fmean(bad) if bad else 0.0] * wanted.batch
+    return (slow,) if wanted.claim else ([0.0] * wanted.batch, slow, Broken("a guess"))
+
+
+def _numbers(outcome: Outcome) -> Sequence[float]:
+    return outcome if isinstance(outcome, Sequence) else ()
 
 
 def _nothing(seen: Seen) -> Refuted | None:

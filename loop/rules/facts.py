@@ -7,8 +7,10 @@ from loop.model.record import DeviceName, Finished
 from loop.stats import geometric_mean
 
 
-def session_facts(card: RateCard, device: DeviceName) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
-    """A function from the steps that have ended to the facts they make up."""
+def session_facts(
+    card: RateCard, device: DeviceName, budget_minutes: float
+) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
+    """A function from the steps that have ended to the facts they make up. `budget_minutes`: the plan's."""
     per_hour = usd_per_hour(card, device)
 
     def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
@@ -16,6 +18,7 @@ def session_facts(card: RateCard, device: DeviceName) -> Callable[[Sequence[Fini
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
+            "overrun": minutes / budget_minutes,
             "speedup": _speedup(finished),
             "regressed": any(_regressed(verdict) for verdict in _verdicts(finished)),
             "unverified": not _checked(finished, "kernel.verify"),

@@ -31,6 +31,8 @@ SATURATED = 0.9
 """Share of what observations of one build can ever tell, beyond which they are no longer worth it."""
 USELESS = 0.1
 """What one more observation has to add to the effective ones of its build, or it helps nobody."""
+TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
+"""What is said where there is nothing to search."""
 BOUND_Z = 2.6
 """Standard errors above which a difference is ruled out."""
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
@@ -101,7 +103,8 @@ class Latency:
         bound, least = levels.step + BOUND_Z * levels.error, self._least(low, high)
         if count >= ENDS_LEAST and bound < least:
             found = f"{math.expm1(levels.step):+.2%} after {count} observations"
-            return Refuted("no_regression", f"not reproduced: {found}, surely below {math.expm1(least):.1%}")
+            why = f"not reproduced: {found}, surely below {math.expm1(least):.1%}: {TODAY}"
+            return Refuted("no_regression", why)
         if count >= ENDS_MOST:
             noise = f"observations scatter by {levels.sd:.1%}"
             return Refuted("inconclusive", f"too noisy: {noise}, {bound:.1%} may be hidden (z = {z:.1f})")

@@ -22,6 +22,19 @@ def sensed(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
     )
 
 
+def taken(segments: Sequence[Segment]) -> tuple[float, float] | None:
+    """Joules that the board took from the first reading to the last, whatever it did, and the seconds between.
+
+    None where its driver has no counter of energy, or where the counter began anew.
+    """
+    readings = [reading for one in segments for reading in one.sensors or ()]
+    told = [(one.at_s, one.energy_j) for one in readings if one.at_s is not None and one.energy_j is not None]
+    if len(told) < 2:
+        return None
+    (began, before), (ended, after) = min(told), max(told)
+    return (after - before, ended - began) if after >= before and ended > began else None
+
+
 def _side(name: str, mine: Sequence[Segment]) -> SideSensors:
     readings = [reading for one in mine for reading in one.sensors or ()]
     clocks = sorted(one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None)

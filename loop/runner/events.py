@@ -21,6 +21,14 @@ class PatternBegan:
 
 
 @dataclass(frozen=True)
+class StepDue:
+    """A step is going to be done next. Nothing is written of it yet: whoever drives may stop here."""
+
+    pattern: str
+    step: str
+
+
+@dataclass(frozen=True)
 class StepBegan:
     """A step begins; its record is written before anything else happens."""
 
@@ -59,4 +67,4 @@ class PatternEnded:
     """The pattern that answers its outcome."""
 
 
-Happening = PatternBegan | StepBegan | Ticked | StepEnded | PatternEnded
+Happening = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded

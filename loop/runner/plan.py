@@ -9,22 +9,19 @@ from loop.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
-from loop.rules.prediction import predict
 
 SESSION_NAMES = {
-    f"session.{name}" for name in ("minutes", "usd", "speedup", "regressed", "unverified", "unemulated")
+    f"session.{name}" for name in ("minutes", "usd", "overrun", "speedup", "regressed", "unverified", "unemulated")
 }
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
 RESERVED = ALWAYS_KNOWN | {"session", "plan"}
 """A step of such a name could never be read by an expression."""
 
 
-def resolve(
-    plan: Read[Plan], patterns: Mapping[str, Read[Pattern]], earlier: Mapping[str, Sequence[float]]
-) -> ResolvedPlan:
-    """The plan with every pattern it could reach, each with its predicted seconds.
+def resolve(plan: Read[Plan], patterns: Mapping[str, Read[Pattern]]) -> ResolvedPlan:
+    """The plan with every pattern it could reach, each with its author's estimate.
 
-    `earlier` holds seconds of earlier runs by pattern. Raises DefinitionError with all complaints at once.
+    Raises DefinitionError with all complaints at once.
     """
     complaints = unknown_patterns(plan, patterns)
     reached = _reachable(plan.value.patterns, patterns)
@@ -35,13 +32,12 @@ def resolve(
     listed = set(plan.value.patterns)
     return ResolvedPlan(
         plan=plan.value,
-        patterns=tuple(_planned(patterns[name].value, name in listed, earlier) for name in reached),
+        patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached),
     )
 
 
-def _planned(pattern: Pattern, listed: bool, earlier: Mapping[str, Sequence[float]]) -> PlannedPattern:
-    seconds, evidence = predict(pattern, earlier.get(pattern.name, ()))
-    return PlannedPattern(pattern=pattern, planned=listed, seconds=seconds, evidence=evidence)
+def _planned(pattern: Pattern, listed: bool) -> PlannedPattern:
+    return PlannedPattern(pattern=pattern, planned=listed, seconds=60 * pattern.estimate.minutes, evidence="prior")
 
 
 def _reachable(names: Sequence[str], patterns: Mapping[str, Read[Pattern]]) -> list[str]:

@@ -17,7 +17,7 @@ from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Started, Status, StepKey
 from loop.processes import Tick
-from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
+from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.runner.plan import arguments_of
 
 HEARTBEAT_S = 30.0
@@ -135,6 +135,8 @@ class PatternRun:
         if earlier is not None and earlier.output.get("identity") is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
+        if self._reason_to_skip(step) is None:
+            yield StepDue(self.pattern.name, step.id)
         started = Started(
             run=self.run,
             pattern=self.pattern.name,

@@ -89,6 +89,23 @@ def read(path: Path) -> list[Line]:
     return [_parse(path, number, part) for number, part in enumerate(parts[:-1], start=1)]
 
 
+def whole_lines(path: Path) -> tuple[list[Line], str]:
+    """The lines before any damage, and what the damage is; raises LoopError only where nothing can be read."""
+    found: list[Line] = []
+    try:
+        parts = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], ""
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+    for number, part in enumerate(parts[:-1], start=1):
+        try:
+            found.append(_parse(path, number, part))
+        except LoopError as error:
+            return found, error.message
+    return found, ""
+
+
 def _parse(path: Path, number: int, text: bytes) -> Line:
     try:
         fields = json.loads(text)

@@ -12,7 +12,7 @@ import pytest
 from loop.actions.context import Context, NoArguments
 from loop.actions.kernel import SourceLimits, build_variants, load, sources
 from loop.bench import build as building
-from loop.bench.build import BuildFailed, Sources, dependencies, find, first_error, scan
+from loop.bench.build import BuildFailed, Sources, dependencies, find, first_error, ground, scan
 from loop.documents import content_hash
 from loop.errors import LoopError
 from loop.model.measurement import Build
@@ -375,8 +375,27 @@ def test_rules_of_make_are_read_with_their_quoting() -> None:
         ("/usr/bin/ld: cannot find -lgone: No such file", "/usr/bin/ld: cannot find -lgone: No such file"),
         ("a.cpp:1:1: warning: unused\nall is well", None),
         ("", None),
+        (
+            "/usr/bin/ld: /tmp/ccNrQK2x.o: in function `main':\nc.cpp:(.text+0xa): undefined reference to `foo'\n",
+            "c.cpp:(.text+0xa): undefined reference to `foo'",
+        ),
     ],
 )
 def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
     """As g++, clang, nvcc and the linker write it."""
     assert expected == first_error(log)
+
+
+def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path) -> None:
+    """But not for another source, or another flag."""
+
+    def stood_on(*flags: str) -> str:
+        variant = make_variant(flags=(*FLAGS, *flags))
+        found: str = finish(ground(variant, folder, include_folder(), [flag for flag in flags if "TILE" in flag]))
+        return found
+
+    first = stood_on("-DTILE_ROWS=16")
+    assert first == stood_on("-DTILE_ROWS=64") == stood_on()
+    assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
+    (folder / "scale.h").write_text("#define SCALE 3\n")
+    assert first != stood_on("-DTILE_ROWS=16")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bisect.candidates import merged_line, read_line
+from loop.bisect.candidates import merged_lines, read_line, with_branches
 from loop.errors import LoopError
 from loop.model.bisect import UNCOMMITTED
 from tests.bisect.histories import make_history
@@ -71,7 +71,32 @@ def test_the_branch_of_a_merge_is_a_line_of_its_own(tmp_path: Path) -> None:
     commit(folder, "main", "m", "main.h")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
     line = read_line(folder, first, "HEAD")
-    branch = merged_line(line, line.candidates[-1])
-    assert branch is not None
+    (branch,) = merged_lines(line, line.candidates[-1], joined=False)
     assert (start, on_side) == (branch.good.commit, [one.commit for one in branch.candidates])
-    assert merged_line(line, line.candidates[-2]) is None
+    assert [] == merged_lines(line, line.candidates[-2], joined=False)
+    assert {"main", "side 0", "side 1", "merge"} == {
+        one.subject for one in with_branches(line, line.candidates[-2:])
+    }
+    assert line.candidates[:2] == with_branches(line, line.candidates[:2])
+
+
+def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
+    """It joins the main one at the merge, which then brought what the main line had."""
+    folder = tmp_path / "r"
+    make_history(folder, ["a"])
+    git(folder, "checkout", "-q", "-b", "side")
+    good = commit(folder, "on the side", "s", "side.h")
+    commit(folder, "on the side, too", "t", "side.h")
+    git(folder, "checkout", "-q", "main")
+    commit(folder, "main", "m", "main.h")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
+    line = read_line(folder, good, "HEAD")
+    assert ["merge"] == [one.subject for one in line.candidates]
+    both = merged_lines(line, line.candidates[0], joined=False)
+    assert [["main"], ["on the side, too"]] == [[one.subject for one in branch.candidates] for branch in both]
+    assert [(good,), (good,)] == [branch.known for branch in both]
+    (joined,) = merged_lines(line, line.candidates[0], joined=True)
+    assert ["main", "merge"] == [one.subject for one in joined.candidates]
+    (rest,) = merged_lines(joined, joined.candidates[-1], joined=True)
+    assert ["on the side, too", "merge"] == [one.subject for one in rest.candidates]
+    assert [] == merged_lines(rest, rest.candidates[-1], joined=True)

@@ -27,7 +27,7 @@ def probe(line: Line, tmp_path: Path, *command: str, number: bool = False, limit
     """The command in worktrees of its own."""
     tree = make_at(line.folder, tmp_path / "tree", line.good.commit)
     beside = make_at(line.folder, tmp_path / "beside", line.good.commit) if number else None
-    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s)
+    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s, line.good)
 
 
 def tried(asked: CommandProbe, line: Line, index: int, count: int = 1) -> Sequence[float]:
@@ -56,9 +56,12 @@ def test_what_cannot_be_judged_is_broken(line: Line, tmp_path: Path, command: st
 
 
 def test_a_command_that_is_not_there_says_nothing_of_a_commit(line: Line, tmp_path: Path) -> None:
-    """It would be bad everywhere."""
-    with pytest.raises(LoopError, match="cannot be run: exit 127"):
+    """It would be bad everywhere. Where it can be run at the good end it is bad, as `git bisect run` has it."""
+    with pytest.raises(LoopError, match=r"cannot be run at the good end, .*: exit 127"):
         tried(probe(line, tmp_path, "no-such-command"), line, 1)
+    (tmp_path / "tree").rename(tmp_path / "old")
+    asked = probe(line, tmp_path, "grep -q 1 state || exec no-such-command")
+    assert [(0.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in (1, 0, 2)]
 
 
 def test_numbers_are_compared_with_the_good_ends(line: Line, tmp_path: Path) -> None:

@@ -139,6 +139,18 @@ def test_a_slower_kernel_names_its_commit(project: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_history_that_changes_nothing_is_no_regression(project: Path) -> None:
+    """The gate says so of its ends, and no commit between them is built; a second time it is known already."""
+    develop(project, {})
+    words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1")
+    code, found = bisected(project, *words)
+    assert (0, "no_regression", 2) == (code, found["outcome"], found["builds"]), found
+    assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in found["probes"]}
+    again = bisected(project, *words)[1]
+    assert (found["why"], found["probes"], 0) == (again["why"], again["probes"], again["builds"])
+
+
+@pytest.mark.slow
 def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
     """What is in the checkout alone is a candidate, too."""
     commits = develop(project, {4: WRONG})
@@ -218,7 +230,7 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
     code, found = bisected(folder, *words)
     assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
-    assert "on the branch that it merges: no regression" in found["why"]
+    assert "on the branch that it merges: no regression, its commits are good" in found["why"]
 
 
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:

@@ -179,6 +179,28 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
 
 
 @pytest.mark.slow
+def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> None:
+    """The next session's brief has it with its reason; the very same edit waits, and `--again` judges it."""
+    broken = SLOW.replace("return 0;", "return oops;")
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(broken)
+    assert "change 1 reverted: " in project.resume().stderr
+    assert 0 == project.resume("--decline").returncode
+    first = project.session.name
+    assert 75 == project.run("improve").returncode
+    assert first != project.session.name
+    (lost,) = project.brief(1)["lost"]  # type: ignore[misc]
+    assert (first, "ours") == (lost["session"], lost["variant"])
+    assert "What lost in earlier sessions" in (project.session / "changes" / "1-brief.md").read_text()
+    project.edited.write_text(broken)
+    same = project.resume()
+    assert 75 == same.returncode, same.stderr
+    assert f"this very change was taken back in {first}: " in same.stderr
+    again = project.resume("--again")
+    assert "change 1 reverted: " in again.stderr
+
+
+@pytest.mark.slow
 def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     """The edit is still there, what was judged stands, and the decision falls once."""
     assert 75 == project.run("improve").returncode

@@ -94,6 +94,27 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
+    """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
+    tune = ("run", "session", "tune", "--target", str(folder))
+    first, second, anew = (loop(*tune, *words) for words in ((), (), ("--again",)))
+    (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
+    edited = loop(*tune)
+    points = [
+        {one["values"]["again"]: one for one in searches(session)[0]["output"]["trials"]}
+        for session in sorted((tmp_path / "sessions").iterdir())
+    ]
+    found = [{again: one["outcome"] for again, one in session.items()} for session in points]
+    every = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
+    assert [every, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, every, every] == found
+    assert "3 lost before (--again tries them), 1 was timed" in second.stderr
+    assert not [done for done in (first, anew, edited) if "lost before" in done.stderr]
+    session = min(path.name for path in (tmp_path / "sessions").iterdir())
+    assert points[1][2]["reason"].endswith(f"(session {session})")
+    assert "x where the best had " in points[1][2]["reason"]
+
+
+@pytest.mark.slow
 def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
     """No edit, nothing to be judged, and the session passes."""
     manifest = folder / "target.yaml"

@@ -1,6 +1,6 @@
 """The page that asks for a change."""
 
-from loop.model.change import Brief, Tried
+from loop.model.change import Brief, LostIdea, Tried
 from loop.model.profile import Profile
 from loop.places import shipped
 from loop.report.brief import render_brief
@@ -62,3 +62,13 @@ def test_without_a_profile_nothing_is_claimed() -> None:
     page = render_brief(shipped("templates"), BRIEF.model_copy(update={"profile": None, "tried": ()}))
     assert "no evidence of what holds it back" in page
     assert "What was tried before" not in page
+
+
+def test_what_lost_in_earlier_sessions_stands_there_with_its_figure() -> None:
+    """The heading is left out where nothing lost."""
+    one = LostIdea(session="2026-11-20-a", variant="cpu", reason="slower | on 2", gain=0.93, files=("k.c",))
+    page = render_brief(shipped("templates"), BRIEF.model_copy(update={"lost": (one,)}))
+    (row,) = [line for line in page.splitlines() if "2026-11-20-a" in line]
+    assert all(word in row for word in ("0.93", "k.c", "slower"))
+    assert "What lost in earlier sessions" in page
+    assert "What lost" not in render_brief(shipped("templates"), BRIEF)

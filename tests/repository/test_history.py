@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.errors import LoopError
-from loop.repository.history import difference, is_ancestor, line, merged, resolve, touched, tree_of
+from loop.repository.history import between, difference, is_ancestor, line, resolve, touched, trees_of
 from tests.repository.test_reading import git
 
 
@@ -43,13 +43,15 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     assert ["third", "merge side", "fifth"] == [one.subject for one in found]
     assert [False, True, False] == [one.merge for one in found]
     assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].hash)
-    assert ["on the side", "on the side, too"] == [one.subject for one in merged(folder, found[1])]
-    assert [] == merged(folder, found[0])
+    assert {"on the side", "on the side, too", "merge side"} == {
+        one.subject for one in between(folder, [found[0].hash], found[1].hash)
+    }
 
 
 def test_a_good_commit_on_the_branch_that_was_merged(folder: Path) -> None:
     """There is a line from there, too: it joins the main one at the merge."""
-    assert ["merge side", "fifth"] == [one.subject for one in line(folder, "side", "main")][-2:]
+    for good in ("side", "side~1"):
+        assert ["merge side", "fifth"] == [one.subject for one in line(folder, good, "main")]
 
 
 def test_what_a_commit_touches(folder: Path) -> None:
@@ -64,9 +66,12 @@ def test_what_a_commit_touches(folder: Path) -> None:
 def test_trees_tell_what_is_the_same(folder: Path) -> None:
     """By the folder in question."""
     third, merge, fifth = line(folder, "main~3", "main")
-    assert tree_of(folder, third.hash, "docs") == tree_of(folder, fifth.hash, "docs") != ""
-    assert tree_of(folder, merge.hash) != tree_of(folder, fifth.hash)
-    assert "" == tree_of(folder, "main~3", "docs")
+    asked = [(one, inside) for one in ("main~3", third.hash, merge.hash, fifth.hash) for inside in ("docs", "")]
+    found = trees_of(folder, asked)
+    assert found[third.hash, "docs"] == found[fifth.hash, "docs"] != ""
+    assert found[merge.hash, ""] != found[fifth.hash, ""]
+    assert "" == found["main~3", "docs"]
+    assert git(folder, "rev-parse", "main~3^{tree}") == found["main~3", ""]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Worktrees of loop's own: the checkout as it stands, edits apart from it, and nothing of the user's touched."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from loop.errors import LoopError
-from loop.repository.worktree import AS_IT_STOOD, find, make, remove, top_of
+from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
 from tests.repository.test_reading import git
 
 
@@ -196,3 +197,19 @@ def test_a_folder_that_became_another_repositorys_is_not_reset(target: Path, tmp
     (made.root / ".git").unlink()
     with pytest.raises(LoopError, match=r"no worktree of loop's"):
         made.revert()
+
+
+def test_what_a_kill_left_of_ours_is_forgotten(target: Path, tmp_path: Path) -> None:
+    """Also where git was killed while it made the folder, which leaves a lock; what is the user's stays."""
+    ours = tmp_path / "trees"
+    for name in ("killed", "locked", "there"):
+        make_at(target, ours / name, "HEAD")
+    git(target, "worktree", "lock", str(ours / "locked"))
+    git(target, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
+    for gone in (ours / "killed", ours / "locked", tmp_path / "away"):
+        shutil.rmtree(gone)
+    made = make_at(target, ours / "new", "HEAD")
+    listed = [line.split()[0] for line in git(target, "worktree", "list").splitlines()[1:]]
+    assert {str(ours / "there"), str(ours / "new"), str(tmp_path / "away")} == set(listed)
+    remove(made)
+    assert str(ours / "new") not in git(target, "worktree", "list")

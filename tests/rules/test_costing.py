@@ -5,7 +5,8 @@ import pytest
 from loop.library import figures
 from loop.model.pattern import Pattern
 from loop.places import project, shipped
-from loop.rules.costing import Applied, applied, bill, environment_minutes_saved, totals_through, unchanged
+from loop.rules.costing import Applied, applied, bill, unchanged
+from loop.rules.recorded_costs import environment_minutes_saved, saved_against, totals_through
 from tests.conftest import ROOT
 from tests.makers import make_card, make_finished, make_history, make_pattern, make_plan
 
@@ -27,6 +28,27 @@ def test_a_gpu_is_charged_for_a_minute_at_least() -> None:
     """A cloud bills ten seconds as sixty, and then by the second."""
     assert [60.0, 10.0] == [charge.seconds for charge in bill(10.0, "cuda", make_card()).charges]
     assert [61.0, 61.0] == [charge.seconds for charge in bill(61.0, "cuda", make_card()).charges]
+
+
+def test_compiling_that_the_cache_spared_is_measured() -> None:
+    """Six seconds that the same build took when it was compiled: 6 cents at a cent a second, and no interval."""
+    builds = [{"variant": "cpu", "build_id": "b", "cached": True, "seconds": 6.0}]
+    built = make_finished("build", output={"builds": builds})
+    made = bill(60.0, "cpu", make_card(), finished=[built, make_finished("again", output={"builds": builds})])
+    (saving,) = made.savings
+    assert ("measured", pytest.approx(0.06)) == (saving.evidence, saving.usd)
+    assert saving.interval_usd == (saving.usd, saving.usd)
+    assert "cpu from the cache; compiling took 6.0 s then" == saving.source
+
+
+def test_a_build_of_this_very_session_spares_nothing() -> None:
+    """Compiled in its first attempt, taken from the cache in its second: it was paid for here."""
+    fresh = {"variant": "cpu", "build_id": "b", "cached": False, "seconds": 6.0}
+    records = [
+        make_finished("build", output={"builds": [fresh]}),
+        make_finished("build", attempt=2, output={"builds": [{**fresh, "cached": True}]}),
+    ]
+    assert () == bill(60.0, "cpu", make_card(), finished=records).savings
 
 
 def test_what_nobody_measured_is_not_zero() -> None:
@@ -118,10 +140,21 @@ def test_known_answers_of_the_history() -> None:
     assert 64.0 == environment_minutes_saved(history, "N+4", "N+3")
     assert None is environment_minutes_saved(history, "N+4", "N+1")
     after = [totals_through(history, name) for name in ("N+4", "N+7A")]
+    assert [5, 8] == [total.sessions for total in after]
     assert [pytest.approx(1.47), pytest.approx(2.44)] == [total.gpu_usd for total in after]
     assert [pytest.approx(6.81), pytest.approx(10.06)] == [total.ai_usd for total in after]
     assert [442.0, 734.0] == [total.minutes for total in after]
-    assert ("N+7G",) == totals_through(history, "N+7G").not_stated
+    assert [pytest.approx(8.28), pytest.approx(12.50)] == [total.usd for total in after]
+    whole = totals_through(history, "N+7G")
+    assert (9, 764.0, ("N+7G",)) == (whole.sessions, whole.minutes, whole.not_stated)
+    assert [pytest.approx(3.84), pytest.approx(25.0)] == [whole.gpu_usd, whole.engineer_usd]
+
+
+def test_n_4_against_n() -> None:
+    """180 minutes and 3.60 dollars became 25 minutes and 0.41: 155 minutes and 3.19 dollars less."""
+    (history,) = figures.histories()
+    assert (155.0, pytest.approx(3.19)) == saved_against(history, "N+4", "N")
+    assert (42.0, pytest.approx(0.66)) == saved_against(history, "N+4", "N+3")
 
 
 def test_the_shipped_rate_card_is_complete() -> None:

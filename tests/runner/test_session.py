@@ -11,7 +11,7 @@ from loop.actions import Context, Result
 from loop.errors import LoopError, Stopped
 from loop.model.record import Started
 from loop.processes import Tick
-from loop.runner.events import PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked
+from loop.runner.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.runner.session import StepTimer
 from tests.runner.walks import Behaviour, Clock, at_once, found, make_step, pattern, walk, walking
 
@@ -35,7 +35,7 @@ def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
     places = [(e.index, e.of, e.name) for e in walked.events if isinstance(e, PatternBegan)]
     assert [(1, 2, "first"), (2, 2, "second")] == places
     kinds = [type(event) for event in walked.events if not isinstance(event, Ticked)]
-    step = [StepBegan, StepEnded]
+    step = [StepDue, StepBegan, StepEnded]
     assert [PatternBegan, *step, *step, PatternEnded, PatternBegan, *step, PatternEnded] == kinds
 
 
@@ -271,3 +271,9 @@ def test_started_tells_what_is_about_to_happen(context: Context) -> None:
     started = [event.started for event in walked.events if isinstance(event, StepBegan)][1]
     expected = Started(run=1, pattern="one", step="b", title="The second", index=2, of=2, budget_s=3.0)
     assert expected == started
+
+
+def test_only_a_step_that_will_be_done_is_due(context: Context) -> None:
+    """Whoever drives may stop before it; a skipped one takes no time."""
+    walked = walk(context, pattern("p", make_step("a"), make_step("b", when="a.code != 0"), make_step("c")))
+    assert ["a", "c"] == [event.step for event in walked.events if isinstance(event, StepDue)]

@@ -1,0 +1,146 @@
+"""Is there anything to search for? What the gate says of both ends today, as they were built, on each workload."""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Literal
+
+from loop.bench import timing
+from loop.bisect.candidates import Line
+from loop.bisect.memory import Memory, memory_of
+from loop.bisect.probes import OTHER, TRIED, LatencyProbe, Question, logs_of
+from loop.model.bisect import UNCOMMITTED, Probe
+from loop.model.target import Workload
+from loop.processes import Tick
+from loop.rules import compare, sequential
+
+LIMIT_S = 120.0
+"""No block is begun later."""
+CLIP = 0.08
+"""A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
+nothing of a kernel."""
+WHY = "gate: "
+"""Before the name of a workload, in the table of probes."""
+Logs = Mapping[str, Sequence[float]]
+"""Workload to one log(time of the bad end / time of the good one) a block."""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the gate says."""
+
+    outcome: Literal["search", "no_regression", "inconclusive"]
+    why: str
+    slower: tuple[str, ...] = ()
+    """Names of the workloads on which the bad end is slower."""
+    probes: tuple[Probe, ...] = ()
+    """What it rests on: one a workload."""
+
+
+@dataclass
+class Gate:
+    """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
+
+    The rule is that of a session: a verdict on two binaries, in blocks of fresh process pairs. What it cannot tell
+    no search can: that has to allow for what builds of the same source differ by, too.
+    """
+
+    prober: LatencyProbe
+    question: tuple[str, ...]
+    """What else the observations of the search depend on, for its memory."""
+    decided: set[str] = field(default_factory=set)
+    """Workloads on which no more is to be observed."""
+
+    def memory(self) -> Memory:
+        """Where a search on the workloads in question keeps what it observes."""
+        return memory_of("latency", *self.question, *(one.name for one in self.prober.workloads))
+
+    def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
+        """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
+
+        Raises Broken where an end cannot be built, or is wrong.
+        """
+        kept = memory_of("gate", *self.question, *(one.name for one in self.prober.workloads))
+        logs = self._remembered(kept, line)
+        if logs is None:
+            logs = yield from self._measured(line)
+            for name, values in logs.items():
+                kept.keep(_probe(line, name, values))
+        found = ruling(logs)
+        if found.slower:
+            self.prober.workloads = [one for one in self.prober.workloads if one.name in found.slower]
+            memory = self.memory()
+            if not memory.probes():
+                memory.keep(_probe(line, found.why, mean_of([logs[name] for name in found.slower])))
+        return replace(found, probes=tuple(_probe(line, name, values) for name, values in logs.items()))
+
+    def _remembered(self, kept: Memory, line: Line) -> Logs | None:
+        """The blocks of an earlier search between these ends."""
+        bad = line.ends[-1].commit
+        ours = [one for one in kept.probes() if (one.commit, one.against) == (bad, line.good.commit)]
+        logs = {one.why.removeprefix(WHY): one.values for one in ours}
+        whole = all(logs.get(one.name) for one in self.prober.workloads)
+        return logs if whole and bad != UNCOMMITTED else None
+
+    def _measured(self, line: Line) -> Generator[Tick, None, Logs]:
+        sides = yield from self.prober.sides(Question(line.ends[-1], 0, line.good))
+        terms = timing.Terms(sequential.MAX_BLOCKS, LIMIT_S, self.prober.seed, timing.SHORT_SEGMENT_S)
+        timings = yield from self.prober.timed(sides, terms, self._pending)
+        return {one.name: logs_of(timings, one) for one in self.prober.workloads}
+
+    def _pending(self, timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+        """Both sides on every workload that is not decided."""
+        return {one.name: (OTHER, TRIED) for one in self.prober.workloads if not self._decide(timings, one)}
+
+    def _decide(self, timings: timing.Timings, workload: Workload) -> bool:
+        if workload.name not in self.decided:
+            found = _decision(logs_of(timings, workload), len(self.prober.workloads))
+            if found.verdict != "inconclusive":
+                self.decided.add(workload.name)
+        return workload.name in self.decided
+
+
+def ruling(logs: Logs) -> Ruling:
+    """What the blocks say. Workloads that stay open are judged together, by their mean."""
+    found = {name: _decision(values, len(logs)) for name, values in logs.items()}
+    slower = tuple(name for name, one in found.items() if one.verdict == "slower")
+    if slower:
+        return Ruling("search", f"slower on {len(slower)} of {len(logs)} workloads", slower)
+    open_ = tuple(name for name, one in found.items() if one.verdict == "inconclusive")
+    together = _decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
+    if together and together.verdict == "slower":
+        return Ruling("search", f"slower in the mean of {len(open_)} of {len(logs)} workloads", open_)
+    if together and together.verdict == "inconclusive":
+        many = f"{len(open_)} of {len(logs)} workloads"
+        return Ruling(
+            "inconclusive", f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
+        )
+    return Ruling("no_regression", _words(found, open_))
+
+
+def _words(found: Mapping[str, sequential.Decision], open_: Sequence[str]) -> str:
+    """Why there is nothing to search."""
+    faster = sum(one.verdict == "faster" for one in found.values())
+    same = len(found) - faster - len(open_)
+    parts = [f"within {compare.SAME:.0%} of the good one on {same} of {len(found)} workloads"] if same else []
+    parts += [f"within {compare.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
+    parts += [f"faster on {faster} (are they swapped?)"] if faster else []
+    return f"not reproduced: by the gate the bad end is {', '.join(parts)}"
+
+
+def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
+    """One value a block: the mean over workloads."""
+    return [fmean(values) for values in zip(*series, strict=False)]
+
+
+def _decision(logs: Sequence[float], workloads: int) -> sequential.Decision:
+    """The gate's rule, which has faster as above 0."""
+    return sequential.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+
+
+def _probe(line: Line, why: str, values: Sequence[float]) -> Probe:
+    """The blocks of a workload, or of several, as they are kept."""
+    finite = tuple(value for value in values if math.isfinite(value))
+    fields = {"commit": line.ends[-1].commit, "against": line.good.commit, "why": WHY + why}
+    return Probe.model_validate({**fields, "status": "measured", "values": finite}, strict=False)

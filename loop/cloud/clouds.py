@@ -1,0 +1,182 @@
+"""How each cloud says that it takes a machine away.
+
+Google Cloud: instance/preempted of its metadata server, about 30 s ahead.
+AWS: spot/instance-action of IMDSv2, which wants a token first, about 120 s ahead.
+Azure: scheduled events, at least 30 s ahead for a preemption; they go to all machines of a set, so each is held
+against the machine's own name.
+"""
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from loop.cloud.http import Answer, NoAnswer, ask
+
+LINK_LOCAL = "http://169.254.169.254"
+"""The address of all three: no name has to be looked up, and nothing beyond the host is asked."""
+TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
+TOKEN_TTL_S = 21600
+NAME_WITHIN_S = 0.5
+TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
+"""Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
+
+
+class Cloud(Protocol):
+    """A cloud whose metadata server can be asked."""
+
+    name: str
+    base: str
+
+    def here(self, limit_s: float) -> bool:
+        """Whether this machine is one of its own."""
+        ...
+
+    def notice(self, limit_s: float) -> str | None:
+        """What is going to happen to the machine; None while nothing is. Raises NoAnswer where that is unknown."""
+        ...
+
+
+@dataclass
+class Gcp:
+    """Google Cloud."""
+
+    base: str
+    name: str = "gcp"
+
+    def here(self, limit_s: float) -> bool:
+        """Its server names itself in a header."""
+        return self._preempted(limit_s).headers.get("metadata-flavor") == "Google"
+
+    def notice(self, limit_s: float) -> str | None:
+        """`TRUE` once the machine is to be preempted."""
+        answer = self._preempted(limit_s)
+        word = answer.text.strip().upper()
+        if answer.status != 200 or word not in ("TRUE", "FALSE"):
+            raise unreadable(self, answer)
+        return "gcp preempts this machine" if word == "TRUE" else None
+
+    def _preempted(self, limit_s: float) -> Answer:
+        path = "/computeMetadata/v1/instance/preempted"
+        return ask(self.base, path, {"Metadata-Flavor": "Google"}, limit_s=limit_s)
+
+
+@dataclass
+class Aws:
+    """Amazon's cloud, by the second version of its metadata service."""
+
+    base: str
+    name: str = "aws"
+    token: str = field(default="", repr=False)
+
+    def here(self, limit_s: float) -> bool:
+        """It hands out a token, and with it the name of an instance."""
+        answer = self._get("/latest/meta-data/instance-id", limit_s / 2)
+        return answer.status == 200 and answer.text.startswith("i-")
+
+    def notice(self, limit_s: float) -> str | None:
+        """404 while nothing is planned, then what is done and when."""
+        answer = self._get("/latest/meta-data/spot/instance-action", limit_s / 2)
+        if answer.status == 404:
+            return None
+        planned = _object(answer) if answer.status == 200 else None
+        if planned is None or "action" not in planned:
+            raise unreadable(self, answer)
+        return f"aws is about to {_word(planned['action'])} this machine, at {_word(planned.get('time', 'once'))}"
+
+    def _get(self, path: str, limit_s: float) -> Answer:
+        """One answer; a token that has expired is replaced."""
+        if self.token:
+            answer = self._with_token(path, limit_s)
+            if answer.status != 401:
+                return answer
+        ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
+        given = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
+        if given.status != 200 or not TOKEN.fullmatch(given.text.strip()):
+            raise unreadable(self, given)
+        self.token = given.text.strip()
+        return self._with_token(path, limit_s)
+
+    def _with_token(self, path: str, limit_s: float) -> Answer:
+        return ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
+
+
+@dataclass
+class Azure:
+    """Microsoft's cloud."""
+
+    base: str
+    name: str = "azure"
+    machine: str = ""
+    """Name of this machine, as events call it."""
+
+    def here(self, limit_s: float) -> bool:
+        """Its server describes a machine under `compute`."""
+        found = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
+        compute = found.get("compute")
+        self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
+        return isinstance(compute, dict)
+
+    def notice(self, limit_s: float) -> str | None:
+        """The first event that takes this machine away. The first call of all may take two minutes, says Azure."""
+        answer = self._get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
+        found = _object(answer) if answer.status == 200 else None
+        events = found.get("Events") if found is not None else None
+        if not isinstance(events, list):
+            raise unreadable(self, answer)
+        return next((self._says(event) for event in events if self._concerns(event)), None)
+
+    def _concerns(self, event: Any) -> bool:
+        if not isinstance(event, dict) or event.get("EventType") not in TAKES_AWAY:
+            return False
+        machines = event.get("Resources") or []
+        return not machines or not self._name() or self.machine in machines
+
+    def _name(self) -> str:
+        """Name of this machine; empty while it cannot be had, and then every event counts."""
+        if not self.machine:
+            with contextlib.suppress(NoAnswer):
+                self.here(NAME_WITHIN_S)
+        return self.machine
+
+    def _says(self, event: dict[str, Any]) -> str:
+        kind, when = _word(event["EventType"]).lower(), _word(event.get("NotBefore") or "any moment")
+        return f"azure is about to {kind} this machine, not before {when}"
+
+    def _get(self, path: str, limit_s: float) -> Answer:
+        return ask(self.base, path, {"Metadata": "true"}, limit_s=limit_s)
+
+
+CLOUDS = {"gcp": Gcp, "aws": Aws, "azure": Azure}
+"""Name to cloud."""
+
+
+def make_cloud(name: str) -> Cloud:
+    """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
+    made: Cloud = CLOUDS[name](base_of(name))
+    return made
+
+
+def base_of(name: str) -> str:
+    """Where the metadata server of a cloud is."""
+    return os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/")
+
+
+def unreadable(cloud: Cloud, answer: Answer) -> NoAnswer:
+    """An answer that is none."""
+    return NoAnswer(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
+
+
+def _object(answer: Answer) -> dict[str, Any] | None:
+    try:
+        found = json.loads(answer.text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _word(value: object) -> str:
+    """A value of the server's in one short line."""
+    return " ".join(str(value).split())[:60]

@@ -1,0 +1,147 @@
+"""Before a session begins: what its plan will take and cost, from the sessions before it."""
+
+import json
+from collections.abc import Sequence
+
+from loop.commands.setting import Setting
+from loop.errors import ExitCode
+from loop.library import figures
+from loop.model.index import Environment, SessionRow
+from loop.model.money import RateCard
+from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
+from loop.model.record import SessionHead
+from loop.rules.charging import rates_of
+from loop.rules.durations import Duration
+from loop.rules.environments import FACTS
+from loop.rules.prediction import LOOKED_BACK, MEASURED, Forecast, Work, forecast
+from loop.screen import Screen, seconds_text, short
+from loop.store import index
+
+
+def foresee(head: SessionHead, setting: Setting) -> SessionHead:
+    """The head with what its plan is expected to take and to cost."""
+    rows = index.rows(setting.project.sessions, last=LOOKED_BACK)
+    found = forecast_of(head, rows)
+    plan = ResolvedPlan(
+        plan=head.plan.plan,
+        patterns=tuple(_planned(one, found) for one in head.plan.patterns),
+    )
+    whole = plan_forecast(head, rows)
+    return head.model_copy(update={"plan": plan, "predicted": priced(whole, figures.rates(setting.project), head)})
+
+
+def work_of(head: SessionHead) -> Work:
+    """What a session is about to run, and where."""
+    plan, environment = head.plan.plan, Environment.of(head.machine, head.device)
+    return Work(
+        target=head.target,
+        device=head.device,
+        variants=frozenset((*head.variants, *head.emulated)),
+        workloads=frozenset((*plan.workloads, *plan.checks)),
+        threads=head.threads,
+        place=tuple(getattr(environment, name) for name in FACTS),
+        ground=head.ground,
+    )
+
+
+def forecast_of(head: SessionHead, rows: list[SessionRow]) -> Forecast:
+    """Every pattern that the plan could reach, each once."""
+    return forecast([planned.pattern for planned in head.plan.patterns], rows, work_of(head))
+
+
+def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
+    """The patterns that the plan lists, as often as it does."""
+    return forecast([head.plan.find(name).pattern for name in head.plan.plan.patterns], rows, work_of(head))
+
+
+def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
+    """A forecast with its cost: the GPU, whoever waits, and AI where the card charges it by the hour."""
+    gpu = head.machine.gpus[0] if head.machine.gpus else None
+    rates = rates_of(card, head.device, gpu)
+    by_hour = sum(rate.usd_per_hour for rate in rates)
+    ai = card.find(card.ai) if card.ai else None
+    least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates)
+    return found.priced(by_hour + (ai.usd_per_hour if ai else 0.0), least)
+
+
+def _planned(one: PlannedPattern, found: Forecast) -> PlannedPattern:
+    duration: Duration = found.patterns[one.pattern.name]
+    low, high = duration.interval(widened=found.widened)
+    evidence = "measured" if duration.weight >= MEASURED else "prior"
+    steps = dict(found.steps[one.pattern.name])
+    known = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence, "step_s": steps}
+    return one.model_copy(update=known)
+
+
+def expected(head: SessionHead) -> str:
+    """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
+    known = head.predicted
+    if known is None:
+        return seconds_text(head.plan.seconds)
+    between = f"{seconds_text(known.low_s)} to {seconds_text(known.high_s)}"
+    return f"{seconds_text(known.seconds)} (80 %: {between})"
+
+
+def show_plan(head: SessionHead, screen: Screen, *, as_json: bool) -> int:
+    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    if as_json:
+        screen.data(json.dumps(_fields(head), indent=1))
+        return ExitCode.OK
+    plan, known = head.plan, head.predicted
+    screen.data(f"plan {plan.plan.name}: {plan.plan.title}")
+    screen.data(f"target {head.target}{named(head.variants)} on {head.device}")
+    if head.emulated:
+        screen.data(f"under the emulator: {', '.join(head.emulated)}")
+    screen.data("")
+    rows = [_row(place, planned) for place, planned in enumerate(plan.patterns, start=1)]
+    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    cost = f", ${known.usd:.4f} (${known.low_usd:.4f} to ${known.high_usd:.4f})" if known else ""
+    screen.data(f"\npredicted: {expected(head)}{cost}; planned: {plan.plan.budget.minutes:g} min")
+    return ExitCode.OK
+
+
+def named(variants: Sequence[str]) -> str:
+    """` (cpu, eager)`; nothing where there are none."""
+    return f" ({', '.join(variants)})" if variants else ""
+
+
+def _row(place: int, planned: PlannedPattern) -> tuple[str, ...]:
+    steps = ", ".join(step.id for step in planned.pattern.steps)
+    known = planned.low_s is not None and planned.high_s is not None
+    between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
+    return (
+        str(place) if planned.planned else "-",
+        planned.pattern.name,
+        short(planned.seconds),
+        between,
+        planned.evidence,
+        steps if planned.planned else f"{steps} (only as an answer)",
+    )
+
+
+def _fields(head: SessionHead) -> dict[str, object]:
+    """What `--dry-run --json` prints."""
+    patterns = [
+        {
+            "name": planned.pattern.name,
+            "planned": planned.planned,
+            "predicted_seconds": planned.seconds,
+            "interval_seconds": [planned.low_s, planned.high_s],
+            "evidence": planned.evidence,
+            "steps": [step.id for step in planned.pattern.steps],
+            "step_seconds": planned.step_s,
+        }
+        for planned in head.plan.patterns
+    ]
+    known = head.predicted
+    return {
+        "schema_version": 1,
+        "plan": head.plan.plan.name,
+        "target": head.target,
+        "device": head.device,
+        "variants": list(head.variants),
+        "patterns": patterns,
+        "predicted_seconds": known.seconds if known else head.plan.seconds,
+        "predicted_usd": known.usd if known else None,
+        "predicted": known.model_dump(mode="json") if known else None,
+    }

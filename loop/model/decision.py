@@ -1,0 +1,242 @@
+"""Decisions about money: keep or stop a GPU, go on or pivot."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from loop.model.base import Model
+from loop.model.outcome import Output
+from loop.model.pattern import Text
+from loop.model.record import DeviceName
+
+Waiting = Literal["nobody", "agent", "engineer"]
+Choice = Literal["keep", "stop", "it depends"]
+Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
+Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
+
+
+def hours_text(hours: float) -> str:
+    """`12 min`, `4.0 h`."""
+    return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.1f} h"
+
+
+class Restart(Model):
+    """How long it takes from a stopped machine to the first good measurement."""
+
+    low_minutes: float
+    """The shortest seen, or given."""
+    high_minutes: float
+    """The longest."""
+    boot_minutes: float = 0.0
+    """The part of it before the first step, as given: no session can measure its own boot."""
+    device: DeviceName | None = None
+    """Where it was measured; None where it was given."""
+    sessions: tuple[str, ...] = ()
+    """The sessions in which a compiler ran and something was measured; none where it was given."""
+    missing: tuple[str, ...] = ()
+    """Parts of a restart that those sessions did not go through."""
+
+
+class StopCost(Model):
+    """What stopping the GPU costs: its restart, and what is lost besides."""
+
+    low_usd: float
+    """At the shortest restart."""
+    high_usd: float
+    """At the longest."""
+    source: str
+    """What it rests on, in words."""
+    waiting: Waiting | None = None
+    """Who waits for the restart; None where the cost was given as a whole."""
+    waiting_usd_per_hour: float = 0.0
+    """What an hour of theirs costs."""
+    context_usd: float = 0.0
+    """Context that is lost, as stated."""
+    restart: Restart | None = None
+    """How long it takes; None where the cost was given as a whole."""
+
+
+class End(Model):
+    """The decision at one end of what a stop may cost."""
+
+    stop_usd: float
+    """What a stop costs here."""
+    break_even_hours: float
+    """Idle hours that cost as much."""
+    decision: Literal["keep", "stop"]
+    """The cheaper of both; to keep where both cost the same."""
+
+
+class Estimate(Model):
+    """The decision at another estimate of the idle time."""
+
+    idle_hours: float
+    """The estimate."""
+    idle_usd: float
+    """What it costs to keep the GPU for so long."""
+    decision: Choice
+    """The cheaper side; it depends where the ends of the stop's cost differ."""
+
+
+class KeepOrStop(Model):
+    """Both sides of keeping an idle GPU, and what follows."""
+
+    idle_hours: float
+    """Hours until the GPU is needed again, as expected."""
+    gpu_usd_per_hour: float
+    """What an hour of the GPU costs."""
+    idle_usd: float
+    """The cost of keeping it: hours times rate."""
+    stop_usd: float
+    """The cost of stopping it; the middle of its range."""
+    break_even_hours: float
+    """Idle hours that cost as much as that."""
+    low: End
+    """The decision where a stop costs least."""
+    high: End
+    """The decision where it costs most."""
+    decision: Choice
+    """What both ends agree on; it depends where they do not."""
+    estimates: tuple[Estimate, ...]
+    """How the decision changes with the idle time."""
+
+
+class IdleSeen(Model):
+    """How long the GPU stood between sessions so far."""
+
+    median_hours: float
+    """Middle one of the gaps."""
+    low_hours: float
+    """The shortest."""
+    high_hours: float
+    """The longest."""
+    gaps: int
+    """How many there were."""
+
+
+class Policy(Model):
+    """What a way of handling gaps would have cost, had it been kept to in all of those seen."""
+
+    keep_hours: float | None
+    """Idle hours after which the GPU is stopped: 0 at once; None never."""
+    usd_per_gap: float
+    """Mean cost of a gap."""
+
+
+class KeepOutput(Output):
+    """Whether to keep the GPU now that the work is done."""
+
+    gpu_usd_per_hour: float = 0.0
+    """What an hour of the GPU costs."""
+    stop: StopCost | None = None
+    """What a stop costs; None where no restart is known."""
+    break_even_hours: tuple[float, float] | None = None
+    """Idle hours that cost as much, at both ends."""
+    idle: IdleSeen | None = None
+    """Gaps between earlier sessions; None where there were none."""
+    policies: tuple[Policy, ...] = ()
+    """Ways to handle such gaps, the cheapest first; none where too few were seen."""
+    expected: KeepOrStop | None = None
+    """The decision for the idle time that was given; None where none was."""
+
+
+class Option(Model):
+    """One way to go on."""
+
+    name: Text
+    """What would be done."""
+    usd: tuple[Dollars, Dollars]
+    """What it costs, from least to most."""
+    probability: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    """How likely it succeeds; leave it out where nobody knows."""
+    value_usd: Dollars | None = None
+    """What success is worth; leave it out where nobody knows."""
+    sessions: tuple[Hours, Hours] | None = None
+    """How many sessions it takes, from fewest to most."""
+    gpu_usd_per_hour: Annotated[float, Field(gt=0, lt=500, allow_inf_nan=False)] | None = None
+    """Rate of another GPU that it needs."""
+    gain: str = ""
+    """What success is, in words."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Option":
+        for low, high in (self.usd, self.sessions or (0.0, 0.0)):
+            if low > high:
+                raise ValueError("expected a range from least to most")
+        return self
+
+
+class Options(Model):
+    """The ways to go on, as somebody estimates them."""
+
+    format: Literal[1]
+    """Format number of this file."""
+    question: Text
+    """What has to be decided."""
+    value_usd: Dollars | None = None
+    """What success is worth, for options that do not say."""
+    options: Annotated[tuple[Option, ...], Field(min_length=1, max_length=50)]
+    """The options."""
+
+
+class OptionValue(Model):
+    """One option, weighed."""
+
+    name: str
+    """What would be done."""
+    usd: tuple[float, float]
+    """What it costs."""
+    probability: float | None
+    """How likely it succeeds; None where nobody knows."""
+    value_usd: float | None
+    """What success is worth; None where nobody knows."""
+    expected_usd: tuple[float, float] | None
+    """Probability times value less cost, from worst to best; None where either is not known."""
+    break_even_probability: tuple[float, float] | None = None
+    """Cost over value: it pays from this probability on; above 1 never."""
+    break_even_value_usd: tuple[float, float] | None = None
+    """Cost over probability: it pays where success is worth as much."""
+    note: str
+    """What follows, in words."""
+
+
+class StopRule(Model):
+    """A reason to stop that was agreed on before."""
+
+    rule: str
+    """What it says."""
+    holds: bool | None
+    """Whether it is met; None where the records do not tell."""
+    why: str
+    """The records that say so."""
+
+
+class Pivot(Model):
+    """Whether to go on, and with what."""
+
+    stop: bool
+    """Whether a stop rule is met."""
+    rules: tuple[StopRule, ...]
+    """The stop rules, each with what the records say."""
+    options: tuple[OptionValue, ...] = ()
+    """The options, weighed."""
+    best: str | None = None
+    """The option whose worst case is above every other known one's best; None where the ranges overlap."""
+    decision: str
+    """What follows, in a sentence."""
+
+
+class PivotOutput(Output):
+    """Whether to go on, seen from inside a session."""
+
+    pivot: Pivot | None = None
+    """Stop rules and options."""
+
+
+class PreemptionOutput(Output):
+    """Whether the machine may be taken away, and is about to be."""
+
+    cloud: str | None = None
+    """The cloud it is in; None where no metadata server answers."""
+    notice: str = ""
+    """What is about to happen to it."""

@@ -1,0 +1,208 @@
+"""The index: what statistics, costs and predictions need of every session, derived from the session folders."""
+
+import datetime
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.money import Charge, Gains, Saving, Unmeasured
+from loop.model.plan import Predicted
+from loop.model.record import DeviceName, Machine, Status
+
+
+class Environment(Model):
+    """The facts that decide whether what one session showed holds for another. None: not known."""
+
+    processor: str
+    """Model of the processor."""
+    gpu: str | None = None
+    """The GPU everything ran on; None on a processor."""
+    driver: str | None = None
+    """Version of the NVIDIA driver; None on a processor."""
+    cuda: str | None = None
+    """Release of nvcc."""
+    torch: str | None = None
+    """Version of torch, as the environment check or the measurement saw it."""
+    compiler: str | None = None
+    """Version line of g++."""
+
+    @classmethod
+    def of(cls, machine: Machine, device: DeviceName, torch: str | None = None) -> "Environment":
+        """That of a machine; the GPU and its driver count where the session runs on one."""
+        gpu = machine.gpus[0] if device == "cuda" and machine.gpus else None
+        return cls(
+            processor=machine.processor,
+            gpu=gpu,
+            driver=machine.driver if gpu else None,
+            cuda=machine.nvcc,
+            torch=torch,
+            compiler=machine.compiler,
+        )
+
+
+class PatternRun(Model):
+    """One run of one pattern."""
+
+    pattern: str
+    """Name of the pattern."""
+    status: Status
+    """How it ended: failed before aborted before paused; skipped when every step was."""
+    seconds: float
+    """Seconds of its steps, the last attempt of each."""
+    started: datetime.datetime | None
+    """When its first step began, UTC; None where a recorded session does not say."""
+    whole: bool
+    """Whether every step has a record: the time of one that was left half way predicts nothing."""
+    identity: str = ""
+    """What its passed steps stand on (an environment, builds), as one hash; empty where they say nothing."""
+    built: bool = False
+    """Whether a compiler ran in it; with a warm cache it takes a fraction of that time."""
+    found: bool = False
+    """Whether a failed run failed because it found something wrong, and not with an error of its own."""
+
+    @property
+    def success(self) -> bool | None:
+        """Whether it came to an answer: it passed, or found what is wrong. None where it was not let to."""
+        if self.status not in ("passed", "failed"):
+            return None
+        return self.status == "passed" or self.found
+
+
+class StepRun(Model):
+    """One step, predicted and judged by itself."""
+
+    pattern: str
+    """Name of the pattern."""
+    step: str
+    """Id of the step."""
+    status: Status
+    """How it ended."""
+    seconds: float
+    """How long it took."""
+
+
+class FailureSeen(Model):
+    """A step that failed, by a signature that is the same the next time."""
+
+    signature: str
+    """What is left of the error when paths, addresses and numbers are taken out."""
+    key: str = ""
+    """Hash of the signature: the same wherever the same thing fails."""
+    subject: str = ""
+    """The variant that failed; empty where the step failed as a whole."""
+    pattern: str
+    """Name of the pattern."""
+    step: str
+    """Id of the step."""
+    message: str
+    """The error as it was told."""
+    cured_by: str | None = None
+    """The session with which it was gone, and what was done; None while it was not."""
+
+
+class SessionRow(Model):
+    """One session in the index."""
+
+    id: str
+    """Name of the session."""
+    started: datetime.datetime | None
+    """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
+    target: str
+    """Name of the target."""
+    plan: str
+    """Name of the plan, or of the pattern that ran alone."""
+    device: DeviceName
+    """Where it ran."""
+    status: Status | None
+    """How it ended; None while it is open."""
+    reason: str = ""
+    """Why it ended so."""
+    grade: str = ""
+    """Its letter; empty while it is open."""
+    seconds: float = 0.0
+    """Wall time of all its walks."""
+    own_seconds: float = 0.0
+    """Part of it spent by the runner itself, outside any step."""
+    variants: tuple[str, ...] = ()
+    """Variants that were built, verified and measured."""
+    emulated: tuple[str, ...] = ()
+    """Variants that ran under the emulator."""
+    workloads: tuple[str, ...] = ()
+    """Workload sets of its plan, those that are only verified included."""
+    threads: int = 1
+    """Threads of each process on the CPU."""
+    ground: str = ""
+    """Hash of the target's files."""
+    complete: bool = False
+    """Whether every pattern that its plan lists was walked to its end."""
+    commit: str | None = None
+    """Revision of the target; None where files were not committed."""
+    loop_version: str = ""
+    """Version of loop."""
+    environment: Environment
+    """What its numbers stand beside."""
+    charges: tuple[Charge, ...] = ()
+    """Priced use."""
+    savings: tuple[Saving, ...] = ()
+    """Avoided cost, pattern by pattern."""
+    usd: float = 0.0
+    """Sum of the charges."""
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """Resources without a figure."""
+    energy_j: float | None = None
+    """Joules that the GPU took while it was measured; None where no sensor told."""
+    gains: Gains = Gains()
+    """What it brought."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of its bill."""
+    runs: tuple[PatternRun, ...] = ()
+    """Runs of patterns, in order."""
+    steps: tuple[StepRun, ...] = ()
+    """Steps, in order, the last attempt of each."""
+    ratios: dict[str, float] = Field(default_factory=dict)
+    """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
+    unsure: tuple[str, ...] = ()
+    """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
+    regressed: tuple[str, ...] = ()
+    """Variants that were slower than their known good."""
+    incorrect: tuple[str, ...] = ()
+    """Variants whose output was wrong."""
+    predicted: Predicted | None = None
+    """What was expected when it began; None for sessions that did not store it."""
+    failures: tuple[FailureSeen, ...] = ()
+    """Steps that failed."""
+    recorded: bool = False
+    """Whether it was recorded elsewhere and imported."""
+
+    @property
+    def judged(self) -> dict[str, bool]:
+        """Variants that the gate judged, and whether it let them through."""
+        bad = {*self.incorrect, *self.regressed}
+        return {name: name not in bad for name in dict.fromkeys((*self.ratios, *self.incorrect, *self.regressed))}
+
+    @property
+    def fastest(self) -> str | None:
+        """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
+        sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
+        best = max(sure, key=lambda variant: sure[variant], default=None)
+        return f"{best} {sure[best]:.2f}x" if best else None
+
+
+class Damage(Model):
+    """A session folder that cannot be read, or only in part."""
+
+    id: str
+    """Name of the folder."""
+    reason: str
+    """What is wrong, with the file."""
+    counted: bool = False
+    """Whether what could be read of it counts."""
+
+
+class Index(Model):
+    """Everything that the sessions of a folder say."""
+
+    rows: tuple[SessionRow, ...]
+    """Sessions, oldest first."""
+    damaged: tuple[Damage, ...] = ()
+    """Folders that are left out, copied or damaged, each named."""

@@ -1,0 +1,35 @@
+"""What is remembered of failures: where one was seen before, and what cured it."""
+
+from loop.model.base import Model
+from loop.model.index import FailureSeen
+
+
+class Cure(Model):
+    """The first later session in which the same step passed, and what had changed since it failed."""
+
+    failed: str
+    """The session in which it failed."""
+    session: str
+    """The session in which it passed; the same one where that was resumed."""
+    environment: tuple[str, ...] = ()
+    """Facts that changed: `torch 2.3.0 -> 2.4.1`."""
+    commits: tuple[str, str] | None = None
+    """Revisions of the target then and at the cure, where both were committed and differ."""
+    sources: bool = False
+    """Whether the target's files had changed."""
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether nothing had changed that is on record: the failure may come again."""
+        return not (self.environment or self.sources)
+
+
+class Memory(Model):
+    """A failure that was seen before."""
+
+    failure: FailureSeen
+    """The last time it was seen."""
+    sessions: tuple[str, ...]
+    """Where, the last first."""
+    cure: Cure | None
+    """What cured it the last time that anything did."""

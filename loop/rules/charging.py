@@ -1,0 +1,161 @@
+"""What is a session charged? Measured use times dated prices; what has no figure is named, never zero."""
+
+import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from loop.model.metering import AiUse
+from loop.model.money import Charge, EnergyRate, Rate, RateCard, Unmeasured
+from loop.model.record import DeviceName
+
+STALE_DAYS = 30
+"""A price list older than this may no longer be true."""
+MARKET = ("gpu", "ai")
+"""Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
+JOULES_PER_KWH = 3_600_000.0
+NO_AI = "no agent's own result, no log that may be read (--meter-ai), no amount (--ai-usd)"
+NO_ENERGY = "no energy counter was read"
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a session used, as it was measured."""
+
+    seconds: float
+    """From its first step to its last, by whichever clock can be believed."""
+    device: DeviceName
+    """Where it ran."""
+    gpu: str | None = None
+    """The GPU it ran on, as its driver names it; None where that is not known."""
+    energy_j: float | None = None
+    """Joules that the GPU took while it was measured; None where no sensor told."""
+    energy_s: float = 0.0
+    """Seconds over which it took them."""
+    ai: AiUse | None = None
+    """What agents used; None where nothing is known."""
+    ai_reason: str = NO_AI
+    """Why nothing is known of AI."""
+
+
+@dataclass
+class Charged:
+    """Charges, what could not be charged, and what a reader has to know."""
+
+    charges: list[Charge] = field(default_factory=list)
+    unmeasured: list[Unmeasured] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Charged:
+    """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
+    found = Charged()
+    _charge_gpu(found, used, card)
+    _charge_time(found, card.find(card.waiting), used.seconds)
+    _charge_ai(found, used, card)
+    _charge_energy(found, used, card.energy)
+    if today is not None:
+        found.notes += old_prices(found.charges, card, today)
+    return found
+
+
+def rates_of(card: RateCard, device: DeviceName, gpu: str | None = None) -> tuple[Rate, ...]:
+    """The rates at which each second of a session is charged."""
+    held = gpu_rate(card, gpu) if device == "cuda" else None
+    return tuple(rate for rate in (held, card.find(card.waiting)) if rate is not None)
+
+
+def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
+    """The card's rate for a GPU; None where it is the price of another one."""
+    rate = card.find(card.gpu)
+    return rate if rate is not None and is_for(rate, gpu) else None
+
+
+def is_for(rate: Rate, gpu: str | None) -> bool:
+    """Whether a rate is the price of that GPU, `NVIDIA H100 80GB HBM3` for one of an `NVIDIA H100`."""
+    if rate.gpu is None or gpu is None:
+        return True
+    wanted, words = rate.gpu.lower().split(), gpu.lower().split()
+    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+
+
+def _charge_gpu(found: Charged, used: Used, card: RateCard) -> None:
+    if used.device != "cuda":
+        return
+    rate = gpu_rate(card, used.gpu)
+    if rate is None:
+        reason = f"the card charges {_priced_gpu(card)}, and this is an {used.gpu}: name its rate as `gpu:`"
+        found.unmeasured.append(Unmeasured(resource="gpu", reason=f"{reason} in rates.yaml"))
+    else:
+        _charge_time(found, rate, max(used.seconds, rate.minimum_s))
+
+
+def _priced_gpu(card: RateCard) -> str:
+    rate = card.find(card.gpu)
+    return f"an {rate.gpu}" if rate is not None and rate.gpu else card.gpu
+
+
+def _charge_time(found: Charged, rate: Rate | None, seconds: float) -> None:
+    if rate is not None:
+        usd = seconds / 3600 * rate.usd_per_hour
+        found.charges.append(Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd))
+
+
+def _charge_ai(found: Charged, used: Used, card: RateCard) -> None:
+    """Measured before stated; an amount that is not known is nobody's zero."""
+    ai, rate = used.ai, card.find(card.ai) if card.ai else None
+    if ai is not None and ai.usd is not None:
+        basis = "stated" if ai.source == "stated" else "measured"
+        found.charges.append(Charge(resource="ai", rate=ai_label(ai), seconds=0, usd=ai.usd, basis=basis))
+    elif ai is None and rate is not None:
+        usd = used.seconds / 3600 * rate.usd_per_hour
+        found.charges.append(Charge(resource="ai", rate=rate.name, seconds=used.seconds, usd=usd, basis="stated"))
+        return
+    if ai is None:
+        found.unmeasured.append(Unmeasured(resource="ai", reason=used.ai_reason))
+    elif ai.unpriced:
+        tokens = sum(one.tokens.total for one in ai.models if one.usd is None)
+        named = ", ".join(ai.unpriced)
+        what = (
+            f"the cost of {tokens:,} tokens of {named} is unknown" if tokens else f"what {named} cost is unknown"
+        )
+        found.unmeasured.append(Unmeasured(resource="ai", reason=what))
+
+
+def ai_label(ai: AiUse) -> str:
+    """Where a figure comes from: `claude-code's own result`, `logs of codex`, `stated`."""
+    agents = " and ".join(ai.agents) or "an agent"
+    return {"result": f"{agents}, its own result", "logs": f"{agents}, its logs", "stated": "stated"}[ai.source]
+
+
+def _charge_energy(found: Charged, used: Used, rate: EnergyRate | None) -> None:
+    if used.energy_j is None:
+        found.unmeasured.append(Unmeasured(resource="energy", reason=NO_ENERGY))
+    elif rate is None:
+        told = f"{used.energy_j:,.0f} J while it was timed; no price, for the card has no `energy:`"
+        found.unmeasured.append(Unmeasured(resource="energy", reason=told))
+    else:
+        usd = used.energy_j / JOULES_PER_KWH * rate.usd_per_kwh
+        found.charges.append(Charge(resource="energy", rate="energy", seconds=used.energy_s, usd=usd))
+
+
+def age_days(as_of: datetime.date, today: datetime.date) -> int:
+    """How many days old a price is; below 0 for one that is dated ahead."""
+    return (today - as_of).days
+
+
+def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
+    """A sentence for each price among the charges that is too old, or dated ahead of today."""
+    for one in charges:
+        rate = card.find(one.rate)
+        if rate is not None and rate.resource in MARKET and one.basis == "measured":
+            yield from _aged(rate.name, rate.as_of, today)
+        if one.resource == "energy" and card.energy is not None:
+            yield from _aged("energy", card.energy.as_of, today)
+
+
+def _aged(name: str, as_of: datetime.date, today: datetime.date) -> Iterator[str]:
+    days = age_days(as_of, today)
+    if days > STALE_DAYS:
+        yield f"the price of {name} is {days} days old: look it up and set it in rates.yaml"
+    elif days < 0:
+        yield f"the price of {name} is dated {as_of}, which is yet to come"

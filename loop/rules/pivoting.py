@@ -1,0 +1,187 @@
+"""Go on, or do something else? Expected value of the options, and stop rules agreed on before.
+
+What nobody knows stays unknown: an option without a probability has no expected value, but a probability from
+which on it would pay. Nothing is guessed in its place.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from loop.model.decision import Option, Options, OptionValue, Pivot, StopRule
+from loop.model.index import SessionRow
+
+OVERRUN = 1.5
+"""Budget + 50 %: beyond it a session was planned on something that is not so."""
+WITHOUT_PROGRESS = 2
+"""Sessions without measurable progress after which going on needs a reason."""
+MARGIN = 0.02
+"""A ratio that grew by less than this is the same ratio: `same` needs an interval within 2 %."""
+
+
+def weigh(option: Option, value_usd: float | None = None) -> OptionValue:
+    """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own."""
+    value = option.value_usd if option.value_usd is not None else value_usd
+    low, high = option.usd
+    p = option.probability
+    gain = p * value if p is not None and value is not None else None
+    return OptionValue(
+        name=option.name,
+        usd=option.usd,
+        probability=p,
+        value_usd=value,
+        expected_usd=None if gain is None else (gain - high, gain - low),
+        break_even_probability=(low / value, high / value) if value else None,
+        break_even_value_usd=(low / p, high / p) if p else None,
+        note=_note(option, value, gain),
+    )
+
+
+def _note(option: Option, value: float | None, gain: float | None) -> str:
+    """What follows for one option, in words."""
+    low, high, p = *option.usd, option.probability
+    if gain is not None:
+        return _verdict(gain - high, gain - low)
+    if value is not None:
+        return f"unknown probability: {_pays_from(low, high, value)}"
+    if p is not None:
+        worth = f"success has to be worth {_range(low / p, high / p)}" if p else "it cannot succeed"
+        return f"unknown value: {worth}"
+    return f"unknown probability and value: their product has to be {_range(low, high)}"
+
+
+def _verdict(worst: float, best: float) -> str:
+    if worst >= 0:
+        return "pays even at its highest cost"
+    return "pays only at its lower cost" if best > 0 else "does not pay even at its lowest cost"
+
+
+def _pays_from(low: float, high: float, value: float) -> str:
+    if value <= 0 or low > value:
+        return "it costs more than success is worth, whatever the probability"
+    from_, to = low / value, high / value
+    span = f"{100 * from_:.0f} %" if from_ == to else f"{100 * from_:.0f} to {100 * to:.0f} %"
+    never = ", and not at all at its highest cost" if to > 1 else ""
+    return f"it pays from a probability of {span}{never}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"${low:,.0f}" if low == high else f"${low:,.0f} to ${high:,.0f}"
+
+
+def pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
+    """Stop rules and options together."""
+    weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
+    stop = any(rule.holds for rule in rules)
+    best = _best(weighed)
+    return Pivot(
+        stop=stop,
+        rules=tuple(rules),
+        options=weighed,
+        best=best,
+        decision=f"{_going_on(stop, rules)} {_choice(weighed, best)}",
+    )
+
+
+def _going_on(stop: bool, rules: Sequence[StopRule]) -> str:
+    if stop:
+        met = "; ".join(rule.rule for rule in rules if rule.holds)
+        return f"Do not go on as before: {met}."
+    unknown = any(rule.holds is None for rule in rules)
+    return "No stop rule is met" + (", as far as the records tell." if unknown else ".")
+
+
+def _best(options: Sequence[OptionValue]) -> str | None:
+    """The option that is better at its worst than every other at its best, and better than to do nothing."""
+    known = [(one, one.expected_usd) for one in options if one.expected_usd is not None]
+    for one, (worst, _) in known:
+        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not one):
+            return one.name
+    return None
+
+
+def _choice(options: Sequence[OptionValue], best: str | None) -> str:
+    """What the expected values say; an option without one is named, for it may be the best of all."""
+    if not options:
+        return "No options were given: write them down, with cost, probability and value, and weigh them."
+    unknown = [one.name for one in options if one.expected_usd is None]
+    known = [one for one in options if one.expected_usd is not None]
+    left = f" Unknown stays: {'; '.join(unknown)}." if unknown else ""
+    if best is not None:
+        return f"Of what is known, {best} has the highest expected value.{left}"
+    if not known:
+        return "No option has an expected value: say how likely it succeeds, and what success is worth."
+    if all(one.expected_usd[1] <= 0 for one in known if one.expected_usd):
+        return f"No option with a known value pays: doing none of them is the best known choice.{left}"
+    return f"The ranges of the expected values overlap: it depends.{left}"
+
+
+def stop_rules(
+    rows: Sequence[SessionRow], budget_s: float | None = None, spent_s: float | None = None
+) -> list[StopRule]:
+    """The stop rules against the ended sessions of one target on one device, oldest first.
+
+    `budget_s` and `spent_s` are those of the session that is under way; without them the last one's count.
+    """
+    ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
+    return [no_progress(ended), over_budget(ended, budget_s, spent_s), worse(ended)]
+
+
+def no_progress(rows: Sequence[SessionRow]) -> StopRule:
+    """Nothing newly right and no ratio beyond noise above its best, for two sessions."""
+    rule = f"{WITHOUT_PROGRESS} sessions without measurable progress"
+    if len(rows) <= WITHOUT_PROGRESS:
+        return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
+    judged = [(row, list(_progress(rows[:index], row))) for index, row in enumerate(rows)][-WITHOUT_PROGRESS:]
+    if not any(found for _, found in judged):
+        return StopRule(rule=rule, holds=True, why=f"nothing new in {' and '.join(row.id for row, _ in judged)}")
+    row, found = next((row, found) for row, found in reversed(judged) if found)
+    return StopRule(rule=rule, holds=False, why=f"{row.id}: {'; '.join(found)}")
+
+
+def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
+    """What a session has that none before it had."""
+    if before and before[-1].status == "failed" and now.status == "passed":
+        yield "it passes again"
+    for variant in now.variants:
+        past = [row for row in before if variant in row.variants]
+        if past and variant in past[-1].incorrect and _right(now, variant):
+            yield f"{variant} is right"
+        ratio = now.ratios.get(variant)
+        sure = [row for row in past if variant in row.ratios and variant not in row.unsure]
+        best = max((row.ratios[variant] for row in sure), default=None)
+        if ratio is not None and variant not in now.unsure and (best is None or ratio > best * (1 + MARGIN)):
+            yield f"{variant} at {ratio:.2f}x" + ("" if best is None else f", its best before was {best:.2f}x")
+
+
+def _right(row: SessionRow, variant: str) -> bool:
+    return variant in row.ratios and variant not in row.incorrect
+
+
+def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: float | None) -> StopRule:
+    """This session against its budget, else the last one against what was predicted for it."""
+    rule = f"budget + {100 * (OVERRUN - 1):.0f} %"
+    if budget_s is not None and spent_s is not None:
+        return _overrun(rule, "this session", spent_s, budget_s)
+    last = rows[-1] if rows else None
+    if last is None or last.predicted is None:
+        return StopRule(rule=rule, holds=None, why="no session with a prediction")
+    return _overrun(rule, last.id, last.seconds, last.predicted.seconds)
+
+
+def _overrun(rule: str, who: str, spent_s: float, budget_s: float) -> StopRule:
+    why = f"{who} took {spent_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * spent_s / budget_s:.0f} %)"
+    return StopRule(rule=rule, holds=spent_s > OVERRUN * budget_s, why=why)
+
+
+def worse(rows: Sequence[SessionRow]) -> StopRule:
+    """A variant was right, its files changed, and now it is wrong."""
+    rule = "a fix that worsens correctness"
+    if len(rows) < 2:
+        return StopRule(rule=rule, holds=None, why="there is no session to compare with")
+    now = rows[-1]
+    for variant in now.incorrect:
+        past = [row for row in rows[:-1] if variant in row.variants]
+        if past and _right(past[-1], variant) and past[-1].ground != now.ground:
+            return StopRule(
+                rule=rule, holds=True, why=f"{variant} was right in {past[-1].id}, is wrong in {now.id}"
+            )
+    return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {now.id}")

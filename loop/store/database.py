@@ -1,0 +1,330 @@
+"""The file of the index: SQLite, derived from the session folders, brought up to date whenever it is opened.
+
+Session folders are the truth. A row is read again when the size or time of its session's files has changed; a file
+that is torn, of another format or not writable is made anew, in memory where it has to be. Nothing here imports
+the models: while no session has changed, none is needed.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from loop import __version__
+from loop.places import cache_folder
+
+if TYPE_CHECKING:
+    from loop.model.index import SessionRow
+
+T = TypeVar("T")
+FORMAT = f"4 {__version__}"
+"""Of the tables and of what a row says; another one is made anew."""
+BATCH = 500
+"""Rows a transaction: a kill loses no more than these."""
+BUSY_S = 20.0
+"""How long to wait for another process that writes."""
+TABLES = """
+CREATE TABLE about (format TEXT, root TEXT);
+CREATE TABLE sessions (
+  folder TEXT PRIMARY KEY, stamp TEXT, id TEXT, copy_of TEXT, problem TEXT, started TEXT, target TEXT, plan TEXT,
+  device TEXT, gpu TEXT, status TEXT, grade TEXT, seconds REAL, usd REAL, fastest TEXT, recorded INTEGER
+) WITHOUT ROWID;
+CREATE TABLE bodies (folder TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID;
+CREATE TABLE runs (
+  folder TEXT, position INTEGER, pattern TEXT, status TEXT, success INTEGER, log_s REAL, started TEXT, place TEXT,
+  seconds REAL,
+  PRIMARY KEY (folder, position)
+) WITHOUT ROWID;
+CREATE TABLE charges (folder TEXT, resource TEXT, rate TEXT, seconds REAL, usd REAL, basis TEXT);
+CREATE TABLE savings (
+  folder TEXT, pattern TEXT, evidence TEXT, minutes REAL, minutes_low REAL, minutes_high REAL, usd REAL,
+  usd_low REAL, usd_high REAL
+);
+CREATE TABLE money (
+  folder TEXT PRIMARY KEY, energy_j REAL, accepted INTEGER, accepted_us REAL, unmeasured TEXT, judged TEXT,
+  notes TEXT
+) WITHOUT ROWID;
+CREATE TABLE tallies (
+  pattern TEXT, place TEXT, successes INTEGER, passed INTEGER, broken INTEGER, timed INTEGER, log_sum REAL,
+  log_squares REAL, last TEXT, session TEXT
+);
+CREATE TABLE saved (
+  pattern TEXT, evidence TEXT, sessions INTEGER, minutes REAL, minutes_low REAL, minutes_high REAL, usd REAL
+);
+CREATE INDEX charges_folder ON charges (folder);
+CREATE INDEX savings_folder ON savings (folder);
+"""
+
+
+COUNTED = "id IS NOT NULL AND copy_of IS NULL"
+"""Sessions that say something, each once."""
+SUMS = (
+    "DELETE FROM tallies",
+    f"""INSERT INTO tallies
+    SELECT pattern, place, sum(success = 1), sum(success = 1 AND runs.status = 'passed'), sum(success = 0),
+      count(log_s), coalesce(sum(log_s), 0), coalesce(sum(log_s * log_s), 0), max(runs.started), max(id)
+    FROM runs JOIN sessions USING (folder) WHERE {COUNTED} AND success IS NOT NULL
+    GROUP BY pattern, place ORDER BY pattern, place""",
+    "DELETE FROM saved",
+    f"""INSERT INTO saved
+    SELECT pattern, evidence, sum(minutes != 0), sum(minutes), sum(minutes_low), sum(minutes_high),
+      sum(savings.usd)
+    FROM savings JOIN sessions USING (folder) WHERE {COUNTED} GROUP BY pattern, evidence""",
+)
+"""Made whenever a session has changed, so that nobody adds up thousands of runs to read a table."""
+
+
+def asked(root: Path, question: Callable[[sqlite3.Connection], T], *, anew: bool = False) -> T:
+    """The answer to a question to the index of `root`, brought up to date. `anew`: forget what was indexed.
+
+    A file that is torn is made anew and asked again; where no file can be used, one in memory is asked.
+    """
+    path = file_of(root)
+    if anew:
+        _remove(path)
+    for attempt in (_on_disk, _on_disk):
+        try:
+            with contextlib.closing(attempt(path, root)) as database:
+                _refresh(database, root)
+                return question(database)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            if _is_torn(error):
+                _remove(path)
+    with contextlib.closing(_in_memory(root)) as database:
+        _refresh(database, root)
+        return question(database)
+
+
+def _is_torn(error: Exception) -> bool:
+    """Whether the file is no good; otherwise it is busy, or the disk refuses."""
+    refused = isinstance(error, sqlite3.OperationalError) and "decode" not in str(error)
+    return not refused and not isinstance(error, OSError)
+
+
+def file_of(root: Path) -> Path:
+    """Where the index of a folder of sessions is kept: with what may be deleted."""
+    return cache_folder() / "index" / f"{_digest(str(root.absolute()))}.sqlite"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _on_disk(path: Path, root: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        database.execute("PRAGMA synchronous = OFF")  # Derived: after a power cut it is made anew.
+        if _format(database) != [(FORMAT, str(root.absolute()))]:
+            _make(database, root)
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database
+
+
+def _in_memory(root: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    _make(database, root)
+    return database
+
+
+def _format(database: sqlite3.Connection) -> list[tuple[str, str]]:
+    known = database.execute("SELECT name FROM sqlite_master WHERE name = 'about'").fetchall()
+    return database.execute("SELECT format, root FROM about").fetchall() if known else []
+
+
+def _make(database: sqlite3.Connection, root: Path) -> None:
+    """Empty tables, in one transaction, unless another process has just made them."""
+    with _writing(database):
+        if _format(database) == [(FORMAT, str(root.absolute()))]:
+            return
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in names:
+            database.execute(f'DROP TABLE "{name}"')
+        for statement in filter(str.strip, TABLES.split(";")):
+            database.execute(statement)
+        database.execute("INSERT INTO about VALUES (?, ?)", (FORMAT, str(root.absolute())))
+
+
+@contextlib.contextmanager
+def _writing(database: sqlite3.Connection) -> Iterator[None]:
+    """One transaction, alone: all of it or nothing."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        for name in (path, path.with_name(f"{path.name}-journal")):
+            name.unlink(missing_ok=True)
+
+
+def stamps(root: Path) -> dict[str, str]:
+    """Each session folder with size and time of the files that say what it is; the time in nanoseconds."""
+    try:
+        with os.scandir(root) as entries:
+            found = [(entry.name, _stamp(entry.path)) for entry in entries if entry.name[0] != "."]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name: stamp for name, stamp in found if stamp}
+
+
+def _stamp(folder: str) -> str:
+    """Empty where the folder is no session."""
+    try:
+        one, two, three = (os.stat(folder + name) for name in ("/session.json", "/record.json", "/journal.jsonl"))
+    except OSError:
+        return _stamp_of_some(folder)
+    return f"{one.st_size} {one.st_mtime_ns} {two.st_size} {two.st_mtime_ns} {three.st_size} {three.st_mtime_ns}"
+
+
+def _stamp_of_some(folder: str) -> str:
+    """Of a session that is open, recorded elsewhere, or damaged."""
+    names = ("session.json", "recorded.json", "record.json", "journal.jsonl")
+    parts = [_size_and_time(f"{folder}/{name}") for name in names]
+    return " ".join(parts) if parts[0] != "-" or parts[1] != "-" else ""
+
+
+def _size_and_time(path: str) -> str:
+    """A dash where there is no such file."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return "-"
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def _refresh(database: sqlite3.Connection, root: Path) -> None:
+    """Read again what has changed, forget what is gone."""
+    there = stamps(root)
+    known = dict(database.execute("SELECT folder, stamp FROM sessions"))
+    changed = [name for name, stamp in there.items() if known.get(name) != stamp]
+    gone = [name for name in known if name not in there]
+    if not changed and not gone:
+        return
+    for start in range(0, len(changed), BATCH):
+        names = sorted(changed)[start : start + BATCH]
+        rows = list(_read(root, names))  # Before the transaction: others may write meanwhile.
+        with _writing(database):
+            for name, row, problem in rows:
+                _put(database, name, there[name], row, problem)
+    with _writing(database):
+        for name in gone:
+            _forget(database, name)
+        _mark_copies(database)
+        for statement in SUMS:
+            database.execute(statement)
+
+
+def _read(root: Path, names: Iterable[str]) -> Iterator[tuple[str, "SessionRow | None", str]]:
+    from loop.store.rows import row_of
+
+    for name in names:
+        yield name, *row_of(root / name)
+
+
+def _forget(database: sqlite3.Connection, folder: str) -> None:
+    for table in ("sessions", "bodies", "runs", "charges", "savings", "money"):
+        database.execute(f"DELETE FROM {table} WHERE folder = ?", (folder,))
+
+
+def _put(database: sqlite3.Connection, folder: str, stamp: str, row: "SessionRow | None", problem: str) -> None:
+    _forget(database, folder)
+    if row is None:
+        database.execute(
+            "INSERT INTO sessions (folder, stamp, problem) VALUES (?, ?, ?)", (folder, stamp, problem)
+        )
+        return
+    database.execute(f"INSERT INTO sessions VALUES ({marks(16)})", _columns(folder, stamp, row, problem))
+    database.execute("INSERT INTO bodies VALUES (?, ?)", (folder, row.model_dump_json()))
+    place = json.dumps(list(row.environment.model_dump().values()), ensure_ascii=False)
+    runs = [
+        (
+            folder,
+            n,
+            r.pattern,
+            r.status,
+            r.success,
+            _log(r.seconds if r.whole else 0),
+            _text(r.started),
+            place,
+            r.seconds,
+        )
+        for n, r in enumerate(row.runs)
+    ]
+    database.executemany(f"INSERT INTO runs VALUES ({marks(9)})", runs)
+    charges = [(folder, c.resource, c.rate, c.seconds, c.usd, c.basis) for c in row.charges]
+    database.executemany(f"INSERT INTO charges VALUES ({marks(6)})", charges)
+    savings = [
+        (folder, s.pattern, s.evidence, s.minutes, s.minutes_low, s.minutes_high, s.usd, *s.interval_usd)
+        for s in row.savings
+    ]
+    database.executemany(f"INSERT INTO savings VALUES ({marks(9)})", savings)
+    database.execute(f"INSERT INTO money VALUES ({marks(7)})", _money(folder, row))
+
+
+def _money(folder: str, row: "SessionRow") -> tuple[Any, ...]:
+    """What a session's bill says besides charges and savings."""
+    unmeasured = {one.resource: one.reason for one in row.unmeasured}
+    told = (json.dumps(found, ensure_ascii=False) for found in (unmeasured, row.judged, row.notes))
+    return folder, row.energy_j, row.gains.accepted, row.gains.accepted_us, *told
+
+
+def marks(count: int) -> str:
+    """`?, ?, ?`"""
+    return ", ".join("?" * count)
+
+
+def _columns(folder: str, stamp: str, row: "SessionRow", problem: str) -> tuple[Any, ...]:
+    return (
+        folder,
+        stamp,
+        row.id,
+        None,
+        problem,
+        _text(row.started),
+        row.target,
+        row.plan,
+        row.device,
+        row.environment.gpu,
+        row.status,
+        row.grade,
+        row.seconds,
+        row.usd,
+        row.fastest,
+        row.recorded,
+    )
+
+
+def _text(at: datetime.datetime | None) -> str | None:
+    """None stays unknown: what was recorded elsewhere comes before all that was run here."""
+    return at.astimezone(datetime.UTC).isoformat(timespec="microseconds") if at else None
+
+
+def _log(seconds: float) -> float | None:
+    """None where the time says nothing."""
+    return math.log(seconds) if seconds > 0 else None
+
+
+def _mark_copies(database: sqlite3.Connection) -> None:
+    """Of several folders with one session, that of its name counts, else the first; the others are copies."""
+    database.execute("UPDATE sessions SET copy_of = NULL WHERE copy_of IS NOT NULL")
+    twice = "SELECT id FROM sessions WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
+    for (name,) in database.execute(twice).fetchall():
+        folders = [one for (one,) in database.execute("SELECT folder FROM sessions WHERE id = ?", (name,))]
+        original = name if name in folders else min(folders)
+        database.execute(
+            "UPDATE sessions SET copy_of = ? WHERE id = ? AND folder != ?", (original, name, original)
+        )

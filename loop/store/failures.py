@@ -1,0 +1,80 @@
+"""The failures in a session's records, by signature: one a step, or one for each variant that was wrong."""
+
+from collections.abc import Iterable, Iterator
+
+from loop.model.index import FailureSeen
+from loop.model.measurement import Check, VariantChecks
+from loop.model.output import CommandOutput, VerifyOutput
+from loop.model.outputs import read_output
+from loop.model.record import Finished
+from loop.signatures import Signature, normal, signature, telling_line, tells
+
+KEPT = 400
+"""Characters of a message that the index keeps."""
+
+
+def of_session(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:
+    """The failures of a session, each signature once a step: of all attempts, those before a fresh start too."""
+    ended = list(finished)
+    found: dict[tuple[str, str, str], FailureSeen] = {}
+    for index, record in enumerate(ended):
+        for one in of_step(record) if record.status == "failed" else ():
+            gone = any(_gets_past(later, record, one) for later in ended[index + 1 :])
+            found[(record.pattern, record.step, one.key)] = FailureSeen(
+                signature=one.text,
+                key=one.key,
+                subject=one.subject,
+                pattern=record.pattern,
+                step=record.step,
+                message=record.message[:KEPT],
+                cured_by=session if gone else None,
+            )
+    return tuple(found.values())
+
+
+def of_step(record: Finished) -> tuple[Signature, ...]:
+    """What failed in a step that failed."""
+    output = read_output(record.action, record.output) if record.output else None
+    if isinstance(output, VerifyOutput):
+        wrong = tuple(_wrong((output.control, *output.variants)))
+        if wrong:
+            return wrong
+    if record.message.startswith("killed after "):
+        return (Signature(f"{record.action}: over its limit"),)
+    if isinstance(output, CommandOutput):
+        return (_of_command(record.message, output),)
+    return (signature(record.message),)
+
+
+def _of_command(message: str, output: CommandOutput) -> Signature:
+    """The line that names the error; where none does, how it ended and the last thing it said."""
+    how, line = message.partition(":")[0], telling_line(output.output)
+    if tells(line):
+        return Signature(normal(line))
+    return Signature(f"{how}: {normal(line)}" if line else how)
+
+
+def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Signature]:
+    """A variant by the kind of its failure: how many elements, and by how much, differs from run to run."""
+    for one in checks:
+        failure = one.first_failure if one else None
+        if one is not None and failure is not None:
+            yield Signature(f"{one.variant} {_kind(failure)}", one.variant)
+
+
+def _kind(failure: Check) -> str:
+    if failure.status == "wrong":
+        return "wrong" if failure.wrong else "inexact"
+    if failure.status == "tampered":
+        return failure.status
+    return f"{failure.status}: {normal(failure.cause.partition(': ')[2])}"
+
+
+def _gets_past(later: Finished, record: Finished, failed: Signature) -> bool:
+    """Whether a later attempt no longer fails so; where others fail, a variant may be right by itself."""
+    if (later.pattern, later.step) != (record.pattern, record.step):
+        return False
+    if later.status == "passed":
+        return True
+    subjects = {one.subject for one in of_step(later)} if later.status == "failed" else {""}
+    return bool(failed.subject) and "" not in subjects and failed.subject not in subjects

@@ -1,0 +1,152 @@
+"""Sessions recorded elsewhere, as folders beside this project's own: `recorded.json` with their raw rows."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from loop.documents import to_json, write_atomic
+from loop.errors import LoopError
+from loop.model.history import RESOURCES, History, HistorySession, RecordedSession
+from loop.model.index import Environment, PatternRun, SessionRow
+from loop.model.money import Charge, Unmeasured
+from loop.store.journal import unwritable
+
+NAME = "recorded.json"
+RATE = "history"
+"""Name of the rate at which recorded sessions were charged: what their reports state."""
+
+
+def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], list[str]]:
+    """Make a folder for each session; ids of those that are new, and of those that were there.
+
+    All or nothing is refused: raises LoopError where one is there with other rows, before any is written. What was
+    written before a kill or a full disk is taken as it is by the next import.
+    """
+    there = [one for one in sessions if _refuse_another(root, one)]
+    new = [one for one in sessions if one not in there]
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for one in new:
+            _make(root, one)
+    except OSError as error:
+        raise unwritable(root, error) from error
+    return [one.id for one in new], [one.id for one in there]
+
+
+def _refuse_another(root: Path, session: RecordedSession) -> bool:
+    """Whether the session is there. Raises LoopError where what is there says something else."""
+    path = root / session.id
+    if not path.exists():
+        return False
+    if _facts(read(path)) != _facts(session):
+        raise LoopError(
+            f"{path}: there is such a session already, with other rows than {session.row.id} has in this file",
+            hint="give the history another `source`, or move that folder away",
+        )
+    return True
+
+
+def _facts(session: RecordedSession) -> RecordedSession:
+    """What the history says, as it reads back; which patterns loop knows by their numbers may change."""
+    return RecordedSession.model_validate_json(to_json(session.model_copy(update={"patterns": {}})))
+
+
+def _make(root: Path, session: RecordedSession) -> None:
+    """The folder with its file, whole or not at all."""
+    temporary = root / f".{secrets.token_hex(8)}"
+    temporary.mkdir()
+    try:
+        write_atomic(temporary / NAME, to_json(session))
+        os.rename(temporary, root / session.id)
+    except OSError:
+        if not (root / session.id / NAME).is_file():  # Another import may have been quicker.
+            raise
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+
+
+def read(folder: Path) -> RecordedSession:
+    """One recorded session. Raises LoopError when its file is damaged or of another format."""
+    path = folder / NAME
+    try:
+        return RecordedSession.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise LoopError(f"{path}: damaged, or of another format: {what}", exit_code=1) from error
+
+
+def every(root: Path) -> list[RecordedSession]:
+    """All recorded sessions of a folder, history by history, in their order; unreadable ones are left out."""
+    return sorted(_readable(root), key=lambda one: (one.history, one.position))
+
+
+def _readable(root: Path) -> Iterator[RecordedSession]:
+    for path in sorted(root.glob(f"recorded-*/{NAME}")):
+        with contextlib.suppress(LoopError):
+            yield read(path.parent)
+
+
+def history_of(sessions: Sequence[RecordedSession]) -> History:
+    """The history that sessions of one source came from, as far as they are all there."""
+    first = sessions[0]
+    return History(
+        format=1,
+        source=first.source,
+        when=first.when,
+        gpu=first.gpu,
+        rates_stated=first.rates_stated,
+        sessions=tuple(one.row for one in sessions),
+        stated=tuple(stated for one in sessions for stated in one.stated),
+        debugging_build_minutes={one.row.id: one.debugging_build_minutes for one in sessions},
+        time_to_baseline_minutes={one.row.id: one.time_to_baseline_minutes for one in sessions},
+        steps={one.row.id: one.steps for one in sessions if one.steps},
+        measurements={one.row.id: one.measurements for one in sessions if one.measurements},
+        decisions=[decision for one in sessions for decision in one.decisions],
+    )
+
+
+def row_of(session: RecordedSession) -> SessionRow:
+    """A recorded session in the index."""
+    gpu = session.gpu.get("name")
+    return SessionRow(
+        id=session.id,
+        started=None,
+        target="recorded elsewhere",
+        plan="recorded",
+        device="cuda",
+        status=None,
+        reason=session.row.outcome,
+        grade=session.row.grade or "",
+        seconds=session.row.minutes * 60,
+        environment=Environment(processor="", gpu=str(gpu) if gpu else None),
+        charges=tuple(_charges(session.row)),
+        usd=sum(one.usd for one in _charges(session.row)),
+        unmeasured=tuple(
+            Unmeasured(resource=resource, reason="its report states none")
+            for resource in RESOURCES
+            if session.row.usd_of(resource) is None
+        ),
+        runs=tuple(_run(name, minutes) for name, minutes in session.patterns.items()),
+        incorrect=("the kernel",) if session.row.correct is False else (),
+        recorded=True,
+    )
+
+
+def _charges(row: HistorySession) -> Iterator[Charge]:
+    for resource in RESOURCES:
+        usd = row.usd_of(resource)
+        if usd is not None:
+            yield Charge(resource=resource, rate=RATE, seconds=row.minutes * 60, usd=usd, basis="stated")
+
+
+def _run(name: str, minutes: float) -> PatternRun:
+    return PatternRun(pattern=name, status="passed", seconds=minutes * 60, started=None, whole=True)

@@ -1,0 +1,172 @@
+"""A session folder to its row in the index."""
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from loop.errors import LoopError
+from loop.model.index import Environment, PatternRun, SessionRow, StepRun
+from loop.model.money import Bill
+from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
+from loop.model.verdict import Verdict
+from loop.stats import geometric_mean
+from loop.store import journal, recorded
+from loop.store.failures import of_session
+from loop.store.sessions import HEAD, RECORD, SessionFolder
+
+FORMAT = 1
+"""Of heads and records that this version reads."""
+WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
+TORCH = "environment.torch"
+
+
+def row_of(path: Path) -> tuple[SessionRow | None, str]:
+    """What the session in a folder says, and what is wrong with its files; None where they say nothing.
+
+    Of a journal that is damaged further on, the lines before the damage count.
+    """
+    folder = SessionFolder(path)
+    try:
+        if (path / recorded.NAME).is_file():
+            return recorded.row_of(recorded.read(path)), ""
+        head, record = folder.head(), folder.record()
+        lines, problem = journal.whole_lines(path / journal.NAME)
+    except LoopError as error:
+        return None, _other_format(path) or error.message
+    return _row(head, record, lines), problem
+
+
+def _other_format(path: Path) -> str:
+    """What to say of a file of another format, whatever else is unknown in it; empty where there is none."""
+    for name in (HEAD, RECORD):
+        try:
+            fields = json.loads((path / name).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue
+        number = fields.get("format") if isinstance(fields, dict) else None
+        if isinstance(number, int) and number != FORMAT:
+            whose = "a newer loop" if number > FORMAT else "an older loop"
+            return f"{path / name}: of format {number}, by {whose}; this one reads format {FORMAT}"
+    return ""
+
+
+def _row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+    steps = latest_attempts(journal.finished(lines))
+    runs = _runs(head, steps, lines)
+    ended = _ended(record) if record else {}
+    return SessionRow(
+        id=head.id,
+        started=head.started,
+        target=head.target,
+        plan=head.plan.plan.name,
+        device=head.device,
+        variants=head.variants,
+        emulated=head.emulated,
+        workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
+        threads=head.threads,
+        ground=head.ground,
+        commit=None if head.revision.dirty else head.revision.commit,
+        loop_version=head.loop_version,
+        predicted=head.predicted,
+        environment=_environment(head, steps),
+        runs=runs,
+        complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
+        steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
+        failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
+        **{"status": None, **ended},
+    )
+
+
+def _ended(record: SessionRecord) -> dict[str, object]:
+    """What only a session that has ended says."""
+    bill: Bill = record.bill
+    return {
+        "status": record.status,
+        "reason": record.reason,
+        "grade": record.grade,
+        "seconds": record.seconds,
+        "own_seconds": record.own_seconds,
+        "charges": bill.charges,
+        "savings": bill.savings,
+        "usd": bill.usd,
+        "unmeasured": bill.unmeasured,
+        "energy_j": bill.energy_j,
+        "gains": bill.gains,
+        "notes": bill.notes,
+        **_judged(record.verdicts),
+    }
+
+
+def _judged(verdicts: Sequence[Verdict]) -> dict[str, object]:
+    ratios: dict[str, list[float]] = {}
+    for one in verdicts:
+        if one.ratio is not None and one.against == "baseline":
+            ratios.setdefault(one.variant, []).append(one.ratio)
+    return {
+        "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
+        "unsure": _variants(one for one in verdicts if one.verdict == "inconclusive"),
+        "regressed": _variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
+        "incorrect": _variants(one for one in verdicts if one.verdict == "incorrect"),
+    }
+
+
+def _variants(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.variant for one in verdicts))
+
+
+def _environment(head: SessionHead, steps: Sequence[Finished]) -> Environment:
+    found = (step.output.get("version") for step in reversed(steps) if step.action == TORCH)
+    return Environment.of(head.machine, head.device, next(found, None) or None)
+
+
+def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
+    began: dict[tuple[int, str], datetime.datetime] = {}
+    for line in lines:
+        if isinstance(line.event, Started):
+            began.setdefault((line.event.run, line.event.pattern), line.at)
+    by_run: dict[tuple[int, str], list[Finished]] = {}
+    for step in steps:
+        by_run.setdefault((step.run, step.pattern), []).append(step)
+    sizes = {planned.pattern.name: len(planned.pattern.steps) for planned in head.plan.patterns}
+    return tuple(
+        PatternRun(
+            pattern=name,
+            status=_status(mine),
+            seconds=sum(step.seconds for step in mine),
+            started=began.get((run, name), head.started),
+            whole=len(mine) == sizes.get(name) and not any(step.status in ("aborted", "paused") for step in mine),
+            identity=_identity(mine),
+            built=any(_compiled(step) for step in mine),
+            found=_found(mine),
+        )
+        for (run, name), mine in by_run.items()
+    )
+
+
+def _status(steps: Iterable[Finished]) -> Status:
+    statuses = {step.status for step in steps}
+    return next((status for status in WORST_FIRST if status in statuses), "skipped")
+
+
+def _identity(steps: Iterable[Finished]) -> str:
+    """One hash of what the passed steps stand on; a session's environment is the same in every order."""
+    found = sorted({str(step.output.get("identity")) for step in steps if _stands(step)})
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
+
+
+def _stands(step: Finished) -> bool:
+    return step.status == "passed" and bool(step.output.get("identity"))
+
+
+def _compiled(step: Finished) -> bool:
+    """Whether a build step found its cache cold."""
+    builds = step.output.get("builds")
+    return isinstance(builds, list) and any(isinstance(one, dict) and not one.get("cached") for one in builds)
+
+
+def _found(steps: Sequence[Finished]) -> bool:
+    """Whether every failed step has an output of its own: an error leaves none, a bug only its traceback."""
+    failed = [step for step in steps if step.status == "failed"]
+    return bool(failed) and all(step.output and "traceback" not in step.output for step in failed)

@@ -1,0 +1,81 @@
+"""Builds of commits: several side by side, what may be asked for next among them, and what cannot be built."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from loop.bench.room import Bench
+from loop.bisect.builds import Broken, Builder
+from loop.bisect.candidates import read_line
+from loop.bisect.kernels import own_tree
+from loop.library import targets
+from loop.places import include_folder, project
+from loop.processes import finish
+from loop.repository.worktree import Worktree
+from tests.commands.projects import KERNEL, make_project
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+
+NOWHERE = ("compiler: gcc", "compiler: gcc-of-tomorrow")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with five commits: the second does not build, the fourth has no compiler."""
+    folder = make_project(tmp_path / "project")
+    manifest = (folder / "target.yaml").read_text()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "good")
+    commit(folder, "broken", KERNEL.replace("return 0;", "return oops;"), "scale.c")
+    commit(folder, "mended", f"{KERNEL}// mended\n", "scale.c")
+    commit(folder, "elsewhere", manifest.replace(*NOWHERE), "target.yaml")
+    commit(folder, "back", manifest, "target.yaml")
+    return folder
+
+
+def builder(folder: Path, cache: Path, trees: Sequence[Worktree]) -> Builder:
+    """Of the project's variant, with nothing in its cache."""
+    target = targets.target(project(folder, folder)).value
+    bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
+    return Builder(bench, trees, "ours", 60.0)
+
+
+def test_what_may_be_asked_for_next_is_built_beside(folder: Path, tmp_path: Path) -> None:
+    """One that does not build is told when it is asked for; nothing is compiled where all is there."""
+    line = read_line(folder, "HEAD~4", "HEAD")
+    good, broken, mended = line.ends[:3]
+    with own_tree(line, "one") as one, own_tree(line, "two") as two:
+        found = builder(folder, tmp_path / "cache", [one, two])
+        finish(found.prepare([(good, 0)], [(broken, 0), (mended, 0)]))
+        assert ({(good.tree, 0)}, 1) == (set(found.made), found.compiled)
+        with pytest.raises(Broken, match=r"does not build: scale\.c"):
+            finish(found.build(broken))
+        finish(found.prepare([(good, 0)], [(mended, 0)]))
+        assert {(good.tree, 0)} == set(found.made)
+        assert "ours" == finish(found.build(mended)).variant
+        assert found.compiled == 2
+
+
+def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, tmp_path: Path) -> None:
+    """It says nothing of the others."""
+    line = read_line(folder, "HEAD~4", "HEAD")
+    with own_tree(line, "one") as tree:
+        found = builder(folder, tmp_path / "cache", [tree])
+        with pytest.raises(Broken, match="gcc-of-tomorrow: no such compiler"):
+            finish(found.build(line.ends[3]))
+        finish(found.build(line.ends[4]))
+
+
+def test_commits_with_one_tree_share_a_build(folder: Path, tmp_path: Path) -> None:
+    """And another layout of the same code is another build."""
+    line = read_line(folder, "HEAD~4", "HEAD")
+    mended, _, back = line.ends[2:]
+    assert mended.tree == back.tree
+    with own_tree(line, "one") as tree:
+        found = builder(folder, tmp_path / "cache", [tree])
+        first = finish(found.build(mended))
+        assert first == finish(found.build(back))
+        assert first.build_id != finish(found.build(back, 1)).build_id
+        assert found.compiled == 2

@@ -1,0 +1,182 @@
+"""Dirty checkouts are byte-identical after a search: files, index, HEAD, refs and stash. No hook runs."""
+
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from loop.bisect.candidates import read_line
+from loop.commands.bisect import BisectRequest, run_bisect
+from loop.model.bisect import UNCOMMITTED
+from loop.screen import Screen
+from tests.bisect.histories import make_history
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+
+CHECKOUTS = int(os.environ.get("LOOP_FUZZ", "24")) // 4
+HOOKS = ("post-checkout", "pre-commit", "post-commit", "post-merge", "post-index-change", "reference-transaction")
+COUNT = 8
+
+
+def contents(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file of a folder, .git included: its mode and what it holds, or where it leads."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        text = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = path.lstat().st_mode, hashlib.sha256(text).hexdigest()
+    return found
+
+
+def make_dirty(folder: Path, draw: random.Random) -> None:
+    """Some of all that git can call dirty."""
+    chosen = draw.sample(SPOILS, draw.randint(1, len(SPOILS)))
+    for spoil in sorted(chosen, key=SPOILS.index):
+        spoil(folder)
+    if draw.random() < 0.3:
+        git(folder, "checkout", "-q", "--detach")
+
+
+def staged(folder: Path) -> None:
+    """One file staged, and changed again."""
+    (folder / "staged").write_text("staged")
+    git(folder, "add", "staged")
+    (folder / "staged").write_text("and changed")
+
+
+def unstaged(folder: Path) -> None:
+    """A tracked file changed, and another one only touched, so that git would like to refresh its index."""
+    (folder / "state").write_text("unstaged")
+    os.utime(folder / "kept", (1, 1))
+
+
+def untracked(folder: Path) -> None:
+    """New files, with names that git quotes."""
+    (folder / "new folder").mkdir()
+    (folder / "new folder" / 'a "näme"\twith tab').write_text("new")
+
+
+def ignored(folder: Path) -> None:
+    """Files that git does not see."""
+    (folder / ".gitignore").write_text("*.o\nbuild/\n")
+    (folder / "build").mkdir()
+    (folder / "build" / "kernel.o").write_bytes(b"\0object")
+
+
+def deleted(folder: Path) -> None:
+    """Gone from the folder, and another one from the index alone."""
+    (folder / "gone").unlink()
+    git(folder, "rm", "-q", "--cached", "unlisted")
+
+
+def renamed(folder: Path) -> None:
+    """A file under another name."""
+    git(folder, "mv", "moved", "moved away")
+
+
+def executable(folder: Path) -> None:
+    """The bit, staged and not."""
+    (folder / "runs").chmod(0o755)
+    git(folder, "update-index", "--chmod=+x", "listed")
+
+
+def linked(folder: Path) -> None:
+    """A file that became a link, and links that lead nowhere."""
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("kept")
+    (folder / "nowhere").symlink_to("/no/such/place")
+
+
+def stashed(folder: Path) -> None:
+    """Something put aside."""
+    (folder / "stashed").write_text("aside")
+    git(folder, "stash", "push", "-q", "--include-untracked", "--", "stashed")
+
+
+def intended(folder: Path) -> None:
+    """Announced, and not seen: intent to add, skip-worktree, assume-unchanged."""
+    (folder / "intended").write_text("soon")
+    git(folder, "add", "--intent-to-add", "intended")
+    git(folder, "update-index", "--skip-worktree", "skipped")
+    (folder / "skipped").write_text("mine")
+    git(folder, "update-index", "--assume-unchanged", "assumed")
+    (folder / "assumed").write_text("mine")
+
+
+def bisecting(folder: Path) -> None:
+    """A search of git's own under way."""
+    git(folder, "bisect", "start", "HEAD", "HEAD~3", "--no-checkout")
+
+
+SPOILS = (
+    stashed,
+    staged,
+    unstaged,
+    untracked,
+    ignored,
+    deleted,
+    renamed,
+    executable,
+    linked,
+    intended,
+    bisecting,
+)
+FILES = ("kept", "gone", "unlisted", "moved", "runs", "listed", "link", "skipped", "assumed")
+
+
+def make_repository(folder: Path, marks: Path, draw: random.Random) -> list[str]:
+    """A history with a file for each way to be dirty. Its hooks, its file system monitor and its filters mark."""
+    hashes = make_history(folder, ["0"])
+    for name in FILES:
+        (folder / name).write_text(name)
+    hashes += [commit(folder, f"commit {number}", str(number), "state") for number in range(1, COUNT)]
+    make_dirty(folder, draw)
+    hooks = folder / (".git/hooks" if draw.random() < 0.5 else ".git/own hooks")
+    hooks.mkdir(exist_ok=True)
+    for name in (*HOOKS, "fsmonitor"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {marks}-{name}\n")
+        (hooks / name).chmod(0o755)
+    git(folder, "config", "core.hooksPath", str(hooks))
+    git(folder, "config", "core.fsmonitor", str(hooks / "fsmonitor"))
+    git(folder, "config", "submodule.recurse", "true")
+    return hashes
+
+
+@pytest.mark.parametrize("seed", range(CHECKOUTS))
+def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    """To the byte, in .git as well; what is dirty is nobody's commit."""
+    folder, draw = tmp_path / "r", random.Random(seed)
+    hashes = make_repository(folder, tmp_path / "mark", draw)
+    culprit, before = draw.randrange(1, COUNT), contents(folder)
+    slower = f"expr 10 + 5 '*' '(' $(cat state) '>=' {culprit} ')'"
+    for probe, script in (("exit", f"test $(cat state) -lt {culprit}"), ("number", slower)):
+        request = BisectRequest(
+            good=hashes[0],
+            bad=hashes[-1],
+            probe=probe,
+            command=("sh", "-c", script),
+            target=folder,
+            json=True,
+        )
+        assert 0 == run_bisect(request, Screen(quiet=True))
+        found = json.loads(capsys.readouterr().out)
+        assert [hashes[culprit]] == [one["commit"] for one in found["culprits"]], found["why"]
+    assert before == contents(folder)
+    assert [] == list(tmp_path.glob("mark-*"))
+    assert not (folder / ".git" / "worktrees").exists()
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path, seed: int) -> None:
+    """As a search in kernels does it: the line ends with the checkout."""
+    folder = tmp_path / "r"
+    make_repository(folder, tmp_path / "mark", random.Random(seed))
+    unstaged(folder)
+    before = contents(folder)
+    found = read_line(folder, "HEAD~2", None)
+    assert UNCOMMITTED == found.candidates[-1].commit
+    assert before == contents(folder)
+    assert [] == list(tmp_path.glob("mark-*"))

@@ -1,0 +1,179 @@
+"""Metadata servers of three clouds on a real socket: what they say, and the ways in which they fail."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.cloud import CLOUDS, Watch, make_cloud, memory
+from loop.cloud.http import NoAnswer, ask
+from loop.cloud.watch import FOUND_WITHIN_S, found
+from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
+
+NAMES = tuple(CLOUDS)
+LATE_S = 5.0
+"""No test asserts a time; what would last for 30 s or more without a bound has to end before this."""
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
+    """A server at which all clouds are looked for; it knows nothing until it is given a name."""
+    with fake_cloud() as server:
+        for name, value in servers(server).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def wait(watch: Watch, until: str) -> None:
+    """Wait until something about a watch is true."""
+    end = time.monotonic() + LATE_S
+    while not getattr(watch, until):
+        assert time.monotonic() < end, f"no {until}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
+    """And by no other's."""
+    fake.name = name
+    assert name == found(LATE_S)
+
+
+def test_a_server_that_is_no_cloud_s_is_none(fake: FakeCloud) -> None:
+    """It answers 404 to everything."""
+    assert "" == found(LATE_S)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_server_that_fails_is_no_cloud_and_costs_no_time(trouble: str, fake: FakeCloud) -> None:
+    """It hangs, talks nonsense, says 500, hangs up, or never stops: over within its bound."""
+    fake.name, fake.trouble = "gcp", trouble
+    begun = time.monotonic()
+    here = found(FOUND_WITHIN_S)
+    assert time.monotonic() - begun < LATE_S
+    assert here == ("gcp" if trouble in ("500", "endless") else "")
+
+
+def test_nobody_listens_where_there_is_no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that is closed, a name that does not exist, an address that is none."""
+    with fake_cloud() as server:
+        closed = server.url
+    for base in (closed, "http://", "nonsense", "http://127.0.0.1:99999"):
+        with pytest.raises(NoAnswer):
+            ask(base, "/", {}, limit_s=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notice_is_read_and_its_absence_is_none(name: str, fake: FakeCloud) -> None:
+    """Which cloud, what, and where it says so, when."""
+    fake.name = name
+    cloud = make_cloud(name)
+    assert None is cloud.notice(LATE_S)
+    fake.noticed = True
+    said = cloud.notice(LATE_S)
+    assert said is not None
+    assert said.startswith(name)
+
+
+def test_an_event_of_azure_about_another_machine_is_no_notice(fake: FakeCloud) -> None:
+    """Events go to every machine of a set; a freeze of one's own passes."""
+    fake.name, fake.noticed, fake.others = "azure", True, True
+    assert None is make_cloud("azure").notice(LATE_S)
+
+
+def test_a_token_of_aws_that_has_expired_is_replaced(fake: FakeCloud) -> None:
+    """401 leads to a new one, not to blindness."""
+    fake.name, fake.noticed = "aws", True
+    cloud = CLOUDS["aws"](fake.url, token="expired-long-ago")
+    assert "aws is about to terminate this machine, at 2026-11-21T12:02:00Z" == cloud.notice(LATE_S)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fake: FakeCloud) -> None:
+    """Within its bound; a server that says 500 and TRUE is not believed."""
+    fake.name, fake.trouble = name, trouble
+    begun = time.monotonic()
+    with pytest.raises(NoAnswer):
+        make_cloud(name).notice(0.5)
+    assert time.monotonic() - begun < LATE_S
+
+
+def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
+    """It found the cloud by itself, and reading it never waits."""
+    fake.name = "gcp"
+    watch = Watch(poll_s=0.02).start()
+    wait(watch, "settled")
+    assert ("gcp", None) == (watch.cloud, watch.notice)
+    fake.noticed = True
+    wait(watch, "notice")
+    assert watch.notice is not None
+    assert "gcp preempts this machine" == watch.notice.text
+    assert () == watch.unwatched()
+
+
+def test_a_watch_over_no_cloud_ends_and_says_so(fake: FakeCloud) -> None:
+    """Nothing is asked twice."""
+    watch = Watch().start()
+    wait(watch, "settled")
+    assert None is watch.cloud
+    assert "no metadata server answers" in watch.unwatched()[0]
+
+
+def test_a_named_cloud_that_does_not_answer_is_said(fake: FakeCloud) -> None:
+    """It was not looked for, so its silence is not `no cloud`."""
+    fake.trouble = "hang"
+    watch = Watch("azure", poll_s=0.02)
+    watch.start()
+    wait(watch, "trouble")
+    watch.close()
+    assert "preemption watch of azure: " in watch.unwatched()[0]
+    assert "did not answer within" in watch.unwatched()[0]
+
+
+def test_a_watch_goes_on_after_an_answer_that_was_none(fake: FakeCloud) -> None:
+    """A server that recovers is heard."""
+    fake.name, fake.trouble = "aws", "500"
+    watch = Watch("aws", poll_s=0.02).start()
+    wait(watch, "trouble")
+    fake.trouble, fake.noticed = "", True
+    wait(watch, "notice")
+
+
+def test_a_watch_that_is_off_asks_nobody(fake: FakeCloud) -> None:
+    """And says so."""
+    watch = Watch("off").start()
+    assert (True, "preemption watch: it was turned off") == (watch.settled, watch.unwatched()[0])
+    assert [] == fake.asked
+
+
+def test_what_was_found_is_remembered_while_the_machine_is_up(fake: FakeCloud, tmp_path: Path) -> None:
+    """The second watch does not look for a cloud; another boot, other servers or a torn file forget."""
+    path = tmp_path / "deep" / "cloud.json"
+    wait(Watch("auto", path).start(), "settled")
+    asked = len(fake.asked)
+    wait(Watch("auto", path).start(), "settled")
+    assert ("", asked) == (memory.recall(path), len(fake.asked))
+    text = path.read_text()
+    path.write_text(text.replace(memory.BOOT_ID.read_text().strip(), "another"))
+    assert None is memory.recall(path)
+    path.write_text(text[:-20])
+    assert None is memory.recall(path)
+
+
+def test_that_there_is_no_cloud_is_forgotten_after_an_hour(fake: FakeCloud, tmp_path: Path) -> None:
+    """A server may have been too busy; a cloud that was found stays."""
+    path = tmp_path / "cloud.json"
+    for cloud, kept in (("", None), ("gcp", "gcp")):
+        memory.keep(path, cloud)
+        old = memory.Remembered.model_validate_json(path.read_bytes())
+        path.write_text(old.model_copy(update={"at": old.at - 7200}).model_dump_json())
+        assert kept == memory.recall(path)
+
+
+def test_a_folder_that_cannot_be_written_forgets_and_goes_on(tmp_path: Path) -> None:
+    """No reason to end a session."""
+    (tmp_path / "file").touch()
+    memory.keep(tmp_path / "file" / "cloud.json", "gcp")
+    assert None is memory.recall(tmp_path / "file" / "cloud.json")

@@ -1,0 +1,105 @@
+"""The rate card: no price that is none, the project's own before the shipped one, a source and a date to each."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from loop.errors import DefinitionError
+from loop.library.rates import rates
+from loop.model.money import RateCard
+from loop.places import project
+from tests.conftest import ROOT
+
+CARD = """format: 1
+gpu: mine
+waiting: me
+rates:
+  - {name: me, resource: engineer, usd_per_hour: 80, source: s, as_of: 2026-01-01}
+  - {name: mine, resource: gpu, usd_per_hour: PRICE, source: s, as_of: 2026-01-01}
+"""
+MACHINE = """machines:
+  - {gpu: NVIDIA L4, cloud: gcp, region: us-central1, shape: g2-standard-4, PRICES, source: s, as_of: 2026-01-01}
+"""
+
+
+def card(folder: Path, text: str) -> RateCard:
+    """The card of a project that has this one of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "target.yaml").touch()
+    (folder / "rates.yaml").write_text(text)
+    return rates(project(folder, folder))
+
+
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        ("0", "expected a number above 0"),
+        ("-0.7", "expected a number above 0"),
+        ("700.0", "expected a number below 500"),
+        (".nan", "expected a finite number"),
+        (".inf", "expected a finite number"),
+        ("", "expected a number, got nothing"),
+        ("''", "expected a number, got ''"),
+        ("free", "expected a number, got 'free'"),
+    ],
+)
+def test_a_price_that_is_none_is_refused_where_it_stands(tmp_path: Path, price: str, said: str) -> None:
+    """With file, line and column: catalogues write 0, 700 or nothing for "not offered"."""
+    with pytest.raises(DefinitionError) as caught:
+        card(tmp_path / "p", CARD.replace("PRICE", price))
+    assert "rates.yaml:6:47: rates.1.usd_per_hour: " in caught.value.message
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        ("on_demand: 700.0", "machines.0.on_demand: expected a number below 500"),
+        ("on_demand: 1, spot: ", "expected a price, or no such line, got nothing"),
+        ("on_demand: 1, spot: -1", "expected a number above 0"),
+        ("count: 1", "expected on_demand, spot or both, got neither"),
+    ],
+)
+def test_a_machine_needs_a_price(tmp_path: Path, prices: str, said: str) -> None:
+    """On demand, spot or both; none of them blank."""
+    with pytest.raises(DefinitionError) as caught:
+        card(tmp_path / "p", CARD.replace("PRICE", "1") + MACHINE.replace("PRICES", prices))
+    assert "rates.yaml:8:" in caught.value.message
+    assert said in caught.value.message
+
+
+def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
+    """What it sets counts, what it does not set is still there, and it may name any of both."""
+    text = CARD.replace("PRICE", "1.5").replace("gpu: mine", "gpu: aws/us-east-1/g5.xlarge")
+    found = card(tmp_path / "p", text + MACHINE.replace("PRICES", "on_demand: 0.5"))
+    prices = {
+        name: rate.usd_per_hour for name in ("mine", "gcp/us-central1/g2-standard-4") if (rate := found.find(name))
+    }
+    assert {"mine": 1.5, "gcp/us-central1/g2-standard-4": 0.5} == prices
+    chosen = found.find(found.gpu)
+    assert chosen is not None
+    assert ("NVIDIA A10G", 1.006) == (chosen.gpu, chosen.usd_per_hour)
+    assert None is found.find("gcp/us-central1/g2-standard-4/spot")
+
+
+def test_the_shipped_card_has_a_source_and_a_date_for_every_price() -> None:
+    """Thirty rows and more, each name once, none dated ahead of when it was written down."""
+    found = rates(project(None, ROOT)).every
+    assert len(found) >= 30
+    assert len(found) == len({rate.name for rate in found})
+    assert all(rate.source and rate.as_of <= datetime.date(2026, 11, 21) for rate in found)
+
+
+def test_the_prices_of_an_l4_are_those_of_the_whole_machine() -> None:
+    """Host and GPU together, in three regions, on demand and spot."""
+    found = rates(project(None, ROOT))
+    expected = {
+        "us-central1": (0.70683, 0.28184),
+        "europe-west4": (0.74233, 0.3153),
+        "asia-northeast1": (0.90771, 0.45062),
+    }
+    for region, prices in expected.items():
+        name = f"gcp/{region}/g2-standard-4"
+        both = [rate.usd_per_hour for rate in (found.find(name), found.find(f"{name}/spot")) if rate]
+        assert list(prices) == both

@@ -1,0 +1,63 @@
+"""The section on decisions: both sides of keeping the GPU, stop rules, options."""
+
+import pytest
+
+from loop.model.decision import KeepOutput, Option, Options, PivotOutput, Restart
+from loop.model.record import Finished
+from loop.places import shipped
+from loop.report import render_report
+from loop.rules import keeping_gpu, pivoting
+from tests.makers import make_finished, make_record
+
+
+def kept() -> Finished:
+    """Keep or stop, at $1 an hour and 6 minutes of restart for an agent at $2."""
+    stop = keeping_gpu.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "agent", 2.0, 0.0)
+    output = KeepOutput(ok=True, message="Keep it.", gpu_usd_per_hour=1.0, stop=stop, break_even_hours=(0.3, 0.6))
+    return make_finished("decide", action="session.keep_or_stop", output=output)
+
+
+def weighed(*options: Option) -> Finished:
+    """Options, and stop rules of which nothing is known."""
+    made = Options(format=1, question="what next", options=options) if options else None
+    found = pivoting.pivot(made, pivoting.stop_rules([]))
+    output = PivotOutput(ok=True, message=found.decision, pivot=found)
+    return make_finished("weigh", action="session.pivot", output=output)
+
+
+def section(*finished: Finished) -> str:
+    """The section alone; empty where there is none."""
+    text = render_report(shipped("templates"), make_record(), finished)
+    return text.partition("## Decisions\n")[2].partition("\n## ")[0]
+
+
+def test_a_session_that_decided_nothing_has_no_such_section() -> None:
+    """Nothing is claimed where nobody asked."""
+    assert "" == section(make_finished())
+
+
+def test_both_sides_stand_in_the_report() -> None:
+    """Rates, minutes, who waits, the break-even."""
+    text = section(kept())
+    for part in ("$1.00 an hour", "$0.30 to $0.60", "a restart of 6.0 to 12.0 min, as given", "18 min to 36 min"):
+        assert part in text
+    assert "while an agent waits at $2.00 an hour" in text
+
+
+def test_what_is_unknown_is_called_unknown() -> None:
+    """An option without a probability, a rule without records."""
+    text = section(weighed(Option(name="go | on", usd=(10, 20), value_usd=100)))
+    (line,) = (line for line in text.splitlines() if line.startswith("| go"))
+    cells = [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")]
+    assert ["go / on", "$10.00 to $20.00", "unknown", "unknown"] == cells[:4]
+    assert "unknown probability: it pays from a probability of 10 to 20 %" == cells[4]
+    rules = [line for line in text.splitlines() if line.startswith(("| 2 sessions", "| budget", "| a fix"))]
+    assert [True] * 3 == ["| unknown |" in line for line in rules]
+
+
+@pytest.mark.parametrize(
+    "finished", [(kept(),), (weighed(),), (kept(), weighed(Option(name="go on", usd=(1, 2)))), (weighed(), kept())]
+)
+def test_the_section_leaves_no_gaps(finished: tuple[Finished, ...]) -> None:
+    """No two empty lines in a row, whatever of it there is."""
+    assert "\n\n\n" not in "\n\n## Decisions\n" + section(*finished) + "\n## "

@@ -1,0 +1,120 @@
+"""Charges: measured use times dated prices, unknown named as such, old prices said to be old."""
+
+import datetime
+
+import pytest
+
+from loop.model.metering import AiUse, ModelUse, Tokens
+from loop.model.money import EnergyRate, MachineRate, RateCard
+from loop.rules.charging import Charged, Used, charge, is_for
+from tests.makers import make_card
+
+TODAY = datetime.date(2026, 11, 21)
+L4 = {"gpu": "NVIDIA L4", "cloud": "gcp", "region": "r", "shape": "g2", "source": "s", "as_of": TODAY}
+
+
+def card(**fields: object) -> RateCard:
+    """A card with a machine of GCP, and one of a cloud that charges by the second."""
+    gcp = MachineRate.model_validate({**L4, "on_demand": 0.72, "spot": 0.36})
+    other = MachineRate.model_validate({**L4, "cloud": "aws", "on_demand": 0.36})
+    return make_card(**{"machines": (gcp, other), "gpu": "gcp/r/g2", **fields})
+
+
+def of(charged: Charged) -> dict[str, float]:
+    """Dollars by resource."""
+    return {one.resource: one.usd for one in charged.charges}
+
+
+def unknown(charged: Charged) -> dict[str, str]:
+    """Reasons by resource."""
+    return {one.resource: one.reason for one in charged.unmeasured}
+
+
+def test_gcp_charges_a_minute_at_least_and_then_by_the_second() -> None:
+    """0.72 dollars an hour are 0.012 a minute; of another cloud ten seconds are ten seconds."""
+    assert pytest.approx(0.012) == of(charge(Used(10.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.0122) == of(charge(Used(61.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.001) == of(charge(Used(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
+
+
+def test_spot_has_a_rate_of_its_own() -> None:
+    """Half the price for a machine that may be taken away."""
+    assert pytest.approx(0.36) == of(charge(Used(3600.0, "cuda"), card(gpu="gcp/r/g2/spot")))["gpu"]
+
+
+def test_no_gpu_is_charged_where_none_ran() -> None:
+    """A session on a processor, on a machine with a card full of GPUs."""
+    assert {"engineer"} == set(of(charge(Used(3600.0, "cpu"), card())))
+
+
+def test_another_gpu_than_the_priced_one_has_no_price() -> None:
+    """An H200 is not charged as an L4: the reason says what to write where."""
+    charged = charge(Used(3600.0, "cuda", gpu="NVIDIA H200"), card())
+    assert "gpu" not in of(charged)
+    assert unknown(charged)["gpu"] == (
+        "the card charges an NVIDIA L4, and this is an NVIDIA H200: name its rate as `gpu:` in rates.yaml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected", "gpu"),
+    [
+        (True, "NVIDIA L4"),
+        (True, "nvidia l4"),
+        (False, "NVIDIA L40S"),
+        (False, "NVIDIA H100 80GB HBM3"),
+        (True, None),
+    ],
+)
+def test_a_rate_is_for_the_gpu_that_it_names(expected: bool, gpu: str | None) -> None:
+    """Whole words: an L40S is no L4."""
+    rate = card().find("gcp/r/g2")
+    assert rate is not None
+    assert expected == is_for(rate, gpu)
+
+
+def test_ai_that_nobody_measured_is_unknown() -> None:
+    """Not zero, and not charged."""
+    charged = charge(Used(60.0, "cpu"), card())
+    assert "ai" not in of(charged)
+    assert "--meter-ai" in unknown(charged)["ai"]
+
+
+def test_measured_ai_goes_before_the_card_s_hours() -> None:
+    """0.80 an hour is a guess: it counts where nothing is known, and is called stated."""
+    stated = make_card().rates[0].model_copy(update={"name": "guess", "resource": "ai", "usd_per_hour": 0.8})
+    priced = card(rates=(*make_card().rates, stated), ai="guess")
+    (guessed,) = (one for one in charge(Used(1800.0, "cpu"), priced).charges if one.resource == "ai")
+    assert (pytest.approx(0.4), "stated") == (guessed.usd, guessed.basis)
+    logs = AiUse(source="logs", agents=("codex",), usd=0.03)
+    (measured,) = (one for one in charge(Used(1800.0, "cpu", ai=logs), priced).charges if one.resource == "ai")
+    assert (0.03, "measured", "codex, its logs") == (measured.usd, measured.basis, measured.rate)
+
+
+def test_tokens_without_a_price_are_shown_and_not_charged() -> None:
+    """Their model and their number stand where a price would."""
+    model = ModelUse(model="wizard", calls=2, tokens=Tokens(input=1200, output=34), usd=None)
+    ai = AiUse(source="logs", models=(model,), usd=None, unpriced=("wizard",))
+    charged = charge(Used(60.0, "cpu", ai=ai), card())
+    assert "ai" not in of(charged)
+    assert "the cost of 1,234 tokens of wizard is unknown" == unknown(charged)["ai"]
+
+
+def test_energy_is_priced_where_the_card_has_a_price() -> None:
+    """Half a kilowatt-hour at 0.30; without a price the joules are shown; without a counter nothing is."""
+    used = Used(60.0, "cuda", energy_j=1_800_000.0, energy_s=3600.0)
+    rate = EnergyRate(usd_per_kwh=0.30, source="bill", as_of=TODAY)
+    assert pytest.approx(0.15) == of(charge(used, card(energy=rate)))["energy"]
+    assert "1,800,000 J" in unknown(charge(used, card()))["energy"]
+    assert "no energy counter was read" == unknown(charge(Used(60.0, "cuda"), card()))["energy"]
+
+
+def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
+    """Of what was charged only; an engineer's hour is nobody's price list."""
+    old = TODAY + datetime.timedelta(days=31)
+    assert [] == charge(Used(60.0, "cuda"), card(), TODAY + datetime.timedelta(days=30)).notes
+    (note,) = charge(Used(60.0, "cuda"), card(), old).notes
+    assert "the price of gcp/r/g2 is 31 days old: look it up and set it in rates.yaml" == note
+    assert [] == charge(Used(60.0, "cpu"), card(), old).notes
+    (ahead,) = charge(Used(60.0, "cuda"), card(), TODAY - datetime.timedelta(days=1)).notes
+    assert "yet to come" in ahead

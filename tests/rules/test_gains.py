@@ -1,0 +1,53 @@
+"""What a session brought: kept changes in microseconds a call."""
+
+import pytest
+
+from loop.model.change import ChangeCompareOutput, DecisionOutput, Tried
+from loop.model.output import CompareOutput
+from loop.model.record import Finished
+from loop.rules.gains import gains
+from tests.makers import make_finished, make_measurement
+
+
+def change(run: int, outcome: str, *times: tuple[float, float], variant: str = "cpu") -> list[Finished]:
+    """A change whose incumbent and own microseconds these are, on one workload each."""
+    measured = tuple(
+        make_measurement(
+            f"w{place}", before / after, against="known_good", reference_us=before, candidate_us=after
+        )
+        for place, (before, after) in enumerate(times)
+    )
+    itself = make_measurement("w0", 1.0, against="self")
+    compared = CompareOutput(ok=True, message="", measurements=(*measured, itself))
+    compare = ChangeCompareOutput(ok=True, message="", good=True, found=compared)
+    tried = Tried(number=run, variant=variant, outcome=outcome, reason="r")
+    decision = DecisionOutput(ok=True, message="", kept=outcome == "kept", tried=tried)
+    return [
+        make_finished("compare", run=run, action="change.compare", output=compare),
+        make_finished("decide", run=run, action="change.decide", output=decision),
+    ]
+
+
+def test_a_kept_change_saves_the_mean_over_its_workloads() -> None:
+    """10 to 8 µs on one, 30 to 26 on the other: 3 µs a call."""
+    found = gains(change(1, "kept", (10.0, 8.0), (30.0, 26.0)))
+    assert (1, pytest.approx(3.0)) == (found.accepted, found.accepted_us)
+
+
+def test_changes_that_build_upon_each_other_add_up() -> None:
+    """And what was taken back saved nothing, whatever it measured."""
+    records = [*change(1, "kept", (10.0, 8.0)), *change(2, "reverted", (8.0, 1.0)), *change(3, "kept", (8.0, 7.5))]
+    found = gains(records)
+    assert (2, pytest.approx(2.5)) == (found.accepted, found.accepted_us)
+
+
+def test_without_a_kept_change_there_are_no_microseconds() -> None:
+    """None, which is not zero."""
+    assert (0, None) == (gains([]).accepted, gains([]).accepted_us)
+    assert None is gains(change(1, "reverted", (10.0, 8.0))).accepted_us
+
+
+def test_a_kept_change_that_was_not_compared_has_no_microseconds() -> None:
+    """As one of a variant that its comparison did not time."""
+    found = gains(change(1, "kept", (10.0, 8.0), variant="other"))
+    assert (1, None) == (found.accepted, found.accepted_us)

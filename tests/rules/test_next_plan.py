@@ -1,0 +1,115 @@
+"""What to do next: what is wrong before what was not measured, and that before speed."""
+
+import datetime
+
+import pytest
+
+from loop.model.index import Environment, FailureSeen, SessionRow
+from loop.model.tally import Saved
+from loop.rules.next_plan import Idea, benefit, ideas
+from loop.rules.statistics import Statistics, of_patterns
+from tests.makers import NOON
+
+STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [], [])
+
+
+def row(number: int = 0, **fields: object) -> SessionRow:
+    """A session that passed and measured nothing."""
+    base = {
+        "id": f"s{number}", "started": NOON + datetime.timedelta(hours=number), "target": "t", "plan": "baseline",
+        "device": "cpu", "status": "passed", "environment": Environment(processor="x"), "ground": "files",
+    }  # fmt: skip
+    return SessionRow.model_validate({**base, **fields})
+
+
+def first(*rows: SessionRow, ground: str = "files", lost: dict[str, int] | None = None) -> Idea:
+    """The most urgent idea."""
+    return ideas(rows, ground, lost or {}, STANDINGS)[0]
+
+
+def test_without_sessions_measure() -> None:
+    """There is nothing else to go by."""
+    found = first()
+    assert ("baseline", ("no session has measured speed",)) == (found.plan, found.why)
+
+
+def test_what_stopped_goes_on_first() -> None:
+    """It is the last session's own plan."""
+    found = first(row(0, ratios={"cpu": 0.3}), row(1, status="paused", reason="waits", plan="optimize"))
+    assert ("optimize", "s1", ("s1 is paused: waits",)) == (found.plan, found.resume, found.why)
+
+
+def test_a_wrong_variant_comes_before_a_slow_one() -> None:
+    """Until a session has found it right."""
+    wrong = row(1, status="failed", incorrect=("fast",), ratios={"cpu": 0.2})
+    assert ("debug", "fast") == (first(wrong).plan, first(wrong).variant)
+    mended = row(2, ratios={"fast": 2.0, "cpu": 1.9})
+    assert "debug" not in {idea.plan for idea in ideas([wrong, mended], "files", {}, STANDINGS)}
+
+
+def test_a_regression_is_looked_for_until_it_is_gone() -> None:
+    """Sessions that say nothing of the variant do not end it."""
+    slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0})
+    assert ("bisect", "cpu") == (first(slower, row(1)).plan, first(slower, row(1)).variant)
+    assert "bisect" != first(slower, row(2, ratios={"cpu": 2.0})).plan
+
+
+def test_a_failure_that_came_often_is_named_with_its_count() -> None:
+    """By its signature."""
+    seen = FailureSeen(signature="undefined symbol", key="k", pattern="build", step="load", message="x")
+    found = first(row(0, status="failed", failures=(seen,)), row(1, status="failed", failures=(seen,)))
+    assert "Mend build/load and run again" == found.objective
+    assert found.why[0].endswith("undefined symbol; it has failed so in 2 sessions")
+
+
+def test_edited_files_are_measured() -> None:
+    """Before anybody makes them faster."""
+    measured = row(0, ratios={"cpu": 0.3})
+    assert "optimize" == first(measured).plan
+    assert "baseline" == first(measured, ground="edited").plan
+
+
+def test_the_slowest_variant_is_made_faster() -> None:
+    """By what it was last sure to be."""
+    found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, unsure=("b",)))
+    assert ("optimize", "b") == (found.plan, found.variant)
+
+
+def test_what_lost_before_is_not_proposed_again() -> None:
+    """Another variant comes first; then a search of the same one's tiles."""
+    both = row(0, ratios={"a": 0.9, "b": 0.5})
+    assert "a" == first(both, lost={"b": 2}).variant
+    alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
+    assert ("tune", "b") == (alone.plan, alone.variant)
+    assert "2 of its changes lost in this environment and are not proposed again" in alone.why
+
+
+def test_when_all_is_well_the_gate_is_widened() -> None:
+    """There is always something to say."""
+    assert "kernels" == first(row(0, ratios={"cpu": 2.0})).plan
+
+
+def test_noise_is_measured_again() -> None:
+    """A variant that could not be judged is neither fast nor slow."""
+    found = first(row(0, ratios={"cpu": 0.7}, unsure=("cpu",)))
+    assert ("baseline", ("cpu could not be judged in s0",)) == (found.plan, found.why)
+
+
+def test_sessions_recorded_elsewhere_are_no_ground() -> None:
+    """Nor one that still runs."""
+    elsewhere, running = row(0, recorded=True, incorrect=("kernel",)), row(1, status=None)
+    assert "baseline" == first(elsewhere, running).plan
+
+
+@pytest.mark.parametrize(("new", "minutes", "evidence"), [(True, 15.0, "history"), (False, 0.0, "measured")])
+def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float, evidence: str) -> None:
+    """The mean minutes times the chance of an answer, a half so far; nothing where nothing has changed."""
+    standings = of_patterns({"gates": 60.0}, [], [Saved("gates", "history", 2, 60.0, 40.0, 80.0, 50.0)])
+    found = benefit(Idea("baseline", "measure", ()), ["gates", "other"], standings, new)
+    assert (pytest.approx(minutes), evidence) == (found.minutes, found.evidence)
+
+
+def test_speed_is_no_saving_of_time() -> None:
+    """It is said in words."""
+    found = benefit(Idea("optimize", "faster", (), "cpu"), ["gates"], STANDINGS, True)
+    assert (None, None) == (found.minutes, found.evidence)

@@ -1,0 +1,156 @@
+"""Prediction: like work in a like place counts, what is recent counts more, and what stands out little."""
+
+import datetime
+import math
+
+import pytest
+
+from loop.model.index import Environment, PatternRun, SessionRow, StepRun
+from loop.rules.durations import expected, summed
+from loop.rules.prediction import drawn_in, forecast, is_cold, together, weighted_median, work_of
+from tests.makers import NOON, make_pattern
+
+ONE = make_pattern("one", estimate={"minutes": 1.0})
+TWO = make_pattern("two", estimate={"minutes": 2.0})
+
+
+def row(number: int = 0, **seconds: float) -> SessionRow:
+    """A session with a run of each of these patterns."""
+    runs = [
+        PatternRun(pattern=name, status="passed", seconds=took, started=NOON, whole=True)
+        for name, took in seconds.items()
+    ]
+    steps = [
+        StepRun(pattern=name, step=step, status="passed", seconds=took * part)
+        for name, took in seconds.items()
+        for step, part in (("verify", 0.25), ("measure", 0.75))
+    ]
+    return SessionRow(
+        id=f"s{number}", started=NOON + datetime.timedelta(hours=number), target="t", plan="p", device="cpu",
+        status="passed", variants=("cpu",), workloads=("w",), ground="files", complete=True,
+        environment=Environment(processor="x", torch="2.4"), runs=tuple(runs), steps=tuple(steps),
+    )  # fmt: skip
+
+
+def other(of: SessionRow, **fields: object) -> SessionRow:
+    """The same session, but for these."""
+    return of.model_copy(update=fields)
+
+
+def seconds(rows: list[SessionRow], now: SessionRow | None = None) -> float:
+    """What is predicted of `one`."""
+    return forecast([ONE], rows, work_of(now or row())).whole.seconds
+
+
+def test_at_first_the_authors_are_believed() -> None:
+    """With an interval as wide as they are wrong."""
+    found = forecast([ONE, TWO], [], work_of(row()))
+    assert pytest.approx(180.0) == found.whole.seconds
+    low, high = found.interval
+    assert low < 60 < 540 < high
+
+
+def test_then_the_sessions() -> None:
+    """One is enough to leave an estimate that was off by a factor of six."""
+    assert 10.0 < seconds([row(one=10.0)]) < 12.0
+    assert pytest.approx(10.0, rel=0.02) == seconds([row(n, one=10.0) for n in range(8)])
+
+
+def test_intervals_narrow_as_sessions_agree() -> None:
+    """Each says more."""
+    widths = []
+    for count in (0, 1, 4, 16):
+        low, high = forecast(
+            [ONE], [row(n, one=10.0 + 0.1 * (n % 3)) for n in range(count)], work_of(row())
+        ).interval
+        widths.append(math.log(high / low))
+    assert sorted(widths, reverse=True) == widths
+
+
+def test_what_is_recent_counts_more() -> None:
+    """A machine that became slower is known after a few sessions."""
+    rows = [row(n, one=10.0) for n in range(20)] + [row(n, one=20.0) for n in range(20, 25)]
+    assert 14.0 < seconds(rows) < 20.0
+
+
+def test_one_disturbed_run_moves_little() -> None:
+    """It is drawn in."""
+    rows = [row(n, one=10.0) for n in range(6)]
+    assert seconds([*rows, row(7, one=500.0)]) < 13.0
+
+
+def test_other_work_says_little() -> None:
+    """Four variants take their time; this is about one."""
+    four = [other(row(n, one=40.0), variants=("a", "b", "c", "d")) for n in range(5)]
+    assert pytest.approx(10.0, rel=0.15) == seconds([*four, row(6, one=10.0), row(7, one=10.0)])
+
+
+def test_another_place_says_less() -> None:
+    """Two machines that take turns are both predicted."""
+    slow = Environment(processor="slow", torch="2.4")
+    rows = [row(n, one=10.0) if n % 2 else other(row(n, one=30.0), environment=slow) for n in range(12)]
+    assert seconds(rows) < 15.0
+    assert seconds(rows, other(row(), environment=slow)) > 20.0
+
+
+def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
+    """And a warm one where they have not."""
+    built = PatternRun(pattern="one", status="passed", seconds=40.0, started=NOON, whole=True, built=True)
+    warm = built.model_copy(update={"seconds": 4.0, "built": False})
+    rows = [other(row(n), runs=(warm if n % 2 else built,), ground=f"files {n // 2}") for n in range(8)]
+    assert pytest.approx(4.0, rel=0.2) == seconds(rows, other(row(), ground="files 3"))
+    assert pytest.approx(40.0, rel=0.2) == seconds(rows, other(row(), ground="files 4"))
+
+
+def test_cold_is_what_was_never_built_here() -> None:
+    """Files, variants and environment decide."""
+    seen = [(row(one=1.0), work_of(row()))]
+    assert not is_cold(seen, work_of(row()))
+    assert is_cold(seen, work_of(other(row(), ground="edited")))
+    assert is_cold(seen, work_of(other(row(), variants=("cpu", "eager"))))
+    assert is_cold(seen, work_of(other(row(), environment=Environment(processor="x", torch="2.5"))))
+
+
+def test_a_run_that_was_left_half_way_says_nothing() -> None:
+    """Nor do sessions that were recorded elsewhere."""
+    half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
+    assert pytest.approx(60.0) == seconds([other(row(), runs=(half,)), other(row(one=3.0), recorded=True)])
+
+
+def test_steps_are_predicted_once_they_were_run() -> None:
+    """By their middle."""
+    found = forecast([ONE, TWO], [row(n, one=10.0) for n in range(3)], work_of(row()))
+    assert {"one": {"verify": 2.5, "measure": 7.5}, "two": {}} == {n: dict(s) for n, s in found.steps.items()}
+
+
+def test_the_whole_is_the_sum_of_its_patterns() -> None:
+    """A pattern that is listed twice counts twice; its relative spread is less than that of the parts alone."""
+    part = expected(60.0, summed([(60.0, 3.0)]))
+    both = together([part, part])
+    assert pytest.approx(2 * part.seconds) == both.seconds
+    assert part.scale * math.sqrt(0.5) < both.scale < part.scale
+
+
+def test_cost_is_time_at_the_rates() -> None:
+    """And never less than what is charged at least."""
+    known = forecast([ONE], [row(n, one=36.0) for n in range(9)], work_of(row())).priced(100.0, least_usd=0.9)
+    assert pytest.approx(1.0, rel=0.01) == known.usd
+    assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
+    assert pytest.approx(known.high_s / 36.0) == known.high_usd
+
+
+def test_the_weighted_median_is_half_way_by_weight() -> None:
+    """Of nothing there is none."""
+    assert 3.0 == weighted_median([(9.0, 1.0), (3.0, 2.0), (1.0, 0.5)])
+    with pytest.raises(ValueError, match="nothing"):
+        weighted_median([])
+
+
+def test_drawing_in_leaves_the_near_alone() -> None:
+    """And keeps weights."""
+    pairs = [(10.0, 1.0), (11.0, 0.5), (9.0, 1.0), (1000.0, 0.2)]
+    found = drawn_in(pairs)
+    assert [weight for _, weight in pairs] == [weight for _, weight in found]
+    assert pytest.approx([10.0, 11.0, 9.0]) == [value for value, _ in found[:3]]
+    assert 11.0 < found[3][0] < 40.0
+    assert [] == drawn_in([])

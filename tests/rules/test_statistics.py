@@ -1,0 +1,93 @@
+"""Statistics of patterns, from plain counts."""
+
+import math
+import random
+
+import pytest
+
+from loop.model.tally import Saved, Tally
+from loop.rules.statistics import of_pattern, of_patterns, rate
+
+HERE = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")
+UPGRADED = ("AMD EPYC", None, None, None, "2.5.0", "g++ 12")
+
+
+def tally(
+    successes: int = 0, broken: int = 0, seconds: float = 10.0, place: tuple[str | None, ...] = HERE
+) -> Tally:
+    """Runs of `one`, all of the same time."""
+    timed, log = successes, math.log(seconds)
+    last = f"2026-11-{successes + broken:02}"
+    return Tally("one", place, successes, successes, broken, timed, timed * log, timed * log * log, last, "s1")
+
+
+def test_a_rate_is_jeffreys_beta() -> None:
+    """Nine of ten: Beta(9.5, 1.5), as draws from it have it."""
+    found, chance = rate(9, 1), random.Random(1)
+    draws = sorted(chance.betavariate(9.5, 1.5) for _ in range(40_000))
+    assert pytest.approx(9.5 / 11) == found.mean
+    assert pytest.approx((draws[2_000], draws[38_000]), abs=4e-3) == (found.low, found.high)
+
+
+def test_without_runs_nothing_is_claimed() -> None:
+    """Proposed, with the author's estimate."""
+    found = of_patterns({"one": 30.0}, [], [])["one"]
+    assert ("proposed", 0, "") == (found.standing, found.applied, found.last)
+    assert pytest.approx(30.0) == found.duration.seconds
+
+
+@pytest.mark.parametrize(
+    ("successes", "broken", "standing"),
+    [
+        (1, 0, "applied"),
+        (4, 0, "applied"),
+        (5, 0, "validated"),
+        (20, 2, "validated"),
+        (6, 3, "applied"),
+        (2, 3, "doubtful"),
+        (4, 4, "doubtful"),
+        (1, 9, "retired"),
+    ],
+)
+def test_the_ladder(successes: int, broken: int, standing: str) -> None:
+    """Enough successes and a lower bound above the bar; below it, doubts."""
+    assert standing == of_pattern("one", 30.0, [tally(successes, broken)], (), HERE).standing
+
+
+def test_an_upgrade_lowers_confidence() -> None:
+    """Six runs under another torch are worth three: no longer validated, and the reason is named."""
+    before = of_pattern("one", 30.0, [tally(6)], (), HERE)
+    after = of_pattern("one", 30.0, [tally(6)], (), UPGRADED)
+    assert ("validated", "applied") == (before.standing, after.standing)
+    assert after.success.low < before.success.low
+    assert "3 runs by weight of 6, for torch changed" in after.why
+
+
+def test_new_runs_under_the_new_toolchain_win_it_back() -> None:
+    """With those before at their weight."""
+    found = of_pattern("one", 30.0, [tally(6), tally(3, place=UPGRADED)], (), UPGRADED)
+    assert "validated" == found.standing
+    assert [(6, 0.5), (3, 1.0)] == [(scope.successes, scope.weight) for scope in found.scopes]
+
+
+def test_here_is_where_the_last_session_ran() -> None:
+    """When nobody says otherwise."""
+    found = of_patterns({}, [tally(6), tally(9, place=UPGRADED)], [])["one"]
+    assert {HERE: 0.5, UPGRADED: 1.0} == {scope.place: scope.weight for scope in found.scopes}
+
+
+def test_times_are_shrunk_to_the_estimate() -> None:
+    """Between both, nearer to the runs."""
+    found = of_pattern("one", 30.0, [tally(2, seconds=10.0)], (), HERE)
+    assert 10.0 < found.duration.seconds < 11.0
+
+
+def test_savings_stay_apart_by_class_of_evidence() -> None:
+    """Never added up."""
+    saved = [Saved("one", evidence, 2, 10.0, 8.0, 12.0, 5.0) for evidence in ("measured", "prior")]
+    assert tuple(saved) == of_patterns({"one": 30.0}, [tally(1)], saved)["one"].saved
+
+
+def test_a_pattern_that_is_not_defined_any_more_keeps_its_runs() -> None:
+    """They happened."""
+    assert 2 == of_patterns({}, [tally(2)], [])["one"].applied

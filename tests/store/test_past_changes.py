@@ -1,0 +1,79 @@
+"""What earlier sessions changed and took back, in the same environment."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+from loop.model.change import BriefOutput, DecisionOutput, Tried, TuneOutput
+from loop.model.record import Finished
+from loop.store.past_changes import lost_ideas, searches
+from tests.makers import NOON, make_finished, make_machine, make_session_head
+from tests.rules.test_lost_points import trial
+from tests.store.folders import make_session
+
+NOW = make_session_head(id="2026-11-21-120000-optimize")
+BEFORE = NOON - datetime.timedelta(days=1)
+
+
+def judged(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields: Any) -> list[Finished]:
+    """A change that was handed back, and what became of it."""
+    tried = {
+        "number": 1,
+        "variant": "cpu",
+        "outcome": outcome,
+        "reason": "slower",
+        "gain": 0.93,
+        "files": ("k.c",),
+    }
+    decision = DecisionOutput(ok=True, message="m", tried=Tried.model_validate({**tried, **fields}))
+    brief = BriefOutput(ok=True, message="m", edited=True, digest=digest)
+    return [
+        make_finished("brief", run=run, action="change.brief", output=brief),
+        make_finished("decide", run=run, action="change.decide", output=decision),
+    ]
+
+
+def test_a_change_that_was_taken_back_is_a_lost_idea(tmp_path: Path) -> None:
+    """With its figure and its patch; one that was kept is none."""
+    make_session(tmp_path, "2026-11-20-090000-a", *judged(), *judged("kept", "d2", run=2), started=BEFORE)
+    (one,) = lost_ideas(tmp_path, NOW)
+    assert ("2026-11-20-090000-a", "cpu", 0.93, ("k.c",), "d1") == (
+        one.session, one.variant, one.gain, one.files, one.digest,
+    )  # fmt: skip
+
+
+def test_the_same_change_twice_is_listed_once_as_it_was_judged_last(tmp_path: Path) -> None:
+    """By the hash of its patch."""
+    make_session(tmp_path, "2026-11-19-090000-a", *judged(), started=BEFORE)
+    make_session(tmp_path, "2026-11-20-090000-a", *judged(reason="wrong", gain=None), started=BEFORE)
+    assert [("2026-11-20-090000-a", "wrong")] == [(one.session, one.reason) for one in lost_ideas(tmp_path, NOW)]
+
+
+def test_another_environment_says_nothing(tmp_path: Path) -> None:
+    """Another processor, compiler, number of threads, device or target; later and damaged sessions neither."""
+    others: list[dict[str, Any]] = [
+        {"machine": make_machine(processor="Another")},
+        {"machine": make_machine(compiler="g++ 14")},
+        {"threads": 2},
+        {"device": "cuda"},
+        {"target": "another"},
+        {"started": NOON + datetime.timedelta(hours=1)},
+    ]
+    for index, fields in enumerate(others):
+        make_session(tmp_path, f"2026-11-2{index}-090000-a", *judged(), **{"started": BEFORE, **fields})
+    broken = make_session(tmp_path, "2026-11-10-090000-a", *judged(), started=BEFORE)
+    (broken.path / "journal.jsonl").write_text("{\n")
+    assert () == lost_ideas(tmp_path, NOW)
+
+
+def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
+    """The gate may have taken it back."""
+    tuned = TuneOutput(ok=True, message="m", trials=(trial(16, "best", 1.2),), ground="g", digest="d3")
+    lost = judged(run=1)[1]
+    session = "2026-11-20-090000-a"
+    make_session(
+        tmp_path, session, make_finished("tune", action="change.tune", output=tuned), lost, started=BEFORE
+    )
+    (one,) = searches(tmp_path, NOW)
+    assert (session, "g", "slower", 1) == (one.session, one.ground, one.taken_back, len(one.trials))
+    assert ["d3"] == [idea.digest for idea in lost_ideas(tmp_path, NOW)]

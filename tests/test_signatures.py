@@ -1,0 +1,139 @@
+"""The same failure on another machine, path, line or day has the same signature; other failures have others."""
+
+import time
+
+import pytest
+
+from loop.signatures import LONGEST, signature, telling_line
+
+UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
+a.cpp:2:33: error: \u2018undeclared_thing\u2019 was not declared in this scope
+    2 | int main(){ undeclared_thing(3); }
+      |             ^~~~~~~~~~~~~~~~
+"""
+LINKED = """/usr/bin/ld: /tmp/ccNrQK2x.o: in function `main':
+c.cpp:(.text+0xa): undefined reference to `foo'
+collect2: error: ld returned 1 exit status
+"""
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/a/x.py", line 3, in <module>
+    import torch
+ModuleNotFoundError: No module named 'torch'
+"""
+
+ALIKE = {
+    "a name that g++ does not know": (
+        UNDECLARED,
+        "cpu: /home/other/kernels/cpu.cpp:812:3: 'undeclared_thing' was not declared in this scope",
+        "\x1b[01m\x1b[Kb.cpp:9:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[K\u2018undeclared_thing\u2019 "
+        "was not declared in this scope; did you mean \u2018declared_thing\u2019?",
+    ),
+    "a header that is missing": (
+        "b.cpp:1:10: fatal error: nothere.h: No such file or directory\ncompilation terminated.",
+        "/srv/build/b.cpp:7:10: fatal error: nothere.h: No such file or directory",
+    ),
+    "a name that nvcc does not know": (
+        'kernels/x.cu(41): error: identifier "foo" is undefined\n1 error detected in the compilation of "x.cu".',
+        '/home/u/k/y.cu(7): error: identifier "foo" is undefined',
+    ),
+    "a symbol that is not there at load": (
+        "ours does not load: /home/a/.cache/44764e106988149f6bbaaf69a1cf6728/kernel.so: undefined symbol: f",
+        "./d.so: undefined symbol: f",
+    ),
+    "a symbol that is not there at link": (
+        LINKED,
+        "/usr/bin/ld: /var/tmp/ccAAAAAA.o:other.cpp:(.text+0x1f): undefined reference to `foo'",
+    ),
+    "a toolkit that is too new for the driver": (
+        "nvcc 13.0 needs driver R580 or newer, this machine has 550.54, which runs code up to CUDA 12.4",
+        "nvcc 13.1 needs driver R580 or newer, this machine has 535.129.03, which runs code up to CUDA 12.2",
+    ),
+    "no memory on the GPU": (
+        "CUDA error: out of memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 139.8 GiB in all",
+        "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)",
+    ),
+    "no memory": ("terminate called after throwing an instance of 'std::bad_alloc'", "MemoryError"),
+    "a module that is missing": (TRACEBACK, TRACEBACK.replace("/home/a/x.py", "C:/y.py").replace("3", "77")),
+    "a revision that git does not know": (
+        "git rev-parse in /home/a/b: fatal: ambiguous argument 'v1': unknown revision or path not in the tree.",
+        "fatal: ambiguous argument 'v1': unknown revision or path not in the tree.",
+    ),
+    "wrong elements": (
+        "3 of 4096 elements wrong on B1 H1 S64 D64 float32",
+        "17 of 65536 elements wrong on B2 H8 S128 D64 float32",
+    ),
+    "an address and a time": (
+        "2026-11-21T05:19:00.123Z worker 4711 at 0x7ffee3c0 gave up",
+        "2025-01-02 23:59:59 worker 12 at 0xdeadbeef01 gave up",
+    ),
+}
+OTHERS = (
+    "a.cpp:2:33: error: 'another_thing' was not declared in this scope",
+    "fatal error: other.h: No such file or directory",
+    "./d.so: undefined symbol: g",
+    "undefined reference to `bar'",
+    "CUDA error: no kernel image is available for execution on the device",
+    "CUDA error: an illegal memory access was encountered",
+    "ptxas error   : Entry function '_Z3fooPf' uses too much shared data (0x1a000 bytes, 0xc000 max)",
+    "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+    "nvcc fatal   : Unsupported gpu architecture 'compute_89'",
+    "error: pathspec 'nope' did not match any file(s) known to git",
+    "fatal: not a git repository (or any of the parent directories): .git",
+    "/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by ./kernel.so)",
+    "exit 127: ncu: not found",
+    "exit 139: ncu: not found",
+    "the compiler was killed after 61.2 s",
+)
+
+
+@pytest.mark.parametrize("texts", ALIKE.values(), ids=ALIKE)
+def test_the_same_failure_elsewhere_is_known_again(texts: tuple[str, ...]) -> None:
+    """Whatever machine, path, line, number, quote or colour it comes with."""
+    assert 1 == len({signature(text).key for text in texts}), [signature(text).text for text in texts]
+
+
+def test_different_failures_differ() -> None:
+    """By the kind of the error, or by the symbol, header, version or GPU that it names."""
+    texts = [*(texts[0] for texts in ALIKE.values()), *OTHERS]
+    assert len(texts) == len({signature(text).key for text in texts})
+
+
+def test_a_signature_is_short_and_has_words() -> None:
+    """For people: the error's own, nothing of where it was."""
+    assert "undefined symbol: f" == signature(ALIKE["a symbol that is not there at load"][0]).text
+    assert "nothere.h: No such file or directory" == signature(ALIKE["a header that is missing"][0]).text
+    assert LONGEST >= len(signature("error: " + "very " * 1000).text)
+    assert "no message" == signature(" \n\n").text
+
+
+def test_the_line_that_names_the_error_is_found_among_others() -> None:
+    """Not the warnings before it, nor what a linker says around it; without any the last line is taken."""
+    log = "a.cpp:1:1: warning: error: maybe\n" + LINKED
+    assert "undefined reference" in telling_line(log)
+    assert "the last thing said" == telling_line("one\ntwo\nthe last thing said\n\n")
+
+
+HOSTILE = {
+    "one long word": "x" * 1_000_000,
+    "slashes": "/" * 1_000_000,
+    "colons": "a:1:" * 250_000,
+    "brackets": "(" * 500_000 + ")" * 500_000,
+    "hexadecimal": "0x" + "f" * 1_000_000,
+    "digits and dots": "1." * 500_000,
+    "shapes": "B1 " * 300_000,
+    "escapes": "\x1b[" * 500_000,
+    "errors": "error: \n" * 125_000,
+    "lines without one": "just output\n" * 90_000,
+    "quotes": "'\"`" * 330_000,
+    "lone surrogates": "\ud800" * 1000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_megabyte_of_anything_costs_little(text: str) -> None:
+    """Work is bounded: a hundred times more than it takes is far below what a backtracking pattern would take."""
+    begun = time.process_time()
+    assert LONGEST >= len(signature(text).text)
+    assert 12 == len(signature(text).key)
+    assert 5 > time.process_time() - begun
