@@ -7,11 +7,14 @@ import typer
 
 from loop.cli.cost import cost_app as cost_app
 from loop.cli.options import Json, Target, screen_for
+from loop.errors import LoopError
 
 
 @cost_app.command("keep-or-stop")
 def keep_or_stop(
-    idle_hours: Annotated[float, typer.Option("--idle-hours", help="Hours until the GPU is needed again.")],
+    idle_hours: Annotated[
+        float | None, typer.Option("--idle-hours", help="Hours until the GPU is needed again.")
+    ] = None,
     gpu_usd_per_hour: Annotated[
         float | None, typer.Option("--gpu-usd-per-hour", help="Default: the rate card's.")
     ] = None,
@@ -32,6 +35,9 @@ def keep_or_stop(
     context_usd: Annotated[
         float | None, typer.Option("--context-usd", help="What is lost with the machine besides.")
     ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="What the money says of the recorded history's decisions.")
+    ] = False,
     target: Target = None,
     json: Json = False,
 ) -> None:
@@ -46,9 +52,15 @@ def keep_or_stop(
       loop cost keep-or-stop --idle-hours 12 --waiting nobody --boot-minutes 3
 
       loop cost keep-or-stop --idle-hours 5 --gpu-usd-per-hour 0.20 --stop-cost-usd 0.80..1.20 --json
+
+      loop cost keep-or-stop --recorded
     """
     from loop.commands import decisions
 
+    if recorded:
+        raise typer.Exit(decisions.recorded(screen_for(), as_json=json))
+    if idle_hours is None:
+        raise LoopError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     request = decisions.KeepRequest(
         idle_hours=idle_hours,
         gpu_usd_per_hour=gpu_usd_per_hour,

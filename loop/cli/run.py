@@ -20,6 +20,14 @@ from loop.cli.options import (
 from loop.errors import LoopError
 
 run_app = group("Run a session or a single pattern.")
+WatchPreemption = Annotated[
+    str,
+    typer.Option(
+        "--watch-preemption",
+        envvar="LOOP_WATCH_PREEMPTION",
+        help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
+    ),
+]
 
 
 @run_app.command("session")
@@ -37,14 +45,7 @@ def run_session(
     max_usd: Annotated[
         float | None, typer.Option("--max-usd", help="The same in dollars, at the rate card's prices.")
     ] = None,
-    watch_preemption: Annotated[
-        str,
-        typer.Option(
-            "--watch-preemption",
-            envvar="LOOP_WATCH_PREEMPTION",
-            help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
-        ),
-    ] = "auto",
+    watch_preemption: WatchPreemption = "auto",
     ai_result: AiResult = None,
     ai_usd: AiUsd = None,
     meter_ai: MeterAi = False,
@@ -129,13 +130,14 @@ def run_pattern(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the chain with time and cost; run nothing.")
     ] = False,
+    watch_preemption: WatchPreemption = "auto",
     json: Json = False,
 ) -> None:
     """Run one pattern as a session of its own.
 
     Example: loop run pattern baseline-first --variant cpu
     """
-    from loop.commands import session
+    from loop.commands import bounds, session
 
     request = session.SessionRequest(
         pattern=name,
@@ -143,6 +145,7 @@ def run_pattern(
         device=device,
         variants=tuple(variant or ()),
         threads=threads,
+        asked=bounds.Asked(watch=watch_preemption),
         hypothesis=hypothesis,
         dry_run=dry_run,
         json=json,

@@ -69,10 +69,12 @@ class Watch:
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
             return (NOBODY,) if self.settled else ("preemption watch: the session was over before it began",)
+        if not self.settled:
+            return (f"preemption watch of {self.cloud}: {self.trouble or 'it never answered'}",)
         silent = time.monotonic() - self._answered
         if self.trouble and silent > BLIND_S:
             return (f"preemption watch of {self.cloud}, for the last {silent:.0f} s: {self.trouble}",)
-        return (f"preemption watch of {self.cloud}: {self.trouble}",) if self.trouble and not self.settled else ()
+        return ()
 
     def _work(self) -> None:
         cloud = self._find()

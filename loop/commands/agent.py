@@ -1,4 +1,4 @@
-"""`--agent`: where a session waits for a change a coding agent makes it, and is charged with what it says it cost."""
+"""`--agent`: a coding agent makes the change that a session waits for, and is charged with what it says of it."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ class Agent:
     limit_s: float = 1800.0
     """What it may take for one."""
     last: int = 0
-    """Number of the change that it was asked for last; the same again means that there was nothing to be judged."""
+    """Number of the change that it was asked for last; the same again means that nothing could be judged."""
 
 
 def go_on(

@@ -192,6 +192,8 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
     hint = waiting_for(folder.finished())
     if hint:
         screen.say(hint)
+    for note in record.bill.notes:
+        screen.say(f"note: {note}")
     screen.say(f"grade {record.grade}; cost ${record.bill.usd:.4f}; report {folder.report}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
@@ -65,6 +66,32 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
     else:
         _show_keep(found, stop, screen)
     return ExitCode.OK
+
+
+def recorded(screen: Screen, *, as_json: bool) -> int:
+    """The recorded history's decisions to keep a GPU, each with both sides and what the money says of it."""
+    found = [
+        (row, _as_recorded(row)) for history in figures.histories() for row in history.decisions if _kept(row)
+    ]
+    if as_json:
+        rows = [
+            {"session": row["id"], "decided": row["decided"], **one.model_dump(mode="json")} for row, one in found
+        ]
+        screen.data(to_json({"schema_version": 1, "decisions": rows}))
+    else:
+        says = [(row["id"], keeping_gpu.agrees(row["decided"], one)) for row, one in found]
+        screen.table(("session", "decided, and what the money says"), says)
+    return ExitCode.OK
+
+
+def _kept(row: dict[str, Any]) -> bool:
+    return "idle_hours" in row and "stop_cost_usd" in row
+
+
+def _as_recorded(row: dict[str, Any]) -> KeepOrStop:
+    low, high = row["stop_cost_usd"]
+    stop = StopCost(low_usd=low, high_usd=high, source="as recorded")
+    return keeping_gpu.decide(row["idle_hours"], row["gpu_usd_per_hour"], stop)
 
 
 def amount(option: str, value: float, highest: float = 1e6) -> float:

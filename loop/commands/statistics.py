@@ -76,7 +76,7 @@ def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
 def lines(one: Statistics) -> list[str]:
     """One pattern's statistics in sentences."""
     low, high = one.duration.interval()
-    shrunk = f"{one.duration.weight:.3g} runs by weight" if one.duration.weight else "its author's estimate alone"
+    shrunk = f"runs worth {one.duration.weight:.3g} here" if one.duration.weight else "its author's estimate alone"
     text = [f"{one.pattern} is {one.standing}: {one.why}"]
     if one.applied:
         found, share = one.successes - one.passed, one.success

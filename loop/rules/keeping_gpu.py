@@ -72,7 +72,11 @@ def _estimate(hours: float, rate: float, stop: StopCost) -> Estimate:
 
 def agrees(decided: str, found: KeepOrStop) -> str:
     """What the money says of a decision that was taken: whether it agrees, and what the other side would cost."""
-    both = f"idle ${found.idle_usd:.2f}, stop ${found.stop_usd:.2f}, break-even {found.break_even_hours:.1f} h"
+    low, high = found.low, found.high
+    stop, even = f"${low.stop_usd:.2f}", f"{low.break_even_hours:.1f}"
+    if low.stop_usd != high.stop_usd:
+        stop, even = f"{stop} to ${high.stop_usd:.2f}", f"{even} to {high.break_even_hours:.1f}"
+    both = f"idle ${found.idle_usd:.2f}, stop {stop}, break-even {even} h"
     if found.decision == "it depends":
         return f"{decided}: it depends on what a stop costs ({both})"
     return f"{decided}: the money {'agrees' if found.decision == decided else f'says {found.decision}'} ({both})"

@@ -46,7 +46,7 @@ class Ledger:
 
 
 def ledger(book: Book, chosen: Sequence[Account], by: str, shown: int | None = None) -> Ledger:
-    """The ledger of the chosen sessions. `by`: session, pattern, target or week; `shown`: only so many last rows."""
+    """The ledger of the chosen sessions. `by`: session, pattern, target or week; `shown`: only the last rows."""
     ids = {one.session for one in chosen}
     spent = [one for one in book.spent if one.session in ids]
     totals = _sum(chosen, spent)

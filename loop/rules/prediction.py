@@ -8,7 +8,7 @@ day. How wide intervals have to be is learned too: from how far earlier sessions
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
@@ -16,6 +16,7 @@ from loop.model.plan import Predicted
 from loop.rules.calibration import widening
 from loop.rules.durations import SPREAD, Duration, expected, summed
 from loop.rules.environments import FACTS, alike
+from loop.stats import median
 
 FORGET = 0.8
 """Each later run of the same work makes an earlier one worth so much of what it was."""
@@ -29,6 +30,8 @@ SHARED = 0.5
 """Correlation of the logarithms of two patterns' times in one session."""
 MEASURED = 0.5
 """Runs, by weight, from which on a prediction is called measured."""
+RECENT = 10
+"""Sessions that show what loop itself takes."""
 LOOKED_BACK = 200
 """Sessions that a prediction reads."""
 
@@ -108,11 +111,23 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work
     cold = is_cold(recent, work)
     found = {one.name: _pattern(one, recent, work, cold) for one in patterns}
     return Forecast(
-        whole=together([found[one.name][0] for one in patterns]),
+        whole=_longer(together([found[one.name][0] for one in patterns]), _between_steps(recent)),
         widened=widening(rows),
         patterns={name: duration for name, (duration, _) in found.items()},
         steps={name: steps for name, (_, steps) in found.items()},
     )
+
+
+def _between_steps(rows: Sequence[tuple[SessionRow, Work]]) -> float:
+    """Seconds that loop itself takes beside the steps: the middle of recent whole sessions."""
+    own = [row.own_seconds for row, _ in rows if row.complete]
+    return median(own[-RECENT:]) if own else 0.0
+
+
+def _longer(whole: Duration, seconds: float) -> Duration:
+    """The same and so many seconds more, as certain in seconds as it was."""
+    total = whole.seconds + seconds
+    return replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total)
 
 
 def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:

@@ -154,11 +154,11 @@ def _standing(
         return "doubtful", f"its success rate is {100 * success.mean:.0f} %, {share}"
     if good >= ENOUGH and success.low >= BAR:
         return "validated", f"its success rate is at least {100 * success.low:.0f} %"
-    return "applied", f"{count:.3g} runs by weight{_moved(tallies, here)}: its success rate is {share}"
+    return "applied", f"runs worth {count:.3g} here{_moved(tallies, here)}: its success rate is {share}"
 
 
 def _moved(tallies: Sequence[Tally], here: Place | None) -> str:
     """What has changed since most of the runs."""
     runs = sum(one.successes + one.broken for one in tallies)
     facts = dict.fromkeys(fact for one in tallies if here is not None for fact in changed(one.place, here))
-    return f" of {runs}, for {', '.join(facts)} changed" if facts else ""
+    return f" ({runs} in all; {', '.join(facts)} changed)" if facts else ""

@@ -177,3 +177,16 @@ def test_a_folder_that_cannot_be_written_forgets_and_goes_on(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     memory.keep(tmp_path / "file" / "cloud.json", "gcp")
     assert None is memory.recall(tmp_path / "file" / "cloud.json")
+
+
+def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
+    """It answered once; what it did not say since is unknown."""
+    fake.name = "gcp"
+    watch = Watch("gcp", poll_s=0.02).start()
+    wait(watch, "settled")
+    fake.trouble = "reset"
+    wait(watch, "trouble")
+    assert () == watch.unwatched()
+    watch.close()
+    watch._answered -= 60
+    assert "preemption watch of gcp, for the last 6" in watch.unwatched()[0]

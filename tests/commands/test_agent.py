@@ -1,4 +1,4 @@
-"""`loop run session --agent`: a coding agent makes the change that a session asks for, and its cost is measured."""
+"""`loop run session --agent`: a coding agent makes the change that is asked for, and its cost is measured."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.projects import KERNEL
 from tests.commands.test_optimize import SLOW, Project
-from tests.commands.test_optimize import project as project  # noqa: PLC0414
+from tests.commands.test_optimize import project as project
 
 AGENT = """
 import json, pathlib, sys

@@ -61,6 +61,7 @@ def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
         (["--idle-hours", "5", "--restart-minutes", "5", "--waiting", "cat"], "nobody, agent, engineer"),
         (["--idle-hours", "5", "--stop-cost-usd", "1", "--waiting", "agent"], "name one"),
         (["--idle-hours", "5"], "--restart-minutes"),
+        ([], "--idle-hours 5"),
     ],
 )
 def test_what_is_no_amount_is_wrong_usage(words: list[str], said: str) -> None:
@@ -69,6 +70,16 @@ def test_what_is_no_amount_is_wrong_usage(words: list[str], said: str) -> None:
     assert 2 == done.returncode
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_history_s_decisions_are_held_against_the_money() -> None:
+    """Two of the three times it was kept, the money said stop; 80 columns."""
+    found = json.loads(loop(*KEEP, "--recorded", "--json").stdout)["decisions"]
+    assert [("N+4", "stop"), ("N+7A", "stop"), ("N+7G", "keep")] == [(d["session"], d["decision"]) for d in found]
+    assert {"keep"} == {one["decided"] for one in found}
+    shown = loop(*KEEP, "--recorded").stdout
+    assert "keep: the money says stop (idle $2.40, stop $0.80 to $1.20, break-even" in shown
+    assert [] == [line for line in shown.splitlines() if len(line) > 80]
 
 
 def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None:

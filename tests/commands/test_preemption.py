@@ -18,9 +18,9 @@ from tests.commands.projects import LOOP, add_commands, loop, make_project
 from tests.fake_cloud import TROUBLES, fake_cloud, servers
 
 MOMENTS = int(os.environ.get("LOOP_PREEMPTIONS", "1"))
-COMMANDS = ("echo one; sleep 0.6", "echo two; sleep 0.9; echo done", "echo three; sleep 0.6")
-LATEST_S = 2.0
-"""Moments are drawn from the first seconds of a session of about three."""
+COMMANDS = ("echo one; sleep 0.4", "echo two; sleep 0.6; echo done", "echo three; sleep 2")
+LATEST_S = 1.5
+"""Moments are drawn from the first seconds of a session of three and more: a notice is seen within one."""
 
 
 @pytest.fixture
@@ -136,3 +136,20 @@ def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
     """With the nearest one that there is."""
     done = run(folder, "try", "--watch-preemption", "azur")
     assert (2, True) == (done.returncode, "--watch-preemption azure" in done.stderr)
+
+
+def test_a_pattern_that_runs_alone_is_watched_too(tmp_path: Path) -> None:
+    """It is a session of its own; off is off, and nobody is asked."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", ["sleep 20"])
+    assert 0 == loop("trust", str(folder)).returncode
+    with fake_cloud("azure", noticed=True) as fake:
+        words = ("run", "pattern", "try", "--target", str(folder))
+        done = loop(*words, LOOP_WATCH_PREEMPTION="azure", **servers(fake))
+        asked = len(fake.asked)
+        (folder / "patterns" / "try.yaml").write_text(
+            (folder / "patterns" / "try.yaml").read_text().replace("20", "0")
+        )
+        assert 0 == loop("trust", str(folder)).returncode
+        assert 0 == loop(*words, **servers(fake)).returncode
+    assert (75, asked) == (done.returncode, len(fake.asked)), done.stderr

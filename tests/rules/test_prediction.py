@@ -131,6 +131,14 @@ def test_the_whole_is_the_sum_of_its_patterns() -> None:
     assert part.scale * math.sqrt(0.5) < both.scale < part.scale
 
 
+def test_what_loop_takes_between_the_steps_is_part_of_the_whole() -> None:
+    """Not of the pattern."""
+    rows = [other(row(n, one=10.0), own_seconds=2.0) for n in range(8)]
+    found = forecast([ONE], rows, work_of(row()))
+    assert pytest.approx(found.patterns["one"].seconds + 2.0) == found.whole.seconds
+    assert found.whole.scale < found.patterns["one"].scale
+
+
 def test_cost_is_time_at_the_rates() -> None:
     """And never less than what is charged at least."""
     known = forecast([ONE], [row(n, one=36.0) for n in range(9)], work_of(row())).priced(100.0, least_usd=0.9)

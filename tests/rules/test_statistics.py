@@ -60,7 +60,7 @@ def test_an_upgrade_lowers_confidence() -> None:
     after = of_pattern("one", 30.0, [tally(6)], (), UPGRADED)
     assert ("validated", "applied") == (before.standing, after.standing)
     assert after.success.low < before.success.low
-    assert "3 runs by weight of 6, for torch changed" in after.why
+    assert "runs worth 3 here (6 in all; torch changed)" in after.why
 
 
 def test_new_runs_under_the_new_toolchain_win_it_back() -> None:

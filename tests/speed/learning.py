@@ -10,7 +10,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,10 +150,15 @@ def recorded_rows(folders: Sequence[Path]) -> dict[str, list[SessionRow]]:
     if folders:
         every = [[row for row in index.rows(folder) if not row.recorded and row.complete] for folder in folders]
         kept = {_title(rows): [slim(row) for row in rows] for rows in every if len(rows) > AFTER}
-        RECORDED.write_text(json.dumps(kept, indent=1) + "\n")
+        RECORDED.write_text(_a_line_a_session(kept))
     if not RECORDED.is_file():
         return {}
     return TypeAdapter(dict[str, list[SessionRow]]).validate_json(RECORDED.read_bytes())
+
+
+def _a_line_a_session(kept: Mapping[str, Sequence[object]]) -> str:
+    parts = (f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]" for name, rows in kept.items())
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _title(rows: Sequence[SessionRow]) -> str:
@@ -163,7 +168,7 @@ def _title(rows: Sequence[SessionRow]) -> str:
 def slim(row: SessionRow) -> dict[str, object]:
     """What a replay needs of a session."""
     keep = {"id", "started", "target", "plan", "device", "status", "seconds", "variants", "emulated", "workloads"}
-    keep |= {"threads", "ground", "environment", "runs", "steps", "complete"}
+    keep |= {"threads", "ground", "environment", "runs", "complete"}
     return row.model_dump(mode="json", include=keep)
 
 
