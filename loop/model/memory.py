@@ -19,6 +19,12 @@ class Cure(Model):
     """Whether the target's files had changed."""
 
     @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of what had changed: `torch`, `sources`."""
+        named = tuple(text.split(" ", 1)[0] for text in self.environment)
+        return (*named, "sources") if self.sources else named
+
+    @property
     def unexplained(self) -> bool:
         """Whether nothing had changed that is on record: the failure may come again."""
         return not (self.environment or self.sources)
@@ -31,5 +37,10 @@ class Memory(Model):
     """The last time it was seen."""
     sessions: tuple[str, ...]
     """Where, the last first."""
-    cure: Cure | None
-    """What cured it the last time that anything did."""
+    cures: tuple[Cure, ...] = ()
+    """What cured it, the last first, each session once; of the last meetings alone."""
+
+    @property
+    def cure(self) -> Cure | None:
+        """What cured it the last time that anything did."""
+        return self.cures[0] if self.cures else None

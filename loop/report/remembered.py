@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from loop.model.memory import Cure, Memory
 from loop.model.snapshot import Change
 from loop.report import format as say
+from loop.rules.failures import suspects
 
 SHOWN = 3
 """Files, or facts, that are named before the rest is counted."""
@@ -17,7 +18,16 @@ def sentence(memory: Memory, change: Change | None = None) -> str:
     where = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
     if memory.cure is None:
         return f"{where}; no session has got past it yet"
-    return f"{where}; {cured(memory.cure, change)}"
+    return f"{where}; {cured(memory.cure, change)}{_usually(memory)}"
+
+
+def _usually(memory: Memory) -> str:
+    """What had changed at several cures: of one alone nothing can be told from what merely changed too."""
+    often = [(name, times) for name, times in suspects(memory) if times > 1][:SHOWN]
+    named = ", ".join(
+        f"{'files of the target' if name == 'sources' else name} at {times}" for name, times in often
+    )
+    return f"; of {len(memory.cures)} cures changed: {named}" if named else ""
 
 
 def cured(cure: Cure, change: Change | None = None) -> str:

@@ -1,10 +1,13 @@
 """Where a failure was seen before, and what had changed when it was gone: over rows of the index. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.memory import Cure, Memory
 
+LOOKED_AT = 12
+"""Meetings with a failure, the last ones, whose cures are looked for."""
 FACTS = ("processor", "gpu", "driver", "cuda", "torch", "compiler")
 """Facts of an environment, by the names of its fields."""
 NAMED = {"cuda": "nvcc", "gpu": "GPU"}
@@ -15,12 +18,24 @@ def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
     met = [(index, one) for index, row in enumerate(rows) for one in row.failures if one.key == key]
     if not met:
         return None
-    cures = (cure_of(rows, index, one) for index, one in reversed(met))
+    cures: dict[str, Cure] = {}
+    for index, one in met[: -LOOKED_AT - 1 : -1]:
+        if found := cure_of(rows, index, one):
+            cures.setdefault(found.session, found)
     return Memory(
         failure=met[-1][1],
         sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))),
-        cure=next((cure for cure in cures if cure is not None), None),
+        cures=tuple(cures.values()),
     )
+
+
+def suspects(memory: Memory) -> tuple[tuple[str, int], ...]:
+    """What had changed at its cures, and at how many: most often first, then by the last cure.
+
+    What cures a failure changes at every cure; what merely happened to change at one seldom does at the next.
+    """
+    counts = Counter(name for cure in memory.cures for name in cure.changed)
+    return tuple(sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cure | None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.rules.failures import remembered
+from loop.report.remembered import sentence
+from loop.rules.failures import remembered, suspects
 from tests.makers import NOON
 
 KEY = "0" * 12
@@ -100,3 +101,21 @@ def test_a_resume_that_got_past_it_is_the_cure() -> None:
     assert memory is not None
     assert memory.cure is not None
     assert "a" == memory.cure.session
+
+
+def test_what_changed_at_most_cures_is_suspected_first() -> None:
+    """A fact that merely happened to change at one cure, the last one at that, comes later."""
+    rows = [
+        row("a", seen()),
+        row("b", environment=place(torch="2.4")),
+        row("c", seen(), environment=place(torch="2.4")),
+        row("d", environment=place(torch="2.5")),
+        row("e", seen(), environment=place(torch="2.5")),
+        row("f", environment=place(torch="2.6", compiler="g++ 13"), ground="g2"),
+    ]
+    memory = remembered(rows, KEY)
+    assert memory is not None
+    assert ["f", "d", "b"] == [cure.session for cure in memory.cures]
+    assert (("torch", 3), ("compiler", 1), ("sources", 1)) == suspects(memory)
+    said = sentence(memory)
+    assert said.endswith("; of 3 cures changed: torch at 3")

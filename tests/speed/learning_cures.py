@@ -1,12 +1,11 @@
-"""How soon a failure that comes again is cured, with the memory of failures and without (`make bench-
-learning`).
+"""How soon a failure that comes again is cured, with the memory of failures and without: `make bench-learning`.
 
 The model, plainly. Without memory a cure takes as long as the recorded history says that environments and
-builds took by hand. With it, each change that `rules.failures` offers is tried, one by one, each as long as the
-history says that the same took by a pattern; where none of them is the cause, the time by hand comes on top.
-Known again is what `signatures` makes the same of texts whose paths, addresses and numbers differ. One failure
-in `ANOTHER` has the same words and another cause (the last row: never); between a failure and its cure other
-facts change too, with the chance `ALSO` each.
+builds took by hand. With it, each change that `rules.failures` suspects is tried, the one that came with most
+cures first, each as long as the history says that the same took by a pattern; where none of them is the cause,
+the time by hand comes on top. Known again is what `signatures` makes the same of texts whose paths, addresses
+and numbers differ. One failure in `ANOTHER` has the same words and another cause (the last row: never); between
+a failure and its cure other facts change too, with the chance `ALSO` each.
 """
 
 import datetime
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 from loop.model.history import History, by_hand
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.rules.failures import remembered
+from loop.rules.failures import remembered, suspects
 from loop.signatures import signature
 
 EPISODES = 14
@@ -119,7 +118,7 @@ def _cure(
     """The minutes of one cure, by hand and by memory."""
     alone = chance.choice(slow)
     memory = remembered(rows, failure.key)
-    offered = _offered(memory.cure.environment, memory.cure.sources) if memory and memory.cure else []
+    offered = [name for name, _ in suspects(memory) if name in CAUSES] if memory else []
     tries = [chance.choice(quick) for _ in offered]
     right = cause in offered
     spent = sum(tries[: offered.index(cause) + 1]) if right else sum(tries) + alone
@@ -127,12 +126,6 @@ def _cure(
     found.remembered.append(spent)
     found.known += memory is not None
     found.right += right
-
-
-def _offered(environment: Sequence[str], sources: bool) -> list[str]:
-    """The facts that a cure names, in its order."""
-    names = [text.split()[0] for text in environment]
-    return [name for name in names if name in CAUSES] + (["sources"] if sources else [])
 
 
 def minutes_of(history: History) -> tuple[list[float], list[float]]:
