@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from loop.model.history import History
 from loop.model.money import EvidenceClass, Saving
+from loop.model.output import BuildOutput
+from loop.model.outputs import read_output
 from loop.model.pattern import Pattern
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, latest_attempts
@@ -30,7 +32,7 @@ class Without:
 
 
 def applied(finished: Iterable[Finished], plan: ResolvedPlan) -> tuple[Applied, ...]:
-    """The patterns all of whose steps passed or were not called for, in order; each pattern once."""
+    """The patterns all of whose steps passed or were not called for, and that had something to do, in order."""
     attempts = tuple(finished)
     seconds: dict[str, float] = {}
     for run, name in dict.fromkeys((record.run, record.pattern) for record in attempts):
@@ -72,11 +74,11 @@ def _identities(finished: Iterable[Finished]) -> dict[str, set[str]]:
 
 
 def _passed(attempts: Iterable[Finished], run: int, pattern: Pattern) -> bool:
-    """Whether every step has a record, none of them failed and one at least passed."""
+    """Whether every step has a record, none of them failed, and one at least passed that had something to do."""
     mine = [r for r in latest_attempts(attempts) if (r.run, r.pattern) == (run, pattern.name)]
-    statuses = {record.status for record in mine}
     whole = {record.step for record in mine} == {step.id for step in pattern.steps}
-    return whole and "passed" in statuses and statuses <= {"passed", "skipped"}
+    did = any(record.status == "passed" and not record.output.get("nothing_done") for record in mine)
+    return whole and did and {record.status for record in mine} <= {"passed", "skipped"}
 
 
 def savings(
@@ -125,11 +127,12 @@ def cached_seconds(finished: Sequence[Finished]) -> dict[str, dict[str, float]]:
     seen: set[str] = set()
     found: dict[str, dict[str, float]] = {}
     for record in finished:
-        for build in record.output.get("builds") or ():
-            fresh = build["build_id"] not in seen
-            seen.add(build["build_id"])
-            if fresh and build.get("cached") and record.status == "passed":
-                found.setdefault(record.pattern, {})[build["variant"]] = build["seconds"]
+        output = read_output(record.action, record.output)
+        for build in output.builds if isinstance(output, BuildOutput) else ():
+            fresh = build.build_id not in seen
+            seen.add(build.build_id)
+            if fresh and build.cached and record.status == "passed":
+                found.setdefault(record.pattern, {})[build.variant] = build.seconds
     return found
 
 

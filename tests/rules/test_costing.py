@@ -8,7 +8,7 @@ from loop.places import project, shipped
 from loop.rules.costing import Applied, applied, bill, unchanged
 from loop.rules.recorded_costs import environment_minutes_saved, saved_against, totals_through
 from tests.conftest import ROOT
-from tests.makers import make_card, make_finished, make_history, make_pattern, make_plan
+from tests.makers import make_build, make_built, make_card, make_finished
 
 
 def environment(**without: object) -> Pattern:
@@ -32,9 +32,9 @@ def test_a_gpu_is_charged_for_a_minute_at_least() -> None:
 
 def test_compiling_that_the_cache_spared_is_measured() -> None:
     """Six seconds that the same build took when it was compiled: 6 cents at a cent a second, and no interval."""
-    builds = [{"variant": "cpu", "build_id": "b", "cached": True, "seconds": 6.0}]
-    built = make_finished("build", output={"builds": builds})
-    made = bill(60.0, "cpu", make_card(), finished=[built, make_finished("again", output={"builds": builds})])
+    output = make_built(make_build(cached=True, seconds=6.0))
+    built, again = (make_finished("build", run=run, output=output) for run in (1, 2))
+    made = bill(60.0, "cpu", make_card(), finished=[built, again])
     (saving,) = made.savings
     assert ("measured", pytest.approx(0.06)) == (saving.evidence, saving.usd)
     assert saving.interval_usd == (saving.usd, saving.usd)
@@ -43,12 +43,18 @@ def test_compiling_that_the_cache_spared_is_measured() -> None:
 
 def test_a_build_of_this_very_session_spares_nothing() -> None:
     """Compiled in its first attempt, taken from the cache in its second: it was paid for here."""
-    fresh = {"variant": "cpu", "build_id": "b", "cached": False, "seconds": 6.0}
     records = [
-        make_finished("build", output={"builds": [fresh]}),
-        make_finished("build", attempt=2, output={"builds": [{**fresh, "cached": True}]}),
+        make_finished("build", output=make_built(make_build())),
+        make_finished("build", attempt=2, output=make_built(make_build(cached=True))),
     ]
     assert () == bill(60.0, "cpu", make_card(), finished=records).savings
+
+
+@pytest.mark.parametrize(("action", "builds"), [("kernel.tries", {"cpu": "b"}), ("bisect.search", 7)])
+def test_what_other_actions_call_builds_is_no_build(action: str, builds: object) -> None:
+    """A try's builds are names, a search's a number."""
+    record = make_finished("other", action=action, output={"ok": True, "message": "", "builds": builds})
+    assert () == bill(60.0, "cpu", make_card(), finished=[record]).savings
 
 
 def test_what_nobody_measured_is_not_zero() -> None:
@@ -122,6 +128,14 @@ def test_only_patterns_that_passed_whole_are_applied() -> None:
     assert [2.0] == [
         one.seconds for one in applied([verify, make_finished("measure", status="skipped", seconds=0)], plan)
     ]
+
+
+def test_a_pattern_that_had_nothing_to_do_saves_nothing() -> None:
+    """Static assertions without a CUDA kernel: all steps pass, and no outcome was another for it."""
+    plan = make_plan(make_pattern())
+    nothing = [make_finished(name, output={"nothing_done": True}) for name in ("verify", "measure")]
+    assert () == applied(nothing, plan)
+    assert 1 == len(applied([nothing[0], make_finished("measure")], plan))
 
 
 def test_a_mended_attempt_counts_with_the_time_of_both() -> None:
