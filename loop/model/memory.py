@@ -1,5 +1,7 @@
 """What is remembered of failures: where one was seen before, and what cured it."""
 
+from collections import Counter
+
 from loop.model.base import Model
 from loop.model.index import FailureSeen
 
@@ -44,3 +46,12 @@ class Memory(Model):
     def cure(self) -> Cure | None:
         """What cured it the last time that anything did."""
         return self.cures[0] if self.cures else None
+
+    @property
+    def suspects(self) -> tuple[tuple[str, int], ...]:
+        """What had changed at its cures, and at how many: most often first, then by the last cure.
+
+        What cures a failure changes at every cure; what merely happened to change at one seldom does at the next.
+        """
+        counts = Counter(name for cure in self.cures for name in cure.changed)
+        return tuple(sorted(counts.items(), key=lambda one: -one[1]))

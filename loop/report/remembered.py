@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from loop.model.memory import Cure, Memory
 from loop.model.snapshot import Change
 from loop.report import format as say
-from loop.rules.failures import suspects
 
 SHOWN = 3
 """Files, or facts, that are named before the rest is counted."""
@@ -23,7 +22,7 @@ def sentence(memory: Memory, change: Change | None = None) -> str:
 
 def _usually(memory: Memory) -> str:
     """What had changed at several cures: of one alone nothing can be told from what merely changed too."""
-    often = [(name, times) for name, times in suspects(memory) if times > 1][:SHOWN]
+    often = [(name, times) for name, times in memory.suspects if times > 1][:SHOWN]
     named = ", ".join(
         f"{'files of the target' if name == 'sources' else name} at {times}" for name, times in often
     )

@@ -1,6 +1,5 @@
 """Where a failure was seen before, and what had changed when it was gone: over rows of the index. Pure."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.model.index import FailureSeen, SessionRow
@@ -27,15 +26,6 @@ def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
         sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))),
         cures=tuple(cures.values()),
     )
-
-
-def suspects(memory: Memory) -> tuple[tuple[str, int], ...]:
-    """What had changed at its cures, and at how many: most often first, then by the last cure.
-
-    What cures a failure changes at every cure; what merely happened to change at one seldom does at the next.
-    """
-    counts = Counter(name for cure in memory.cures for name in cure.changed)
-    return tuple(sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cure | None:

@@ -8,7 +8,15 @@ from loop.places import project, shipped
 from loop.rules.costing import Applied, applied, bill, unchanged
 from loop.rules.recorded_costs import environment_minutes_saved, saved_against, totals_through
 from tests.conftest import ROOT
-from tests.makers import make_build, make_built, make_card, make_finished
+from tests.makers import (
+    make_build,
+    make_built,
+    make_card,
+    make_finished,
+    make_history,
+    make_pattern,
+    make_plan,
+)
 
 
 def environment(**without: object) -> Pattern:

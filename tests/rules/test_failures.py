@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from loop.report.remembered import sentence
-from loop.rules.failures import remembered, suspects
+from loop.rules.failures import remembered
 from tests.makers import NOON
 
 KEY = "0" * 12
@@ -116,6 +116,6 @@ def test_what_changed_at_most_cures_is_suspected_first() -> None:
     memory = remembered(rows, KEY)
     assert memory is not None
     assert ["f", "d", "b"] == [cure.session for cure in memory.cures]
-    assert (("torch", 3), ("compiler", 1), ("sources", 1)) == suspects(memory)
+    assert (("torch", 3), ("compiler", 1), ("sources", 1)) == memory.suspects
     said = sentence(memory)
     assert said.endswith("; of 3 cures changed: torch at 3")

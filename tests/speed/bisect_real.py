@@ -41,7 +41,8 @@ with nothing in its caches, on one thread, with all eleven workloads of `history
   these makes it slower, so that only a range can be said.
 
 Right is the culprit, a range that holds it, or `no_regression` where there is none. A wrong name is any other
-commit that is blamed, alone or among others. Load is that of the machine, over the last minute of a search.
+commit that is blamed, alone or among others. Builds are those that were asked for; those ahead that nobody asked
+for come on top. Load is that of the machine, over the last minute of a search.
 """
 
 

@@ -1,7 +1,7 @@
 """How soon a failure that comes again is cured, with the memory of failures and without: `make bench-learning`.
 
 The model, plainly. Without memory a cure takes as long as the recorded history says that environments and
-builds took by hand. With it, each change that `rules.failures` suspects is tried, the one that came with most
+builds took by hand. With it, each change that the memory suspects is tried, the one that came with most
 cures first, each as long as the history says that the same took by a pattern; where none of them is the cause,
 the time by hand comes on top. Known again is what `signatures` makes the same of texts whose paths, addresses
 and numbers differ. One failure in `ANOTHER` has the same words and another cause (the last row: never); between
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from loop.model.history import History, by_hand
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.rules.failures import remembered, suspects
+from loop.rules.failures import remembered
 from loop.signatures import signature
 
 EPISODES = 14
@@ -118,7 +118,7 @@ def _cure(
     """The minutes of one cure, by hand and by memory."""
     alone = chance.choice(slow)
     memory = remembered(rows, failure.key)
-    offered = [name for name, _ in suspects(memory) if name in CAUSES] if memory else []
+    offered = [name for name, _ in memory.suspects if name in CAUSES] if memory else []
     tries = [chance.choice(quick) for _ in offered]
     right = cause in offered
     spent = sum(tries[: offered.index(cause) + 1]) if right else sum(tries) + alone

@@ -1,0 +1,140 @@
+"""What may be said of several sessions together, and what may not."""
+
+import datetime
+from typing import Any
+
+import pytest
+
+from loop.model.comparison import Comparison, Judged, Seen
+from loop.rules.comparison import compare
+from loop.rules.trend import trends
+from tests.makers import NOON
+
+FACTS = {"machine": "bench", "processor": "Some CPU", "threads": "8", "torch": "2.4.0", "GPU": "not used"}
+
+
+def judged(ratio: float | None = 1.5, word: str = "faster", width: float = 0.05) -> Judged:
+    """A verdict whose interval reaches `width` to either side."""
+    ends = None if ratio is None else (ratio - width, ratio + width)
+    return Judged(verdict=word, ratio=ratio, interval=ends)
+
+
+def seen(name: str = "a", *cells: Judged, facts: dict[str, str | None] | None = None, **fields: Any) -> Seen:
+    """A session that judged one variant on workloads w0, w1 ..."""
+    base: dict[str, Any] = {"id": name, "started": NOON, "status": "passed", "target": "t", "device": "cpu"}
+    told = {"baseline": "lib", "sets": ("small",), "facts": {**FACTS, **(facts or {})}}
+    verdicts = {"ours": {f"w{place}": cell for place, cell in enumerate(cells or (judged(),))}}
+    return Seen.model_validate({**base, **told, "verdicts": verdicts, **fields})
+
+
+def refused(found: Comparison, word: str) -> list[str]:
+    """What is said of one kind of figures."""
+    return [line for line in found.refused if line.startswith(word)]
+
+
+def test_one_machine_on_one_day_compares_times_too() -> None:
+    """Nothing stands against it."""
+    found = compare([seen("a"), seen("b", started=NOON + datetime.timedelta(hours=3))])
+    assert (True, ()) == (found.times_comparable, found.refused)
+
+
+@pytest.mark.parametrize("fact", ["machine", "processor", "torch", "threads"])
+def test_times_of_another_environment_are_refused_and_ratios_stay(fact: str) -> None:
+    """Said with the fact that differs; both ratios are in the row."""
+    found = compare([seen("a"), seen("b", facts={fact: "another"})])
+    assert not found.times_comparable
+    assert 1 == len(refused(found, "latencies"))
+    assert [fact] == [one.fact for one in found.environment]
+    assert [1.5, 1.5] == [cell.ratio for cell in found.rows[0].cells if cell]
+
+
+def test_times_of_another_day_are_refused() -> None:
+    """Even on the same machine."""
+    found = compare([seen("a"), seen("b", started=NOON + datetime.timedelta(days=1))])
+    assert ["latencies: they are of different days; only ratios are shown"] == refused(found, "latencies")
+    assert not found.times_comparable
+
+
+def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
+    """It is not claimed to be the same either."""
+    found = compare([seen("a"), seen("b", facts={"torch": None})])
+    assert () == found.environment
+    assert "torch" not in found.same
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"target": "u"}, "another target"),
+        ({"device": "cuda"}, "another device"),
+        ({"baseline": "other"}, "another baseline"),
+        ({"status": "open"}, "it has not ended"),
+        ({"recorded": True, "status": "recorded"}, "recorded elsewhere"),
+    ],
+)
+def test_what_cannot_stand_beside_the_first_is_left_out_by_name(fields: dict[str, Any], reason: str) -> None:
+    """The others are compared all the same."""
+    found = compare([seen("a"), seen("b", **fields), seen("c", judged(3.0))])
+    (said,) = refused(found, "ratios of b")
+    assert reason in said
+    assert [1.5, None, 3.0] == [cell and cell.ratio for cell in found.rows[0].cells]
+    assert (2.0, "higher") == (found.rows[0].change, found.rows[0].moved)
+
+
+def test_without_any_verdict_of_its_own_nothing_is_compared() -> None:
+    """And it is said."""
+    found = compare([seen("a", status="open"), seen("b", recorded=True)])
+    assert ((), False) == (found.rows, found.times_comparable)
+    assert ["ratios: none of these sessions has a verdict of its own"] == list(found.refused)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "moved"),
+    [
+        (judged(1.5), judged(1.7), "higher"),
+        (judged(1.7), judged(1.5), "lower"),
+        (judged(1.5), judged(1.58), "within"),
+        (judged(1.5), judged(None, "incorrect"), None),
+        (judged(1.5), judged(1.5, width=1.4), None),
+    ],
+)
+def test_a_ratio_moved_where_the_intervals_do_not_meet(first: Judged, last: Judged, moved: str | None) -> None:
+    """What is wrong has no speed, and an interval that says nothing is compared with none."""
+    assert moved == compare([seen("a", first), seen("b", last)]).rows[0].moved
+
+
+def test_changed_verdicts_are_marked() -> None:
+    """And only they."""
+    found = compare([seen("a", judged(), judged()), seen("b", judged(), judged(None, "incorrect"))])
+    assert [False, True] == [row.verdict_changed for row in found.rows]
+
+
+def test_a_trend_breaks_where_the_baseline_changed() -> None:
+    """By machine, driver or torch; each break says what changed, and an unknown fact hides none."""
+    facts = [{}, {"torch": None}, {"torch": "2.5.1"}, {"torch": "2.5.1", "machine": "other"}]
+    days = [NOON + datetime.timedelta(days=number) for number in range(4)]
+    pairs = zip(facts, days, strict=True)
+    (series,) = trends([seen(str(day), facts=fact, started=day) for fact, day in pairs])  # type: ignore[arg-type]
+    assert [(), (), ("torch 2.4.0 -> 2.5.1",), ("machine bench -> other",)] == [p.breaks for p in series.points]
+
+
+def test_a_trend_is_over_the_same_workloads() -> None:
+    """Another set is another series; a set that has changed breaks the line."""
+    first, second = seen("a"), seen("b", judged(), judged())
+    assert [("other workloads: 2, before 1",)] == [p.breaks for p in trends([first, second])[0].points[1:]]
+    assert 2 == len(trends([first, seen("b", sets=("large",))]))
+
+
+def test_a_wrong_variant_has_no_point_in_a_trend() -> None:
+    """It is marked; so is one whose interval says nothing."""
+    wrong = seen("a", judged(2.0), judged(None, "incorrect"), incorrect=("ours",))
+    (series,) = trends([wrong, seen("b", judged(2.0, "inconclusive", width=1.9)), seen("c", judged(2.0))])
+    assert [("incorrect", None), ("unsure", None), ("right", 2.0)] == [
+        (point.state, point.ratio and round(point.ratio, 6)) for point in series.points
+    ]
+
+
+def test_a_trend_of_one_variant() -> None:
+    """Or none, where it was never judged."""
+    assert () == trends([seen()], "theirs")
+    assert ["ours"] == [one.variant for one in trends([seen()], "ours")]
