@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate help session test lint types check schema bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate help session test lint types check schema docs pictures bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -43,6 +43,12 @@ check: lint types test  ## everything that has to hold before a commit; layers a
 
 schema: $(VENV)/.made  ## write the JSON Schemas anew
 	$(BIN)/loop patterns schema --write
+
+docs: $(VENV)/.tools  ## write the reference anew from the code
+	$(BIN)/python -m tests.docs reference
+
+pictures: $(VENV)/.tools  ## run the commands of the README's pictures and draw what they print (minutes, on a quiet machine)
+	$(BIN)/python -m tests.docs pictures
 
 bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/RESULTS.md
 	$(BIN)/python -m tests.speed

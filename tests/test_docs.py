@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import typer.main
 import yaml
+from typer.testing import CliRunner
 
 from loop.cli import app
 from loop.commands.definitions import SCHEMAS, schema_text
@@ -24,6 +25,15 @@ def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield (*words, name), command
 
 
+def walk(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The same with the groups."""
+    for name, command in group.commands.items():
+        yield (*words, name), command
+        if hasattr(command, "commands"):
+            yield from walk(command, (*words, name))
+
+
+COMMANDS = ROOT / "docs" / "commands.md"
 ALL = dict(commands(typer.main.get_command(app)))
 
 
@@ -36,10 +46,51 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_the_readme_names_every_command(words: tuple[str, ...]) -> None:
-    """A stranger finds each of them from the README."""
-    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if f"loop {words[0]}" in line]
+def test_the_page_of_commands_names_every_command(words: tuple[str, ...]) -> None:
+    """By what it is for; the generated reference has its options."""
+    rows = [line for line in COMMANDS.read_text().splitlines() if f"loop {words[0]}" in line]
     assert [] != [row for row in rows if re.search(rf"\b{words[-1]}\b", row)]
+
+
+def test_the_readme_begins_with_two_commands_and_is_short() -> None:
+    """The front door: what to type, what it looks like, where to read on."""
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert "git clone <this repository> loop && cd loop\nmake session " in blocks[0]
+    assert "make test " in blocks[2]
+    assert text.index("make test ") < text.index("docs/pictures/")
+    assert 120 > len(text.splitlines())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_says_in_one_line_what_a_command_does(words: tuple[str, ...]) -> None:
+    """The first paragraph of it is a sentence that fits a terminal."""
+    summary, _, rest = (ALL[words].help or "").strip().partition("\n")
+    assert summary.endswith(".")
+    assert not rest.partition("\n")[0].strip()
+    assert 110 >= len(summary)
+
+
+WAYS = {
+    "80": {"COLUMNS": "80"},
+    "120": {"COLUMNS": "120"},
+    "dumb": {"TERM": "dumb"},
+    "no colour": {"NO_COLOR": "1", "TERM": "xterm-256color"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_help_fits_the_terminal_and_has_no_escapes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands and groups, at 80 and 120 columns, without colour, without a terminal."""
+    for name, value in WAYS[way].items():
+        monkeypatch.setenv(name, value)
+    room = int(WAYS[way].get("COLUMNS", 80))
+    groups = {(): typer.main.get_command(app)} | dict(walk(typer.main.get_command(app)))
+    for words in groups:
+        done = CliRunner().invoke(app, [*words, "--help"])
+        assert 0 == done.exit_code, words
+        assert "\x1b" not in done.output
+        assert [] == [line for line in done.output.splitlines() if len(line) > room], words
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -78,8 +129,10 @@ def test_bundled_definitions_satisfy_the_schema_they_point_at(kind: str, path: A
 
 def test_links_in_documents_lead_somewhere() -> None:
     """Every relative link names a file that is there."""
-    documents = sorted(ROOT.glob("*.md"))
-    links = [(doc, link) for doc in documents for link in re.findall(r"\]\(([^)#:]+)\)", doc.read_text())]
+    documents = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    texts = {doc: re.sub(r"^(`{3,}).*?^\1$", "", doc.read_text(), flags=re.M | re.DOTALL) for doc in documents}
+    links = [(doc, link) for doc, text in texts.items() for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    assert links
     assert [] == [f"{doc.name}: {link}" for doc, link in links if not (doc.parent / link).exists()]
 
 

@@ -23,6 +23,7 @@ from loop.places import shipped
 from loop.processes import Tick
 from loop.report.brief import render_brief
 from loop.repository import worktree
+from loop.repository.leftover import note_owner
 from loop.repository.worktree import Worktree
 from loop.rules import bottleneck
 
@@ -61,6 +62,7 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
     tree = worktree.find(context.folder, shop.tree)
     if tree is None:
         tree = worktree.make(context.folder, shop.tree)
+        note_owner(tree, shop.notes.parent)
         yield from _is_whole(context, subject.variant, tree)
     asked = yield from _write(context, subject, tree, arguments)
     return _edited(shop, asked, tree, again=context.again)

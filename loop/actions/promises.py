@@ -89,6 +89,7 @@ def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNo
         message=_describe(bad) if bad else message,
         hint=_mend(bad[0]) if bad else None,
         not_exercised=tuple(missing),
+        nothing_done=not checks,
         checks=tuple(checks),
     )
 
@@ -157,6 +158,7 @@ def _lookup(
         message=message,
         hint=failures[0].hint if failures else _lines_to_add(missing) if missing else None,
         not_exercised=tuple(skipped),
+        nothing_done=not promised and not failures,
         promised=promised,
         missing=tuple(missing),
     )

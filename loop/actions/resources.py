@@ -54,6 +54,7 @@ def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
         message=_cut(problems) if problems else _describe(chosen, found, shapes),
         hint=hints[0] if hints else None,
         not_exercised=tuple(dict.fromkeys(found.missing)),
+        nothing_done=not (problems or found.libraries or fillings),
         learned=tuple(f"On {found.architecture}, {text}." for text in (*spilled, *impossible)),
         device=found.architecture,
         device_name=found.device.name if found.device else "",

@@ -37,6 +37,7 @@ from loop.model.workloads import expand
 from loop.places import MANIFEST
 from loop.processes import Tick, together
 from loop.repository import worktree
+from loop.repository.leftover import note_owner
 from loop.repository.worktree import Worktree
 from loop.rules import compare
 from loop.rules.tries import lost_points, point
@@ -112,6 +113,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working:
         return Result(refusal)
     yield Tick("preparing the worktree")
     tree = worktree.find(context.folder, shop.tree) or worktree.make(context.folder, shop.tree)
+    note_owner(tree, shop.notes.parent)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
     with context.bench.at(tree.target, target) as bench:
         search = Search(context, bench, left[0], target.tuning[left[0]], device_of(context))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from loop import __version__
+from loop.cli.catalog import catalog_app
 from loop.cli.catalogue import patterns_app, plan_app
 from loop.cli.decisions import cost_app
 from loop.cli.kernels import kernels_app
@@ -26,6 +27,7 @@ GROUPS = {
     "sessions": sessions_app,
     "plan": plan_app,
     "cost": cost_app,
+    "catalog": catalog_app,
 }
 for group_name, group_app in GROUPS.items():
     app.add_typer(group_app, name=group_name)
@@ -50,29 +52,85 @@ def _root(
 
 
 @app.command()
-def status(target: Target = None, json: Json = False) -> None:
-    """What runs, what waits, and what it cost so far.
+def status(
+    target: Target = None,
+    md: Annotated[bool, typer.Option("--md", help="A page of Markdown, for a README or a wiki.")] = False,
+    json: Json = False,
+) -> None:
+    """What runs, what waits for a person, what it cost, keep or stop the GPU, and what comes next.
 
-    Example: loop status
+    Examples:
+
+      loop status
+
+      loop status --md > STATUS.md
     """
-    from loop.commands import browse
+    from loop.commands import status as standing
 
-    raise typer.Exit(browse.status(target, screen_for(), as_json=json))
+    raise typer.Exit(standing.show_status(target, screen_for(), as_json=json, as_markdown=md))
+
+
+@app.command()
+def worktrees(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Those to remove. Default: all left over.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take them away; commits and branches stay.")] = False,
+    discard_edits: Annotated[
+        bool, typer.Option("--discard-edits", help="Also those with uncommitted edits, which are lost.")
+    ] = False,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Folders in which loop edits targets; with --remove those go that no session needs any more.
+
+    One with uncommitted edits stays, and is named.
+
+    Examples:
+
+      loop worktrees
+
+      loop worktrees --remove
+    """
+    from loop.commands import worktrees as trees
+
+    request = trees.WorktreesRequest(tuple(names or ()), remove, discard_edits, target, json)
+    raise typer.Exit(trees.show_worktrees(request, screen_for()))
 
 
 @app.command()
 def report(
     session_id: Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or last.")] = "last",
-    form: Annotated[str, typer.Option("--format", help="md or json.")] = "md",
+    form: Annotated[str, typer.Option("--format", help="md, html, json, trace, csv or summary.")] = "md",
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write this file instead; a report's figures beside it.")
+    ] = None,
     target: Target = None,
+    limit: Annotated[int, typer.Option("--limit", help="Of a summary, in bytes.")] = 65_536,
+    link: Annotated[str, typer.Option("--link", help="Of a summary: where the whole report is.")] = "",
 ) -> None:
     """A session's report, rendered again from its record.
 
-    Example: loop report last > report.md
-    """
-    from loop.commands import browse
+    html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and chrome://tracing; csv
+    has one row a sample that was timed; `loop patterns schema report` describes json.
 
-    raise typer.Exit(browse.report(session_id, form, target, screen_for()))
+    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by which a
+    workflow finds its own comment again.
+
+    Examples:
+
+      loop report last > report.md
+
+      loop report last --format html --output report.html
+
+      loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"
+    """
+    from loop.commands import digest
+    from loop.commands import report as reports
+
+    if form == "summary":
+        raise typer.Exit(digest.summarise(session_id, target, limit, link, screen_for()))
+    raise typer.Exit(reports.report(session_id, form, target, output, screen_for()))
 
 
 @app.command()

@@ -7,6 +7,7 @@ import typer
 
 from loop.cli.drafts import drafts_app
 from loop.cli.options import Json, Target, group, screen_for
+from loop.errors import LoopError
 
 patterns_app = group("Browse and check the pattern catalogue.")
 plan_app = group("Look at session plans.")
@@ -55,14 +56,24 @@ def patterns_stats(
 
 
 @patterns_app.command("search")
-def patterns_search(word: str, target: Target = None, json: Json = False) -> None:
-    """Patterns that mention something.
+def patterns_search(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="A problem, an error, a name.")],
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Patterns by their problem, the best first: title, occasions, steps, and failures that sessions met.
 
-    Example: loop patterns search "link error"
+    Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
+
+    Examples:
+
+      loop patterns search "link error"
+
+      loop patterns search undefined symbol
     """
     from loop.commands import catalogue
 
-    raise typer.Exit(catalogue.search_patterns(word, target, screen_for(), as_json=json))
+    raise typer.Exit(catalogue.search_patterns(" ".join(words), target, screen_for(), as_json=json))
 
 
 @patterns_app.command("check")
@@ -83,22 +94,36 @@ def patterns_check(
 
 
 @patterns_app.command("graph")
-def patterns_graph(target: Target = None, json: Json = False) -> None:
-    """Which plans chain which patterns, and which patterns answer which outcomes.
+def patterns_graph(
+    as_dot: Annotated[bool, typer.Option("--dot", help="For Graphviz, instead of Mermaid.")] = False,
+    as_tree: Annotated[bool, typer.Option("--tree", help="As lines for a terminal, instead of Mermaid.")] = False,
+    target: Target = None,
+    json: Json = False,
+) -> None:
+    """Which plans chain which patterns, and which patterns answer which outcomes, as a Mermaid drawing.
 
-    Example: loop patterns graph
+    Examples:
+
+      loop patterns graph > patterns.mmd
+
+      loop patterns graph --dot | dot -Tsvg > patterns.svg
+
+      loop patterns graph --tree
     """
     from loop.commands import definitions
 
-    raise typer.Exit(definitions.graph(target, screen_for(), as_json=json))
+    if as_dot and as_tree:
+        raise LoopError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
+    form = "dot" if as_dot else "tree" if as_tree else "mermaid"
+    raise typer.Exit(definitions.graph(target, screen_for(), form, as_json=json))
 
 
 @patterns_app.command("schema")
 def patterns_schema(
-    name: Annotated[str, typer.Argument(help="pattern, plan, target, rates or history.")] = "pattern",
+    name: Annotated[str, typer.Argument(help="pattern, plan, target, rates, history or report.")] = "pattern",
     write: Annotated[bool, typer.Option("--write", help="Write all of them into the package.")] = False,
 ) -> None:
-    """JSON Schema (draft 7) for editors.
+    """JSON Schema (draft 7) for editors; `report` for programs that read `loop report --format json`.
 
     Example: loop patterns schema target > target.json
     """

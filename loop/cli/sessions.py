@@ -64,3 +64,51 @@ def sessions_import(
     from loop.commands import recorded
 
     raise typer.Exit(recorded.import_sessions(file, target, screen_for(json), as_json=json))
+
+
+Markdown = Annotated[bool, typer.Option("--md", help="Markdown, for a pull request.")]
+
+
+@sessions_app.command("compare")
+def sessions_compare(
+    names: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Two or more: ids, beginnings of ids, last, last~1.")
+    ],
+    target: Target = None,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> None:
+    """Sessions beside each other: environment, sources, verdicts, ratios, cost, time.
+
+    Latencies stand beside each other only where one machine measured them on one day; else ratios alone do.
+    Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
+
+    Examples:
+
+      loop sessions compare last~1 last
+
+      loop sessions compare 2026-11-20 last --md
+    """
+    from loop.commands import comparison
+
+    raise typer.Exit(
+        comparison.compare_sessions(names, target, screen_for(json), as_json=json, as_markdown=markdown)
+    )
+
+
+@sessions_app.command("trend")
+def sessions_trend(
+    target: Target = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="Only this one. Default: all.")] = None,
+    last: Annotated[int, typer.Option("--last", min=1, max=1000, help="Sessions to look back on.")] = 50,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> None:
+    """A target's ratios over sessions; a new machine, driver or torch begins a new line.
+
+    Example: loop sessions trend --variant cpu
+    """
+    from loop.commands import comparison
+
+    screen = screen_for(json)
+    raise typer.Exit(comparison.show_trend(target, variant, last, screen, as_json=json, as_markdown=markdown))

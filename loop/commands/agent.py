@@ -83,7 +83,7 @@ def make_change(agent: Agent, asked: Brief, folder: SessionFolder, screen: Scree
 
 def _run(agent: Agent, asked: Brief, page: Path, screen: Screen) -> Completed:
     """In a shell, as the user would; with all of the user's environment, for it is the user's own command."""
-    command = ["sh", "-c", f"{agent.command} < {shlex.quote(str(page))}"]
+    command = ["sh", "-c", f"{{ {agent.command}\n}} < {shlex.quote(str(page))}"]
     running = run(command, limit_s=agent.limit_s, cwd=Path(asked.folder), env=dict(os.environ))
     begun = told = time.monotonic()
     while True:
@@ -104,7 +104,7 @@ def use_of(agent: Agent, printed: str, kept: Path) -> AiUse:
     try:
         return read_result(printed, str(kept), price_list())
     except LoopError:
-        name = Path(shlex.split(agent.command)[0]).name
+        name = Path(next(iter(agent.command.split()), "an agent")).name
         return AiUse(
             source="result", agents=(name,), usd=None, unpriced=(name,), notes=(f"{name} printed no result",)
         )

@@ -13,7 +13,7 @@ from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, Status
 from loop.places import state_folder
 from loop.rules.allowance import Allowance, Key, expected_steps, seconds_for, step_seconds
-from loop.rules.charging import Used, charge
+from loop.rules.charging import Charged, Used, charge
 from loop.runner.events import Happening, StepBegan, StepDue, Ticked
 from loop.screen import seconds_text
 from loop.store import sessions
@@ -102,7 +102,7 @@ class Asked:
         """Raises LoopError for what is no amount, no cloud, or not enough to begin with."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise LoopError(f"{option} {value:g}: expected a number above 0")
+                raise LoopError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
         if self.watch not in CHOICES:
             close = nearest(self.watch, CHOICES) or [", ".join(CHOICES)]
             raise LoopError(f"unknown cloud {self.watch!r} to watch", hint=f"--watch-preemption {close[0]}")
@@ -158,7 +158,10 @@ def allowance_of(
 
 
 def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:
-    """Raises LoopError where a session cannot begin for so few dollars."""
+    """Raises LoopError where a session cannot begin for so few dollars, or where nobody knows what it costs."""
+    unpriced = [one.reason for one in _charged(0.0, card, head).unmeasured if one.resource == "gpu"]
+    if unpriced:
+        raise LoopError(f"--max-usd {usd:g}: what the GPU costs is not known", hint=unpriced[0])
     least = spent_usd(0.0, card, head)
     if least >= usd:
         raise LoopError(
@@ -169,6 +172,9 @@ def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:
 
 def spent_usd(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None) -> float:
     """What that many seconds of a session are charged, and what its AI was."""
+    return sum(one.usd for one in _charged(seconds, card, head, ai).charges)
+
+
+def _charged(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None) -> Charged:
     gpu = head.machine.gpus[0] if head.machine.gpus else None
-    charged = charge(Used(seconds=seconds, device=head.device, gpu=gpu, ai=ai), card)
-    return sum(one.usd for one in charged.charges)
+    return charge(Used(seconds=seconds, device=head.device, gpu=gpu, ai=ai), card)

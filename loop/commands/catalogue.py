@@ -10,7 +10,13 @@ from loop.library import definitions
 from loop.library.definitions import Read
 from loop.model.pattern import Pattern
 from loop.places import project
-from loop.screen import Screen, seconds_text
+from loop.report.catalogue.lookup import failures_of, pattern_fields
+from loop.rules.searching import Entry, search
+from loop.screen import Screen, fold, seconds_text, width
+from loop.store import index
+
+LOOKED_BACK = 50
+"""Sessions whose failures a search looks through."""
 
 
 def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
@@ -22,20 +28,21 @@ def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return _show_rows(_patterns(target), screen, as_json)
 
 
-def search_patterns(word: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Patterns that have all the words of `word` somewhere in their text."""
-    words = word.lower().split()
-    found = {n: r for n, r in _patterns(target).items() if all(w in _text(r.value) for w in words)}
-    if not found and not as_json:
-        screen.say(f"no pattern mentions {word!r}; `loop patterns list` shows all")
+def search_patterns(question: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    chosen = project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
+    hits = search(
+        question,
+        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+    )
+    if not hits and not as_json:
+        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
         return ExitCode.GATE_FAILED
-    return _show_rows(found, screen, as_json)
-
-
-def _text(pattern: Pattern) -> str:
-    steps = [f"{step.title} {step.action}" for step in pattern.steps]
-    notes = [note.note for note in pattern.evidence]
-    return " ".join([pattern.name, pattern.title, pattern.problem, *pattern.use_when, *steps, *notes]).lower()
+    if hits and hits[0].matched < hits[0].asked:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    return _show_rows({hit.key: patterns[hit.key] for hit in hits}, screen, as_json)
 
 
 def _show_rows(found: Mapping[str, Read[Pattern]], screen: Screen, as_json: bool) -> int:
@@ -78,7 +85,7 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if pattern.evidence:
         screen.data("")
         screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
-    screen.data("\n" + "\n".join(statistics.lines(shown)))
+    screen.data("\n" + fold("\n".join(statistics.lines(shown)), width(screen.out)))
     screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
     return ExitCode.OK
 
@@ -101,8 +108,9 @@ def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) 
     if as_json:
         screen.data(to_json({"schema_version": 1, "file": str(read.path), **plan.model_dump(mode="json")}))
         return ExitCode.OK
-    screen.data(f"{plan.name}: {plan.title}\n")
+    screen.data(fold(f"{plan.name}: {plan.title}", width(screen.out)) + "\n\n")
     screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
-    screen.data(f"\nworkloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}")
+    sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
+    screen.data("\n" + fold(sets, width(screen.out)))
     screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
     return ExitCode.OK

@@ -6,18 +6,21 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.commands import metering
+from loop.commands import metering, samples
 from loop.commands.drive import Ending
 from loop.commands.memory import Recall, failures_json
 from loop.commands.setting import Setting
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import figures
+from loop.model.base import Model
+from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
+from loop.model.money import Bill
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.places import shipped
-from loop.report import render_report
+from loop.report import Rendered, render_session
 from loop.report.diagnosis import diagnoses
 from loop.rules import calibration, clock, costing, grading, learnings, summary
 from loop.rules.charging import NO_AI, Used
@@ -27,6 +30,13 @@ from loop.screen import Screen
 from loop.store import index, sessions
 from loop.store.sessions import SessionFolder
 
+HEAD = ("id", "started", "target", "device", "baseline", "variants", "seed", "revision", "machine", "loop_version")
+"""What `--json` takes from a session's head."""
+RECORD = (
+    *("status", "reason", "verdicts", "grade", "grade_reason", "seconds"),
+    *("not_exercised", "learnings", "proposal"),
+)
+"""And from its record."""
 TOLD = 2
 """Things not exercised that the last lines name; the report has all."""
 
@@ -140,13 +150,20 @@ def sources_of(setting: Setting) -> dict[str, tuple[str, ...]]:
     return {name: tuple(str(setting.project.target / s) for s in v.sources) for name, v in compiled.items()}
 
 
-def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> str:
-    """The report of a session, beside its predecessors."""
-    earlier = list(predecessors(setting, record))
-    templates = setting.project.own("templates") or shipped("templates")
-    recalled = recall(setting, record.head.id).lines
-    held = predictions_held(setting, record)
-    return render_report(templates, record, folder.finished(), earlier, figures.histories(), recalled, held)
+def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
+    """The report of a session, beside its predecessors, with its figures."""
+    finished = folder.finished()
+    return render_session(
+        setting.project.own("templates") or shipped("templates"),
+        record,
+        finished,
+        list(predecessors(setting, record)),
+        figures.histories(),
+        recall(setting, record.head.id).lines,
+        predictions_held(setting, record),
+        folder.lines(),
+        samples.rounds(folder, finished),
+    )
 
 
 def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRecord]:
@@ -194,8 +211,14 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
         screen.say(hint)
     for note in record.bill.notes:
         screen.say(f"note: {note}")
-    screen.say(f"grade {record.grade}; cost ${record.bill.usd:.4f}; report {folder.report}")
+    screen.say(f"grade {record.grade}; cost {cost_text(record.bill)}; report {folder.report}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+
+
+def cost_text(bill: Bill) -> str:
+    """`$0.1200`; a GPU whose price nobody knows is named beside it: it was not free."""
+    unpriced = any(one.resource == "gpu" for one in bill.unmeasured)
+    return f"${bill.usd:.4f}{' and a GPU of unknown price' if unpriced else ''}"
 
 
 def waiting_for(finished: Sequence[Finished]) -> str:
@@ -206,18 +229,20 @@ def waiting_for(finished: Sequence[Finished]) -> str:
 
 def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> dict[str, Any]:
     """What `--json` prints of a session."""
-    keys = {"variant", "workload", "against", "verdict", "ratio", "interval", "reason"}
-    return {
-        "schema_version": 1,
-        "id": record.head.id,
-        "status": record.status,
-        "reason": record.reason,
-        "report": str(folder.report),
-        "waiting_for": waiting_for(folder.finished()),
-        "failures": failures_json(recalled, folder.finished()),
-        "diagnoses": [dataclasses.asdict(found) for found in diagnoses(record.head, folder.finished())],
-        "verdicts": [verdict.model_dump(mode="json", include=keys) for verdict in record.verdicts],
-        "grade": record.grade,
-        "seconds": record.seconds,
-        "cost": record.bill.model_dump(mode="json"),
-    }
+    head, finished = record.head, folder.finished()
+    known = {name: getattr(head, name) for name in HEAD}
+    exported = ExportedSession(
+        **known,
+        **{name: getattr(record, name) for name in RECORD},
+        report=str(folder.report),
+        waiting_for=waiting_for(finished),
+        steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
+        failures=tuple(ExportedFailure.model_validate(one) for one in failures_json(recalled, finished)),
+        diagnoses=tuple(ExportedDiagnosis(**dataclasses.asdict(one)) for one in diagnoses(head, finished)),
+        cost=record.bill,
+    )
+    return exported.model_dump(mode="json")
+
+
+def _picked(step: Finished, model: type[Model]) -> dict[str, Any]:
+    return {name: getattr(step, name) for name in model.model_fields}

@@ -130,7 +130,7 @@ def _since(kept: Book, chosen: Sequence[Account], since: Sequence[Account], wher
     return {
         "minutes": round(then.minutes - now.minutes, EXACT),
         **{f"{name}_usd": _less(then.of(name), now.of(name)) for name in RESOURCES},
-        "usd": round(then.usd - now.usd, EXACT),
+        "usd": _less(then.known_usd, now.known_usd),
         "environment_minutes": environment,
     }
 
@@ -159,7 +159,7 @@ def _plain(totals: Totals) -> dict[str, Any]:
         "minutes": round(totals.minutes, EXACT),
         **dollars,
         "energy_j": totals.energy_j,
-        "usd": round(totals.usd, EXACT),
+        "usd": None if totals.known_usd is None else round(totals.known_usd, EXACT),
     }
 
 
@@ -222,7 +222,7 @@ def _cells(name: str, row: Totals) -> tuple[str, ...]:
         name,
         f"{row.minutes:.1f}",
         *(_usd(row.of(one)) for one in ("gpu", "ai", "engineer")),
-        _usd(row.usd),
+        _usd(row.known_usd),
     )
 
 
@@ -248,7 +248,9 @@ def _savings(made: Ledger) -> Iterator[str]:
 def _since_lines(request: CostRequest, saved: dict[str, Any] | None) -> Iterator[str]:
     if saved is None:
         return
-    yield f"less than {request.against}: {saved['minutes']:.1f} min, ${saved['usd']:.2f}"
+    usd = saved["usd"]
+    dollars = "dollars unknown" if usd is None else f"{'-' if usd < 0 else ''}${abs(usd):.2f}"
+    yield f"less than {request.against}: {saved['minutes']:.1f} min, {dollars}"
     if saved["environment_minutes"] is not None:
         yield f"its environment took {saved['environment_minutes']:g} min less"
 

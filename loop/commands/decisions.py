@@ -27,7 +27,7 @@ from loop.model.record import DeviceName
 from loop.places import Project, project
 from loop.report import format as say
 from loop.rules import keeping_gpu, pivoting
-from loop.screen import Screen
+from loop.screen import Screen, fold, width
 from loop.store import index
 
 WHO: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
@@ -97,7 +97,7 @@ def _as_recorded(row: dict[str, Any]) -> KeepOrStop:
 def amount(option: str, value: float, highest: float = 1e6) -> float:
     """A number from 0 on. Raises LoopError for anything else."""
     if not (math.isfinite(value) and 0 <= value < highest):
-        raise LoopError(f"{option} {value:g}: expected a number from 0 to {highest:g}")
+        raise LoopError(f"{option} {value:g}: expected a number from 0 to {highest:g}", hint=f"{option} 5")
     return value
 
 
@@ -139,7 +139,8 @@ def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> S
     for name in besides:
         if getattr(request, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise LoopError(f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one")
+            said = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
+            raise LoopError(said, hint=f"leave out {option}")
     low, high = span("--stop-cost-usd", request.stop_cost_usd)
     return StopCost(low_usd=low, high_usd=high, source="as given")
 
@@ -147,7 +148,7 @@ def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> S
 def _waiting(named: str | None, card: RateCard) -> tuple[Waiting, float]:
     who = next((one for one in WHO if one == named), None)
     if named is not None and who is None:
-        raise LoopError(f"--waiting {named!r}: expected {', '.join(WHO)}")
+        raise LoopError(f"--waiting {named!r}: expected {', '.join(WHO)}", hint=f"--waiting {WHO[0]}")
     try:
         return keeping_gpu.who_waits(card, who)
     except ValueError as error:
@@ -239,13 +240,16 @@ def _show_pivot(found: Pivot, screen: Screen) -> None:
     screen.table(("stop rule", "", "why"), [(rule.rule, words[rule.holds], rule.why) for rule in found.rules])
     if found.options:
         screen.data("")
-        screen.table(("option", "cost", "expected", "what follows"), _options(found.options))
-    screen.data(f"\n{found.decision}")
+        screen.table(("option", "cost", "expected"), _options(found.options), wrap=0)
+        screen.data("")
+        for one in found.options:
+            screen.data(fold(f"{one.name}: {one.note}", width(screen.out)))
+    screen.data("\n" + fold(found.decision, width(screen.out)))
 
 
-def _options(options: Sequence[OptionValue]) -> list[tuple[str, str, str, str]]:
+def _options(options: Sequence[OptionValue]) -> list[tuple[str, str, str]]:
     return [
-        (one.name, _whole(*one.usd), _whole(*one.expected_usd) if one.expected_usd else "unknown", one.note)
+        (one.name, _whole(*one.usd), _whole(*one.expected_usd) if one.expected_usd else "unknown")
         for one in options
     ]
 

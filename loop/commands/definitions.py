@@ -10,12 +10,14 @@ from loop.documents.schema import draft7
 from loop.errors import DefinitionError, ExitCode, LoopError
 from loop.library import definitions, figures, targets
 from loop.model.base import Model
+from loop.model.exported import ExportedSession
 from loop.model.history import History
 from loop.model.money import RateCard
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.places import PACKAGE, project
+from loop.report.graph import Answer, Graph, dot, mermaid, tree
 from loop.runner.plan import check_pattern
 from loop.screen import Screen
 
@@ -68,25 +70,27 @@ def _check_file(path: Path, target: Path | None) -> int:
     return 1
 
 
-def graph(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Which plans chain which patterns, and which patterns answer which outcomes."""
+def graph(target: Path | None, screen: Screen, form: str, *, as_json: bool) -> int:
+    """Which plans chain which patterns, and which patterns answer which outcomes. `form`: mermaid, dot or tree."""
     setting = read_setting(target)
-    answers = [
-        {"from": name, "when": answer.when, "to": answer.pattern}
-        for name, read in setting.patterns.items()
-        for answer in read.value.next
-    ]
+    found = Graph(
+        plans={name: read.value.patterns for name, read in setting.plans.items()},
+        answers=[
+            Answer(name, answer.when, answer.pattern)
+            for name, read in setting.patterns.items()
+            for answer in read.value.next
+        ],
+    )
     if as_json:
-        plans = {name: list(read.value.patterns) for name, read in setting.plans.items()}
-        screen.data(to_json({"schema_version": 1, "plans": plans, "answers": answers}))
-        return ExitCode.OK
-    for name, read in setting.plans.items():
-        screen.data(f"plan {name}")
-        for index, pattern in enumerate(read.value.patterns):
-            screen.data(f"  {'└─' if index == len(read.value.patterns) - 1 else '├─'} {pattern}")
-            for answer in (a for a in answers if a["from"] == pattern):
-                screen.data(f"       └─ when {answer['when']}: {answer['to']}")
+        answers = [{"from": one.pattern, "when": one.when, "to": one.to} for one in found.answers]
+        screen.data(to_json({"schema_version": 1, "plans": found.plans, "answers": answers}))
+    else:
+        screen.data({"mermaid": mermaid, "dot": dot, "tree": _tree}[form](found))
     return ExitCode.OK
+
+
+def _tree(found: Graph) -> str:
+    return "\n".join(tree(found))
 
 
 SCHEMAS: dict[str, type[Model]] = {
@@ -95,6 +99,7 @@ SCHEMAS: dict[str, type[Model]] = {
     "target": Target,
     "rates": RateCard,
     "history": History,
+    "report": ExportedSession,
 }
 """JSON Schemas that ship with loop, by file name."""
 

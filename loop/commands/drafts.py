@@ -56,6 +56,11 @@ def list_drafts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
+def offered(setting: Setting) -> tuple[str, ...]:
+    """Names of the drafts that wait for a person."""
+    return tuple(one.pattern.name for one in _drafts(setting))
+
+
 def _cure(drafted: Drafted) -> str:
     return f"{len(drafted.draft.cures)} times" if drafted.draft.cures else "never"
 

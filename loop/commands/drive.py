@@ -14,11 +14,14 @@ from loop.commands.bounds import Ending as Ending
 from loop.documents import to_json
 from loop.errors import ExitCode, Stopped
 from loop.model.record import Finished
+from loop.model.tick import StepTick
 from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.runner.session import Walk
 from loop.screen import Screen, seconds_text
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
+from loop.store.ticks import NAME as TICKS
+from loop.store.ticks import Ticks
 
 
 @contextlib.contextmanager
@@ -128,9 +131,12 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str
 
 
 def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
-    """A `store` that writes records to the journal, and samples beside it."""
+    """A `store` that writes records to the journal, samples and signs of life beside it."""
+    ticks = Ticks(folder.path / TICKS)
 
     def store(event: Happening) -> Happening:
+        if isinstance(event, Ticked):
+            ticks.add(_tick(event))
         if isinstance(event, StepBegan):
             journal.append(event.started)
         if isinstance(event, StepEnded) and not event.replayed:
@@ -139,6 +145,12 @@ def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happe
         return event
 
     return store
+
+
+def _tick(event: Ticked) -> StepTick:
+    started = event.started
+    key = started.model_dump(include={"run", "pattern", "step", "attempt"})
+    return StepTick(seconds=max(0.0, event.seconds), note=event.note, heartbeat=event.heartbeat, **key)
 
 
 def _with_artifacts(folder: SessionFolder, event: StepEnded) -> StepEnded:

@@ -1,5 +1,6 @@
 """What earlier sessions say of a failure, at the moment it happens; and what is kept so that later ones can."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,7 +55,9 @@ class Recall:
             said = [f"earlier sessions could not be asked: {error.message}"]
         keys = [one.key for one in of_step(record)] if record.status == "failed" else []
         named = dict.fromkeys(self.answers[key] for key in keys if key in self.answers)
-        return (*said, *(f"answered by: loop run pattern {name}" for name in named))
+        where = [] if self.project.bundled else ["--target", str(self.project.target)]
+        answers = (shlex.join(["loop", "run", "pattern", name, *where]) for name in named)
+        return (*said, *(f"answered by: {answer}" for answer in answers))
 
     def _change(self, cure: Cure | None) -> Change | None:
         return change_of(self.project, cure) if cure is not None else None

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from loop.library import figures
 from loop.model.record import SessionHead
 from loop.rules.charging import rates_of
 from loop.rules.next_plan import Benefit, Idea, benefit, ideas
-from loop.screen import Screen
+from loop.screen import Screen, fold, width
 from loop.store import index, past_changes
 
 LOOKED_BACK = 200
@@ -41,16 +42,20 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     if as_json:
         screen.data(json.dumps(_fields(first, others), indent=1))
         return ExitCode.OK
-    screen.data(f"{first.idea.objective}")
-    for text in first.idea.why:
-        screen.data(f"  why: {text}")
-    screen.data(f"  chain: {', '.join(first.head.plan.plan.patterns)}")
-    screen.data(f"  expected: {expected(first.head)}{_cost(first)}")
-    screen.data(f"  benefit: {first.benefit.text}{_worth(first)}")
+    for line in _lines(first):
+        screen.data(fold(line, width(screen.out)))
     screen.data(f"run it: {first.command}")
     for other in others[:OTHERS]:
         screen.say(f"also: {other.objective} (plan {other.plan}): {other.why[0]}")
     return ExitCode.OK
+
+
+def _lines(first: Proposal) -> Iterator[str]:
+    yield first.idea.objective
+    yield from (f"  why: {text}" for text in first.idea.why)
+    yield f"  chain: {', '.join(first.head.plan.plan.patterns)}"
+    yield f"  expected: {expected(first.head)}{_cost(first)}"
+    yield f"  benefit: {first.benefit.text}{_worth(first)}"
 
 
 def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea, ...]]:

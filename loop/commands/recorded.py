@@ -9,7 +9,7 @@ from loop.library import definitions, histories
 from loop.model.history import RESOURCES, Contradiction, History, RecordedSession
 from loop.places import project
 from loop.rules.contradictions import NAMES, contradictions
-from loop.screen import Screen, seconds_text
+from loop.screen import Screen, fold, seconds_text, width
 from loop.store import recorded
 
 BEGINNING = "recorded-"
@@ -53,17 +53,22 @@ def _tell(
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
-    """A recorded session by id, or by the beginning of one. Raises LoopError where several begin so."""
-    if not name.startswith(BEGINNING):
-        return None
+    """A recorded session by id, its beginning, or what its report calls it. Raises LoopError for several."""
     exact = root / name / recorded.NAME
-    if exact.is_file() and exact.parent.parent == root:
+    if name.startswith(BEGINNING) and exact.is_file() and exact.parent.parent == root:
         return recorded.read(exact.parent)
-    matches = [one for one in recorded.every(root) if one.id.startswith(name)]
+    matches = [one for one in recorded.every(root) if _called(one, name)]
     if len(matches) > 1:
         hint = f"one of {', '.join(one.id for one in matches)}"
-        raise LoopError(f"{name}: {len(matches)} sessions begin so", hint=hint)
+        how = "begin so" if name.startswith(BEGINNING) else "are called so"
+        raise LoopError(f"{name}: {len(matches)} sessions {how}", hint=hint)
     return matches[0] if matches else None
+
+
+def _called(one: RecordedSession, name: str) -> bool:
+    if name.startswith(BEGINNING):
+        return one.id.startswith(name)
+    return one.row.id.lower() == name.lower() != "last"
 
 
 def show(session: RecordedSession, root: Path, screen: Screen, *, as_json: bool) -> int:
@@ -75,11 +80,12 @@ def show(session: RecordedSession, root: Path, screen: Screen, *, as_json: bool)
         fields = {"schema_version": 1, "recorded": session, "contradictions": found}
         screen.data(to_json(fields))
         return ExitCode.OK
+    columns = width(screen.out)
     for line in _lines(session, len(family)):
-        screen.data(line)
+        screen.data(fold(line, columns))
     _tables(session, screen)
     for one in found:
-        screen.data(f"contradiction: {one.stated}, but {one.derived}")
+        screen.data(fold(f"contradiction: {one.stated}, but {one.derived}", columns))
     return ExitCode.OK
 
 
@@ -103,9 +109,10 @@ def _tables(session: RecordedSession, screen: Screen) -> None:
     if session.steps:
         screen.data("")
         rows = [
-            (one.get("step", ""), _took(one.get("target_s")), _took(one.get("actual_s"))) for one in session.steps
+            (one.get("step", ""), _took(one.get("target_s")), _took(one.get("actual_s")), one.get("status", ""))
+            for one in session.steps
         ]
-        screen.table(("step", "target", "actual"), rows, wrap=0)
+        screen.table(("step", "target", "actual", ""), rows, wrap=0)
     if session.measurements:
         heads = list(dict.fromkeys(key for one in session.measurements for key in one))
         screen.data("")

@@ -333,7 +333,8 @@ def close(
     seconds, own_seconds = sessions.wall_seconds(journal.lines)
     record = closing.conclude(setting, head, folder, ending, seconds, own_seconds)
     folder.write_record(record)
-    folder.write_report(closing.render(setting, record, folder))
+    rendered = closing.render(setting, record, folder)
+    folder.write_report(rendered.text, {one.path: one.file for one in rendered.figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     return record

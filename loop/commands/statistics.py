@@ -13,7 +13,7 @@ from loop.model.pattern import Pattern
 from loop.places import Project, project
 from loop.rules import durations, environments, statistics
 from loop.rules.statistics import Statistics
-from loop.screen import Screen, seconds_text, short
+from loop.screen import Screen, fold, seconds_text, short, width
 from loop.store import index
 
 ORDER = ("validated", "applied", "doubtful", "retired", "proposed")
@@ -22,6 +22,7 @@ CLASSES = {
     "history": "the recorded history",
     "prior": "an author's estimate",
 }
+ALL = "`loop patterns stats` shows all"
 MANY_PLACES = 5
 """Environments that are shown."""
 
@@ -39,12 +40,12 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
     found = gather(chosen, patterns)
     if name is not None and name not in found:
         close = nearest(name, list(found))
-        raise LoopError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else None)
+        raise LoopError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
     if as_json:
         wanted = [found[name]] if name else list(found.values())
         screen.data(json.dumps({"schema_version": 1, "patterns": [as_fields(one) for one in wanted]}, indent=1))
     elif name:
-        screen.data("\n".join(lines(found[name])))
+        screen.data(fold("\n".join(lines(found[name])), width(screen.out)))
     else:
         _table(found, patterns, screen)
     return ExitCode.OK
@@ -54,10 +55,8 @@ def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]
     ranked = sorted(found.values(), key=lambda one: (ORDER.index(one.standing), -one.applied))
     heads = ("pattern", "status", "runs", "answered", "takes", "saved", "last")
     screen.table(heads, [_row(one, one.pattern in patterns) for one in ranked], wrap=0)
-    screen.say(
-        "answered: share of runs that passed or found something wrong, 90 % interval; takes: 80 % of runs; "
-        "saved: minutes by class of evidence (m measured, h history, p prior)"
-    )
+    screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
+    screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
 
 
 def _row(one: Statistics, defined: bool) -> tuple[str, ...]:

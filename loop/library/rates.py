@@ -1,15 +1,18 @@
 """The rate card: the project's own before the shipped one."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from loop.documents import complain
+from loop.documents import Document, complain, load_yaml, parse
 from loop.errors import DefinitionError
 from loop.library.definitions import Read, read_file
 from loop.model.money import RateCard
 from loop.places import Project, shipped
 
-NAMED = ("gpu", "waiting", "ai")
-"""Fields that name a rate."""
+NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
+"""Fields that name a rate, and what it may be the rate of."""
+TAKEN = ("rates", "gpu", "waiting")
+"""Fields that a card of one's own may leave to the shipped one."""
 
 
 def rates(project: Project) -> RateCard:
@@ -21,8 +24,17 @@ def rates(project: Project) -> RateCard:
     base = read_file(shipped("sessions/rates.yaml"), RateCard)
     if own is None:
         return _checked(base, base.value)
-    read = read_file(own, RateCard)
+    read = _completed(own, base.document)
     return _checked(read, over(read.value, base.value))
+
+
+def _completed(own: Path, base: Document) -> Read[RateCard]:
+    """A card that may leave out what it takes from the shipped one, read whole."""
+    document = load_yaml(own)
+    if isinstance(document.data, dict):
+        left_out = {name: base.data[name] for name in TAKEN if name not in document.data}
+        document = replace(document, data={**left_out, **document.data})
+    return Read(parse(RateCard, document), document, own)
 
 
 def own_card(project: Project) -> Path | None:
@@ -40,10 +52,14 @@ def over(own: RateCard, base: RateCard) -> RateCard:
 
 
 def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
-    for field in NAMED:
+    for field, kinds in NAMED.items():
         name = getattr(card, field)
-        if name is not None and card.find(name) is None:
+        rate = card.find(name) if name is not None else None
+        if name is not None and rate is None:
             known = ", ".join(rate.name for rate in read.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"
             raise DefinitionError([complain(read.document, (field,), f"one of {known}", repr(name), hint)])
+        if rate is not None and rate.resource not in kinds:
+            expected, got = f"a rate of {' or '.join(kinds)}", f"{name!r}, a rate of {rate.resource}"
+            raise DefinitionError([complain(read.document, (field,), expected, got)])
     return card

@@ -10,6 +10,8 @@ from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import Interval
 
 Moved = Literal["higher", "lower", "within"]
+TOO_WIDE = 10.0
+"""An interval whose ends differ by this factor comes from disturbance."""
 
 
 class Judged(Model):
@@ -25,6 +27,11 @@ class Judged(Model):
     """Latency of the baseline in microseconds, as it was measured there and then."""
     candidate_us: float | None = None
     """Latency of the candidate in microseconds, likewise."""
+
+    @property
+    def vague(self) -> bool:
+        """Whether its interval is so wide that its ratio says nothing."""
+        return self.interval is not None and self.interval[1] > TOO_WIDE * self.interval[0]
 
 
 class Seen(Model):
@@ -156,7 +163,7 @@ class Point(Model):
     dirty: bool = False
     """Whether files differed from it."""
     state: Literal["right", "unsure", "incorrect", "none"]
-    """Judged; with an inconclusive verdict; wrong; or without a speed."""
+    """Judged; with an interval too wide to say anything; wrong; or without a speed."""
     ratio: float | None = None
     """Geometric mean of its ratios."""
     workloads: int = 0

@@ -21,3 +21,5 @@ class Output(Model):
     """What it did not run, and why."""
     learned: tuple[str, ...] = ()
     """What it shows, in sentences."""
+    nothing_done: bool = False
+    """Whether there was nothing to do: such a step passes, and avoids nothing."""

@@ -1,5 +1,5 @@
 """The report of a session: records to a plain view to Markdown."""
 
-from loop.report.render import render_report
+from loop.report.render import Rendered, render_report, render_session
 
-__all__ = ["render_report"]
+__all__ = ["Rendered", "render_report", "render_session"]

@@ -7,11 +7,17 @@ from loop.model.output import BuildOutput, DeviceOutput, MeasureOutput, NumpyOut
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
+from loop.report.bars import bar
 from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
+from loop.report.plain import plain
 
 LONGEST_MESSAGE = 110
 """Longer ones are cut in the table; a failed step's is printed whole below it."""
+
+
+LONGEST_SAID = 600
+"""Longer messages of failed steps are folded."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +29,13 @@ class Trouble:
     hint: str | None
     seen: tuple[str, ...] = ()
     """What earlier sessions say of it."""
+    log: tuple[str, ...] = ()
+    """Lines of output, where there is more than a message of one line."""
 
 
 def steps(finished: Sequence[Finished]) -> Table | None:
     """Every step, target against actual; None when none has ended."""
-    heads = columns("Step", "Status", ">Target", ">Actual", "Outcome")
+    heads = columns("Step", "Status", ">Target", ">Actual", "Of its target", "Outcome")
     rows = tuple(_step_row(record) for record in latest_attempts(finished))
     return filled(heads, rows)
 
@@ -41,6 +49,7 @@ def _step_row(record: Finished) -> tuple[str, ...]:
         record.status + late + again,
         say.seconds(record.budget_s),
         say.seconds(record.seconds) if ran else "-",
+        bar(record.seconds, record.budget_s) if ran else "-",
         _cut(record.message if ran else skip_reason(record)),
     )
 
@@ -69,8 +78,18 @@ def troubles(finished: Sequence[Finished], recalled: Recalled = lambda record: (
     """The steps that failed."""
     failed = [record for record in latest_attempts(finished) if record.status == "failed"]
     return tuple(
-        Trouble(name_of(record), record.message, record.hint, tuple(recalled(record))) for record in failed
+        Trouble(name_of(record), record.message, record.hint, tuple(recalled(record)), log(record))
+        for record in failed
     )
+
+
+def log(record: Finished) -> tuple[str, ...]:
+    """What a step printed: a traceback, the end of a command's output, or its message where that is long."""
+    told = [record.output.get(name) for name in ("traceback", "output")]
+    texts = [text for text in told if isinstance(text, str)]
+    texts += [record.message] if "\n" in record.message.strip() or len(record.message) > LONGEST_SAID else []
+    lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
+    return tuple(plain(line.rstrip("\r").rpartition("\r")[2]) for line in lines)  # A progress bar's last state.
 
 
 def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
@@ -85,11 +104,11 @@ def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
         source = "earlier sessions" if planned.evidence == "measured" else "its author's estimate"
         took = say.seconds(sum(record.seconds for record in mine))
         title = f"{planned.pattern.title} (no. {planned.pattern.number})"
-        rows.append((title, _ended(mine, len(planned.pattern.steps)), say.seconds(planned.seconds), took, source))
+        rows.append((title, ended(mine, len(planned.pattern.steps)), say.seconds(planned.seconds), took, source))
     return filled(heads, rows)
 
 
-def _ended(records: Sequence[Finished], steps: int) -> str:
+def ended(records: Sequence[Finished], steps: int) -> str:
     """`passed`, `failed at verify`, `stopped after 2 of 5 steps`."""
     for status in ("failed", "aborted", "paused"):
         names = [record.step for record in records if record.status == status]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
@@ -11,6 +12,7 @@ from loop.model.outputs import read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
+from loop.report.bars import sparkline
 from loop.report.markdown import Table, columns, filled
 from loop.stats import geometric_mean
 
@@ -149,17 +151,25 @@ class VariantSpeed:
 
     variant: str
     summary: str
+    curve: str
+    """Its ratios, workload by workload, as a sparkline; empty for one workload."""
     table: Table
 
 
-def speeds(record: SessionRecord, finished: Sequence[Finished]) -> tuple[VariantSpeed, ...]:
+Rounds = Mapping[tuple[str, str], Sequence[float]]
+"""From variant and workload to the ratio of each round, from the raw samples."""
+
+
+def speeds(
+    record: SessionRecord, finished: Sequence[Finished], rounds: Rounds = MappingProxyType({})
+) -> tuple[VariantSpeed, ...]:
     """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     by_variant: dict[str, list[Measurement]] = {}
     for one in (one for output in found(finished, MeasureOutput) for one in output.measurements):
         if one.against == "baseline" and (one.variant, one.workload.name) in judged:
             by_variant.setdefault(one.variant, []).append(one)
-    return tuple(_speed(name, mine, judged, record.head.baseline) for name, mine in by_variant.items())
+    return tuple(_speed(name, mine, judged, record.head.baseline, rounds) for name, mine in by_variant.items())
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
@@ -185,25 +195,33 @@ def _speed(
     measurements: Sequence[Measurement],
     judged: Mapping[tuple[str, str], SpeedVerdict],
     baseline: str,
+    by_round: Rounds,
 ) -> VariantSpeed:
     times = (f">{baseline}", f">{variant}")
     memory = (f">Memory {baseline}", f">Memory {variant}")
-    heads = columns("Workload", *times, ">Ratio [99 % interval]", "Verdict", *memory)
-    rows = tuple(_speed_row(one, judged[(variant, one.workload.name)]) for one in measurements)
+    curves = {one.workload.name: sparkline(by_round.get((variant, one.workload.name), ())) for one in measurements}
+    shown = ("Rounds",) if any(curves.values()) else ()
+    heads = columns("Workload", *times, ">Ratio [99 % interval]", *shown, "Verdict", *memory)
+    rows = tuple(
+        _speed_row(one, judged[(variant, one.workload.name)], [curves[one.workload.name]] if shown else [])
+        for one in measurements
+    )
     mean = mean_of([judged[(variant, one.workload.name)] for one in measurements])
     rounds = sorted({one.rounds for one in measurements})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     summary = f"{mean or 'inconclusive'} over {say.count(len(rows), 'workload')}, {counted} rounds each"
-    return VariantSpeed(variant, summary, Table(heads, rows))
+    curve = sparkline([judged[(variant, one.workload.name)].ratio for one in measurements])
+    return VariantSpeed(variant, summary, curve, Table(heads, rows))
 
 
-def _speed_row(one: Measurement, verdict: SpeedVerdict) -> tuple[str, ...]:
+def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: Sequence[str]) -> tuple[str, ...]:
     own = "" if one.timed_by == "loop" else " (its own clock)"
     return (
         one.workload.name,
         say.latency(one.reference_us),
         say.latency(one.candidate_us),
         say.ratio(verdict.ratio, verdict.interval),
+        *curve,
         verdict.verdict + own,
         say.memory(one.reference_peak_bytes),
         say.memory(one.candidate_peak_bytes),

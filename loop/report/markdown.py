@@ -4,6 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from loop.report.plain import one_line, plain, shortened
+
+LONGEST_LINE = 2000
+"""Letters of a line in a fenced block."""
 WIDEST_PADDING = 48
 """Columns wider than this are not filled up with spaces."""
 
@@ -19,7 +23,7 @@ _SPAN = re.compile(r"(`[^`]+`)")
 
 def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
-    line = " ".join(str(text).split())
+    line = one_line(text)
     line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
     line = _TAG.sub("&lt;", _ENTITY.sub("&amp;", line))
     line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
@@ -28,7 +32,7 @@ def escape(text: object) -> str:
 
 def prose(text: object) -> str:
     """The same, but words between two backticks stay code. Not for tables, where a border may hide in them."""
-    parts = _SPAN.split(" ".join(str(text).split()))
+    parts = _SPAN.split(one_line(text))
     return "".join(part if _SPAN.fullmatch(part) else _keep_edges(part) for part in parts)
 
 
@@ -49,19 +53,21 @@ def _guard(found: re.Match[str]) -> str:
 
 def code(text: object) -> str:
     """Text in backticks, more of them than it holds itself; new lines become spaces."""
-    line = " ".join(str(text).split())
+    line = one_line(text)
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
-def block(lines: Sequence[str]) -> str:
-    """Lines of a shell in a fenced block."""
-    text = "\n".join(lines)
+def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
+    """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
+    left = len(lines) - most if most is not None else 0
+    shown = [f"... {left} lines before these are left out", *lines[left:]] if left > 0 else list(lines)
+    text = "\n".join(plain(line)[:LONGEST_LINE] for line in shown)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}sh\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 @dataclass(frozen=True)
@@ -92,14 +98,26 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
     return Table(heads, found) if found else None
 
 
-def table(content: Table) -> str:
-    """A Markdown table with all cells escaped and its columns aligned."""
+def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
+    """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
     titles = [escape(column.title) for column in content.columns]
-    rows = [[escape(cell) for cell in row] for row in content.rows]
+    rows = [[escape(_held(cell, letters)) for cell in row] for row in content.rows[:most]]
     widths = [_width([title, *(row[place] for row in rows)]) for place, title in enumerate(titles)]
     rules = [_rule(column, width) for column, width in zip(content.columns, widths, strict=True)]
     lines = [_line(content.columns, widths, row) for row in (titles, *rows)]
-    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:]])
+    left = len(content.rows) - len(rows)
+    more = ["", f"And {left} more rows, which are in the records of the session."] if left else []
+    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
+
+
+def _held(cell: str, letters: int | None) -> str:
+    return cell if letters is None else shortened(cell, letters)
+
+
+def picture(title: str, description: str, path: str) -> str:
+    """An image with what is said in its place where it cannot be seen."""
+    said = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
+    return f"![{said}]({path})"
 
 
 def _width(cells: Sequence[str]) -> int:

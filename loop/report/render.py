@@ -1,17 +1,51 @@
-"""A view through its template: Jinja2 with every unknown name an error."""
+"""A view through its template: Jinja2 with every unknown name an error, and never more than fits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
+from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.model.history import History
-from loop.model.record import Finished, SessionRecord
+from loop.model.record import Finished, Line, SessionRecord
 from loop.report import markdown
 from loop.report.course import Recalled
-from loop.report.view import view
+from loop.report.figures.svg import Figure
+from loop.report.findings import Rounds
+from loop.report.plain import one_line, shortened
+from loop.report.view import View, view
 
 TEMPLATE = "report.md.j2"
+LARGEST = 2**20
+"""Bytes of a report: code hosts show no larger file."""
+CUT = "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much of anything is shown before the rest is left to the records."""
+
+    rows: int
+    """Of a table."""
+    letters: int
+    """Of a text."""
+    lines: int
+    """Of a log."""
+
+
+ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))
+"""Tried in this order until the report is small enough."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A report, and the figures that it shows."""
+
+    text: str
+    figures: tuple[Figure, ...] = ()
 
 
 def render_report(
@@ -22,14 +56,69 @@ def render_report(
     histories: Sequence[History] = (),
     recalled: Recalled = lambda record: (),
     calibration: str = "",
+    journal: Sequence[Line] = (),
+    rounds: Rounds = MappingProxyType({}),
 ) -> str:
     """The report of a session as Markdown. `templates`: the folder of report.md.j2."""
-    template = environment(templates).get_template(TEMPLATE)
-    return template.render(view=view(record, finished, earlier, histories, recalled, calibration))
+    return render_session(
+        templates, record, finished, earlier, histories, recalled, calibration, journal, rounds
+    ).text
 
 
-def environment(templates: Path) -> Environment:
-    """Jinja2 for Markdown: what a template prints goes through `text`, `line`, `code`, `block` or `table`."""
+def render_session(
+    templates: Path,
+    record: SessionRecord,
+    finished: Sequence[Finished],
+    earlier: Sequence[SessionRecord] = (),
+    histories: Sequence[History] = (),
+    recalled: Recalled = lambda record: (),
+    calibration: str = "",
+    journal: Sequence[Line] = (),
+    rounds: Rounds = MappingProxyType({}),
+) -> Rendered:
+    """The same with the figures that it shows. `journal` gives steps their times, `rounds` the curves."""
+    shown = view(record, finished, earlier, histories, recalled, calibration, journal, rounds)
+    text = fitted(lambda room: _render(templates, shown, room))
+    return Rendered(text, shown.pictures.drawn)
+
+
+def fitted(render: Callable[[Room], str]) -> str:
+    """The fullest text that is not too large; the narrowest one cut at the end of a line where none is."""
+    text = ""
+    for room in ROOMS:
+        text = render(room)
+        if len(text.encode()) <= LARGEST:
+            return text
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    """Whole lines as far as they fit, with whatever they opened closed."""
+    kept = text.encode()[: LARGEST - 2 * markdown.LONGEST_LINE].decode(errors="ignore").rpartition("\n")[0]
+    fence = _open_fence(kept)
+    closed = f"\n{fence}" if fence else ""
+    folded = "\n\n</details>\n" if kept.count("\n<details>\n") > kept.count("\n</details>") else ""
+    return f"{kept}{closed}{folded}\n{CUT}"
+
+
+def _open_fence(text: str) -> str:
+    """The backticks of a block that is not closed; empty where there is none."""
+    fence = ""
+    for line in text.splitlines():
+        ticks = line[: len(line) - len(line.lstrip("`"))]
+        if len(ticks) >= 3 and not fence:
+            fence = ticks
+        elif fence and line == ticks and len(ticks) >= len(fence):
+            fence = ""
+    return fence
+
+
+def _render(templates: Path, shown: View, room: Room) -> str:
+    return environment(templates, room).get_template(TEMPLATE).render(view=shown)
+
+
+def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
+    """Jinja2 for Markdown: what a template prints goes through one of these filters."""
     made = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -39,10 +128,13 @@ def environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "text": markdown.prose,
-        "line": markdown.paragraph,
-        "code": markdown.code,
+        "text": lambda text: markdown.prose(shortened(text, room.letters)),
+        "line": lambda text: markdown.paragraph(shortened(text, room.letters)),
+        "code": lambda text: markdown.code(shortened(text, room.letters)),
         "block": markdown.block,
-        "table": markdown.table,
+        "log": partial(markdown.block, language="text", most=room.lines),
+        "summary": lambda text: escape(one_line(shortened(text, room.letters))),
+        "table": partial(markdown.table, most=room.rows, letters=room.letters),
+        "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
     return made

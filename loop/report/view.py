@@ -2,23 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from loop.model.grade import RULE
 from loop.model.history import History
 from loop.model.output import VerifyOutput
-from loop.model.record import Finished, SessionRecord, latest_attempts
+from loop.model.record import Finished, Line, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
 from loop.report.bisection import Search, searches
 from loop.report.bottleneck import Bottleneck, bottleneck
+from loop.report.chain import chain, mermaid
 from loop.report.changes import Changes, changes, spared, timed, verified
 from loop.report.course import Recalled, Trouble
 from loop.report.decisions import Decisions, decisions
 from loop.report.diagnosis import Diagnosis, diagnoses
-from loop.report.findings import Correctness, VariantSpeed, correctness, reasons, speeds
+from loop.report.findings import Correctness, Rounds, VariantSpeed, correctness, reasons, speeds
 from loop.report.findings import found as findings
 from loop.report.headline import headline
 from loop.report.markdown import Table
+from loop.report.pictures import Pictures, pictures
 from loop.report.prediction import predicted
 from loop.report.resources import Outlook, outlooks
 from loop.report.sensors import sensor_lines
@@ -88,6 +91,9 @@ class View:
     started: str
     took: str
     steps: Table | None
+    pictures: Pictures
+    chain: tuple[str, ...]
+    """Lines of a Mermaid flowchart; none where nothing was begun."""
     troubles: tuple[Trouble, ...]
     environment: tuple[tuple[str, str], ...]
     correctness: Correctness
@@ -130,6 +136,8 @@ def view(
     histories: Sequence[History] = (),
     recalled: Recalled = lambda record: (),
     calibration: str = "",
+    journal: Sequence[Line] = (),
+    rounds: Rounds = MappingProxyType({}),
 ) -> View:
     """Everything the report of a session shows. `earlier` may hold any sessions; those that fit are taken."""
     head = record.head
@@ -147,11 +155,13 @@ def view(
         started=say.day(head.started),
         took=_took(record),
         steps=course.steps(finished),
+        pictures=pictures(record, finished, journal),
+        chain=mermaid(chain(finished, head.plan)),
         troubles=course.troubles(finished, recalled),
         environment=course.environment(head, finished),
         correctness=found,
         no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
-        speeds=speeds(record, finished),
+        speeds=speeds(record, finished, rounds),
         speed_reasons=reasons(record.verdicts),
         sensors=sensor_lines(finished, head.baseline),
         no_speed=_no_speed(finished, found),

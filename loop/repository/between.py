@@ -43,7 +43,9 @@ def revisions(folder: Path, names: tuple[str, str], commits: tuple[str | None, s
     first, last = commits
     if first is None or last is None:
         without = older if first is None else newer
-        return Revisions(older=older, newer=newer, relation="unknown", reason=f"no commit of {without} is on record")
+        return Revisions(
+            older=older, newer=newer, relation="unknown", reason=f"no commit of {without} is on record"
+        )
     try:
         relation, gained, missing = between(folder, first, last)
         changed = files(folder, first, last) if relation != "same" else {}

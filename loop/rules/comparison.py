@@ -106,7 +106,7 @@ def _rows(sessions: Sequence[Seen], together: set[str]) -> Iterator[Row]:
 
 def _row(variant: str, workload: str, cells: Sequence[Judged | None]) -> Row:
     there = [cell for cell in cells if cell is not None]
-    timed = [cell for cell in there if cell.ratio is not None and cell.interval is not None]
+    timed = [cell for cell in there if cell.interval is not None and not cell.vague]
     several = len(timed) > 1
     return Row(
         variant=variant,

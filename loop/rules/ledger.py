@@ -42,7 +42,7 @@ class Ledger:
     def usd_per_bug(self) -> float | None:
         """All that was spent by the failures of the gate that nobody knew of."""
         found = sum(len(variants) for variants in self.bugs.values())
-        return self.totals.usd / found if found else None
+        return self.totals.usd / found if found and self.totals.known_usd is not None else None
 
 
 def ledger(book: Book, chosen: Sequence[Account], by: str, shown: int | None = None) -> Ledger:

@@ -26,6 +26,11 @@ class Totals:
         """All that is known."""
         return sum(self.charged.values())
 
+    @property
+    def known_usd(self) -> float | None:
+        """The same; None where that is nothing at all: no charge, and something that has no figure."""
+        return None if not self.charged and self.unknown - {"energy"} else self.usd
+
     def of(self, resource: str) -> float | None:
         """Dollars for one resource. None where none is known; 0 where none was used, which is known."""
         return self.charged.get(resource, None if resource in self.unknown else 0.0)

@@ -47,14 +47,15 @@ def _changes(known: dict[str, str], now: Seen) -> Iterator[str]:
 def _point(variant: str, one: Seen, judged: Sequence[Judged], breaks: Sequence[str]) -> Point:
     assert one.started is not None
     wrong = variant in one.incorrect
-    unsure = any(found.verdict == "inconclusive" for found in judged)
+    unsure = any(found.vague for found in judged)
+    says = [found.ratio for found in judged if found.ratio] if not wrong and not unsure else []
     return Point(
         session=one.id,
         started=one.started,
         commit=one.commit,
         dirty=one.dirty,
         state="incorrect" if wrong else "none" if not judged else "unsure" if unsure else "right",
-        ratio=geometric_mean([found.ratio for found in judged if found.ratio]) if judged and not wrong else None,
+        ratio=geometric_mean(says) if says else None,
         workloads=len(judged),
         breaks=tuple(breaks),
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
 T = TypeVar("T")
-FORMAT = f"4 {__version__}"
+FORMAT = f"5 {__version__}"
 """Of the tables and of what a row says; another one is made anew."""
 BATCH = 500
 """Rows a transaction: a kill loses no more than these."""
@@ -302,7 +302,7 @@ def _columns(folder: str, stamp: str, row: "SessionRow", problem: str) -> tuple[
         row.status,
         row.grade,
         row.seconds,
-        row.usd,
+        None if row.recorded and not row.charges else row.usd,
         row.fastest,
         row.recorded,
     )

@@ -116,7 +116,7 @@ def history_of(sessions: Sequence[RecordedSession]) -> History:
 
 def row_of(session: RecordedSession) -> SessionRow:
     """A recorded session in the index."""
-    gpu = session.gpu.get("name")
+    gpu, charges = session.gpu.get("name"), tuple(_charges(session.row))
     return SessionRow(
         id=session.id,
         started=None,
@@ -128,13 +128,9 @@ def row_of(session: RecordedSession) -> SessionRow:
         grade=session.row.grade or "",
         seconds=session.row.minutes * 60,
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
-        charges=tuple(_charges(session.row)),
-        usd=sum(one.usd for one in _charges(session.row)),
-        unmeasured=tuple(
-            Unmeasured(resource=resource, reason="its report states none")
-            for resource in RESOURCES
-            if session.row.usd_of(resource) is None
-        ),
+        charges=charges,
+        usd=sum(one.usd for one in charges),
+        unmeasured=tuple(_unmeasured(session.row)),
         runs=tuple(_run(name, minutes) for name, minutes in session.patterns.items()),
         incorrect=("the kernel",) if session.row.correct is False else (),
         recorded=True,
@@ -146,6 +142,14 @@ def _charges(row: HistorySession) -> Iterator[Charge]:
         usd = row.usd_of(resource)
         if usd is not None:
             yield Charge(resource=resource, rate=RATE, seconds=row.minutes * 60, usd=usd, basis="stated")
+
+
+def _unmeasured(row: HistorySession) -> Iterator[Unmeasured]:
+    """What its report states nothing of; no report states energy."""
+    for resource in RESOURCES:
+        if row.usd_of(resource) is None:
+            yield Unmeasured(resource=resource, reason="its report states none")
+    yield Unmeasured(resource="energy", reason="its report states none")
 
 
 def _run(name: str, minutes: float) -> PatternRun:

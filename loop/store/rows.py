@@ -2,7 +2,6 @@
 
 import datetime
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,10 +13,8 @@ from loop.model.verdict import Verdict
 from loop.stats import geometric_mean
 from loop.store import journal, recorded
 from loop.store.failures import of_session
-from loop.store.sessions import HEAD, RECORD, SessionFolder
+from loop.store.sessions import HEAD, RECORD, SessionFolder, other_format
 
-FORMAT = 1
-"""Of heads and records that this version reads."""
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 TORCH = "environment.torch"
 
@@ -40,16 +37,7 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
 
 def _other_format(path: Path) -> str:
     """What to say of a file of another format, whatever else is unknown in it; empty where there is none."""
-    for name in (HEAD, RECORD):
-        try:
-            fields = json.loads((path / name).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue
-        number = fields.get("format") if isinstance(fields, dict) else None
-        if isinstance(number, int) and number != FORMAT:
-            whose = "a newer loop" if number > FORMAT else "an older loop"
-            return f"{path / name}: of format {number}, by {whose}; this one reads format {FORMAT}"
-    return ""
+    return other_format(path / HEAD) or other_format(path / RECORD)
 
 
 def _row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:

@@ -2,11 +2,13 @@
 
 import contextlib
 import datetime
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -18,6 +20,8 @@ from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
+FORMAT = 1
+"""Of heads and records that this version reads."""
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
@@ -70,8 +74,9 @@ class SessionFolder:
         """Store what was found."""
         write_atomic(self.path / RECORD, to_json(record))
 
-    def write_report(self, text: str) -> None:
-        """Store the report."""
+    def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Store the report; the figures that it shows first, by their paths from it."""
+        write_figures(self.path, figures)
         write_atomic(self.report, text)
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
@@ -80,6 +85,17 @@ class SessionFolder:
         folder.mkdir(exist_ok=True)
         write_atomic(folder / f"{name}.json", to_json({"format": 1, "segments": list(rows)}))
         return f"{SAMPLES}/{name}.json"
+
+
+def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
+    """Store the figures of a report in its folder. Raises LoopError when the disk refuses."""
+    for name, text in figures.items():
+        path = beside / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise journal.unwritable(path.parent, error) from error
+        write_atomic(path, text)
 
 
 def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
@@ -110,10 +126,14 @@ def _age(path: Path) -> list[str | int]:
 
 
 def find(root: Path, name: str) -> SessionFolder:
-    """A session by id, by the beginning of one, or `last`. Raises LoopError when none or several match."""
+    """A session by id, by the beginning of one, `last`, or `last~1` for the one before it.
+
+    Raises LoopError when none or several match.
+    """
     folders = every(root)
-    if name == "last" and folders:
-        return folders[-1]
+    back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
+    if back and int(back[1] or 0) < len(folders):
+        return folders[-1 - int(back[1] or 0)]
     matches = [f for f in folders if f.id == name] or [f for f in folders if f.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
@@ -140,12 +160,27 @@ def records(root: Path) -> list[SessionRecord]:
     return found
 
 
+def other_format(path: Path) -> str:
+    """What to say of a head or record of another format, whatever else is unknown in it; empty for any other."""
+    try:
+        fields = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    number = fields.get("format") if isinstance(fields, dict) else None
+    if not isinstance(number, int) or number == FORMAT:
+        return ""
+    whose = "a newer loop" if number > FORMAT else "an older loop"
+    return f"{path}: of format {number}, by {whose}; this one reads format {FORMAT}"
+
+
 def _load(model: type[T], path: Path) -> T:
     try:
         return model.model_validate_json(path.read_bytes())
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
     except ValidationError as error:
+        if other := other_format(path):
+            raise LoopError(other, hint=f"move {path.parent} aside", exit_code=1) from error
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         what = f"{place}: {first['msg']}" if place else first["msg"]

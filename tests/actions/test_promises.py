@@ -141,6 +141,7 @@ def test_a_manifest_may_name_nothing(bench: Bench) -> None:
         looked_up(bench, "plain").ok,
         looked_up(bench, "plain").message,
     )
+    assert (True, True) == (refused(bench, "plain").nothing_done, looked_up(bench, "plain").nothing_done)
 
 
 @pytest.mark.nvcc

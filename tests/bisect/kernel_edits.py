@@ -97,7 +97,7 @@ def weighed_again() -> Edit:
 SLOWER: tuple[Edit, ...] = (
     scored_again(15),
     replaced("cpu/products.h", CHAIN, "{ return std::max<int64_t>(7, (depth + 1) / 9); }"),
-    every(scored_again(11), weighed_again()),
+    every(scored_again(15), weighed_again()),
 )
 
 # Wrong

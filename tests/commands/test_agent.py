@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loop.commands.agent import Agent, use_of
 from tests.commands.projects import KERNEL
 from tests.commands.test_optimize import SLOW, Project
 from tests.commands.test_optimize import project as project
@@ -43,7 +44,8 @@ def bill(project: Project) -> dict[str, Any]:
 @pytest.mark.slow
 def test_an_agent_s_change_is_judged_kept_and_charged(project: Project, agent: str) -> None:
     """One change, then the session ends with its report; one JSON object; the checkout is as it was."""
-    done = project.run("improve", "--agent", f"{agent} fast", "--json")
+    command = f"{agent} fast | tee {project.folder.parent}/printed  # the brief goes to the first of them"
+    done = project.run("improve", "--agent", command, "--json")
     assert 0 == done.returncode, done.stderr
     assert "passed" == json.loads(done.stdout)["status"]
     charged = [(one["usd"], one["basis"]) for one in bill(project)["charges"] if one["resource"] == "ai"]
@@ -78,3 +80,10 @@ def test_an_agent_that_fails_is_told_with_its_own_words(project: Project, agent:
     assert 75 == done.returncode, done.stderr
     assert "the agent failed: no quota left" in done.stderr
     assert "loop run session --resume" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "  ", "claude 'unclosed", "/opt/claude -p"])
+def test_an_agent_that_prints_no_result_has_a_name_and_no_cost(command: str, tmp_path: Path) -> None:
+    """Whatever its command looks like; the shell says what is wrong with it."""
+    found = use_of(Agent(command), "no JSON", tmp_path / "1-agent.txt")
+    assert (None, ("claude",) if "claude" in command else ("an agent",)) == (found.usd, found.agents)

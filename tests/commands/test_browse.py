@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.commands import browse
+from loop.commands import report as reports
+from loop.commands import status as standing
 from loop.errors import LoopError
 from loop.screen import Screen
 from loop.store import sessions
@@ -30,7 +32,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, fo
     name = make_session(tmp_path / "sessions", folder, status)
     target = make_project(tmp_path / "project")
     listed, shown = io.StringIO(), io.StringIO()
-    browse.status(target, Screen(listed, io.StringIO()), as_json=False)
+    standing.show_status(target, Screen(listed, io.StringIO()))
     browse.show_session(name, target, Screen(shown, io.StringIO()), as_json=False)
     return name, listed.getvalue(), shown.getvalue()
 
@@ -59,5 +61,5 @@ def test_a_report_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
     name = make_session(tmp_path / "sessions", "/kernel", None)
     with pytest.raises(LoopError, match="it has no report yet") as told:
-        browse.report(name, "md", make_project(tmp_path / "project"), Screen(io.StringIO(), io.StringIO()))
+        reports.report(name, "md", make_project(tmp_path / "project"), None, Screen(io.StringIO(), io.StringIO()))
     assert f"loop run session --resume {name} --target /kernel" == told.value.hint

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from loop.commands.bounds import Asked
+from loop.errors import LoopError
 from tests.commands.projects import add_commands, loop, make_project
+from tests.makers import make_card, make_machine, make_session_head
+from tests.rules.test_charging import card
 
 CARD = """
 format: 1
@@ -107,7 +111,7 @@ def test_what_is_no_amount_is_wrong_usage(option: str, value: str, tmp_path: Pat
     """Exit 2 before anything is made."""
     folder = project(tmp_path, "touch never")
     done = loop("run", "session", "try", "--target", str(folder), option, value)
-    assert (2, True) == (done.returncode, "expected a number above 0" in done.stderr)
+    assert (2, True) == (done.returncode, f"expected a number above 0\n  next: {option} " in done.stderr)
     assert not (tmp_path / "sessions").exists()
 
 
@@ -122,3 +126,13 @@ def test_stated_ai_leaves_less_of_the_money(tmp_path: Path) -> None:
     assert 124 == done.returncode, done.stderr
     assert "$2, which lasts for 100 s beside $1.0000 of AI" in record(tmp_path)["reason"]
     assert 0 == loop(*words).returncode
+
+
+def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
+    """An H200 on a card that charges an L4: refused, instead of counting it as free."""
+    head = make_session_head(device="cuda", machine=make_machine(gpus=("NVIDIA H200",)))
+    with pytest.raises(LoopError, match="--max-usd 5: what the GPU costs is not known") as caught:
+        Asked(usd=5.0).check(head, card())
+    assert "rates.yaml" in str(caught.value.hint)
+    Asked(minutes=5.0).check(head, card())
+    Asked(usd=5.0).check(head, make_card())

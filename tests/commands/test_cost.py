@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loop.commands.closing import cost_text
 from loop.model.money import Charge, Gains, Saving, Unmeasured
 from loop.model.record import Opened, Started
 from loop.report.focus import COLUMNS
@@ -162,6 +163,22 @@ def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     assert [] == [one for one in shown("--sessions", "N..N")["contradictions"] if one["session"] != "N"]
 
 
+def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:
+    """Not one figure is a zero: neither a resource, energy among them, nor the sum, nor the difference."""
+    (tmp_path / "mine.yaml").write_text(
+        "format: 1\nsource: mine\nsessions: [{id: a, minutes: 5, outcome: x}, {id: b, minutes: 9, outcome: x}]\n"
+    )
+    assert 0 == loop("sessions", "import", str(tmp_path / "mine.yaml")).returncode
+    totals = shown("--sessions", "a")["totals"]
+    assert {None} == {totals[name] for name in totals if name.endswith("usd")}
+    assert None is shown("--sessions", "a", "--against", "b")["saved_against"]["usd"]
+    against = loop("cost", "show", "--sessions", "a", "--against", "b").stdout
+    assert "less than b: 4.0 min, dollars unknown" in against
+    assert "$" not in against
+    listed = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
+    assert [None, None] == [one["usd"] for one in listed]
+
+
 def test_n_4_against_the_sessions_before_it() -> None:
     """Environments of 3, 67 and 60 minutes; N took 155 minutes and 3.19 dollars more."""
     assert 0 == loop("sessions", "import", "history").returncode
@@ -171,6 +188,13 @@ def test_n_4_against_the_sessions_before_it() -> None:
     assert (
         "its environment took 64 min less" in loop("cost", "show", "--sessions", "N+4", "--against", "N+3").stdout
     )
+
+
+def test_what_cost_more_than_before_is_less_by_a_negative_amount() -> None:
+    """Minutes and dollars with their signs in front."""
+    assert 0 == loop("sessions", "import", "history").returncode
+    done = loop("cost", "show", "--sessions", "N", "--against", "N+4")
+    assert "less than N+4: -155.0 min, -$3.19" in done.stdout
 
 
 def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path) -> None:
@@ -190,3 +214,10 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
     assert "mine *" in text
     assert "my invoice" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_the_last_line_of_a_session_names_a_gpu_without_a_price() -> None:
+    """What the GPU cost is missing from the sum, and that is said."""
+    no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
+    assert "$0.5000" == cost_text(make_bill(usd=0.5, unmeasured=(NO_AI,)))
+    assert "$0.5000 and a GPU of unknown price" == cost_text(make_bill(usd=0.5, unmeasured=(NO_AI, no_gpu)))

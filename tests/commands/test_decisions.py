@@ -69,6 +69,7 @@ def test_what_is_no_amount_is_wrong_usage(words: list[str], said: str) -> None:
     done = loop(*KEEP, *words)
     assert 2 == done.returncode
     assert said in done.stderr
+    assert "\n  next: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -92,6 +93,10 @@ def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None
     assert [0.25, 0.35] == found["options"][1]["break_even_probability"]
     shown = loop("cost", "pivot", "--options", str(file)).stdout
     assert "2 sessions without measurable progress" in " ".join(shown.split())
+    file.write_text(OPTIONS.replace("rewrite", "pivot to warp specialisation and tensor cores"))
+    shown = loop("cost", "pivot", "--options", str(file)).stdout
+    assert "it pays from a probability of 25 to 35 %" in " ".join(shown.split())
+    assert [] == [line for line in shown.splitlines() if len(line) > 80]
 
 
 @pytest.mark.parametrize(

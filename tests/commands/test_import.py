@@ -132,11 +132,23 @@ def test_a_recorded_session_is_shown_with_what_contradicts_it() -> None:
     done = loop("sessions", "show", name)
     assert 0 == done.returncode, done.stderr
     assert "recorded elsewhere as N+7G, 9 of 9, October 2025" in done.stdout
-    assert "contradiction: GPU $1.40 for 30 min, but 30 min at $0.20/h are $0.10; $1.40 are 7 h" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "contradiction: GPU $1.40 for 30 min, but 30 min at $0.20/h are $0.10; $1.40 are 7 h" in said
+    assert [] == [line for line in done.stdout.splitlines() if len(line) > 80]
     shown = json.loads(loop("sessions", "show", name, "--json").stdout)
     assert (1.4, 5) == (shown["recorded"]["row"]["gpu_usd"], len(shown["contradictions"]))
     several = loop("sessions", "show", "recorded-")
     assert (2, True) == (several.returncode, "9 sessions begin so" in several.stderr)
+
+
+def test_a_recorded_session_is_found_by_what_its_report_calls_it(mine: Path, tmp_path: Path) -> None:
+    """As in `cost show --sessions`; where two histories use the name, both are offered."""
+    assert 0 == loop("sessions", "import", str(mine)).returncode
+    assert loop("sessions", "show", "SECOND").stdout.startswith("recorded-")
+    mine.write_text(MINE.replace("my own notes", "other notes"))
+    assert 0 == loop("sessions", "import", str(mine)).returncode
+    both = loop("sessions", "show", "first")
+    assert (2, True) == (both.returncode, "2 sessions are called so" in both.stderr)
 
 
 def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Path) -> None:

@@ -76,8 +76,10 @@ def test_statistics_of_patterns(folder: Path) -> None:
     assert "proposed" == next(one for one in everything if one["name"] == "baseline-first")["status"]
     for words in (("patterns", "stats", "try"), ("patterns", "show", "try")):
         done = loop(*words, *where)
-        assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in done.stdout
-    assert max(len(line) for line in loop("patterns", "stats", *where).stdout.splitlines()) <= 80
+        assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in " ".join(done.stdout.split())
+    for words in (("patterns", "stats"), ("patterns", "stats", "try")):
+        done = loop(*words, *where)
+        assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
     assert found == told("patterns", "show", "try", *where)["statistics"]
 
 
@@ -86,6 +88,8 @@ def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
     done = loop("patterns", "stats", "baseline-frist", "--target", str(folder))
     assert 2 == done.returncode
     assert "did you mean 'baseline-first'?" in done.stderr
+    far = loop("patterns", "stats", "zzz", "--target", str(folder))
+    assert (2, True) == (far.returncode, "next: `loop patterns stats` shows all" in far.stderr)
 
 
 def test_the_next_plan(folder: Path) -> None:
@@ -98,6 +102,7 @@ def test_the_next_plan(folder: Path) -> None:
     assert not (folder.parent / "sessions").exists()
     done = loop("plan", "next", "--target", str(folder))
     assert "why: no session has measured speed" in done.stdout
+    assert [] == [line for line in done.stdout.splitlines() if len(line) > 80 and "run it: " not in line]
 
 
 def test_what_stopped_is_the_next_plan(folder: Path) -> None:

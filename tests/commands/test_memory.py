@@ -116,7 +116,7 @@ def test_after_three_sessions_a_draft_can_be_accepted(folder: Path, tmp_path: Pa
         path.parent.iterdir(), key=lambda one: one != path, reverse=True
     )
     assert [] == drafts(folder)
-    assert f"answered by: loop run pattern {name}" in failing(folder)
+    assert f"answered by: loop run pattern {name} --target {folder}\n" in failing(folder)
 
 
 def test_a_file_that_is_there_is_never_overwritten(folder: Path) -> None:

@@ -83,6 +83,29 @@ def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
     assert None is found.find("gcp/us-central1/g2-standard-4/spot")
 
 
+@pytest.mark.parametrize("text", ["meter_ai: true", "ai: history-ai", MACHINE.replace("PRICES", "on_demand: 0.5")])
+def test_what_an_own_card_leaves_out_is_the_shipped_one_s(tmp_path: Path, text: str) -> None:
+    """One line is a card: consent, one price, or another choice."""
+    found, base = card(tmp_path / "p", f"format: 1\n{text}\n"), rates(project(None, ROOT))
+    assert (base.gpu, base.waiting) == (found.gpu, found.waiting)
+    assert {rate.name for rate in base.rates} == {rate.name for rate in found.rates}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu: engineer", "2:6: gpu: expected a rate of gpu, got 'engineer', a rate of engineer"),
+        ("waiting: history-l4", "2:10: waiting: expected a rate of engineer or ai, got 'history-l4'"),
+        ("ai: history-l4", "2:5: ai: expected a rate of ai"),
+    ],
+)
+def test_nobody_is_charged_at_the_rate_of_something_else(tmp_path: Path, text: str, said: str) -> None:
+    """A GPU at an engineer's hour would be charged as a second engineer."""
+    with pytest.raises(DefinitionError) as caught:
+        card(tmp_path / "p", f"format: 1\n{text}\n")
+    assert said in caught.value.message
+
+
 def test_the_shipped_card_has_a_source_and_a_date_for_every_price() -> None:
     """Thirty rows and more, each name once, none dated ahead of when it was written down."""
     found = rates(project(None, ROOT)).every

@@ -138,7 +138,7 @@ def test_hostile_text_breaks_no_table() -> None:
     )
     text = report(record, finished)
     steps = rows(section(text, "Steps"))
-    assert {5} == {len(cells) for cells in steps}
+    assert {6} == {len(cells) for cells in steps}
     assert 3 == len(steps)
     outside_code = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
     assert "<img" not in outside_code

@@ -112,7 +112,7 @@ def test_a_session_that_has_not_ended_has_no_record(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('{"format": 1', "record.json: damaged, or of another format: Invalid JSON"),
-        ('{"format": 7}', "record.json: damaged, or of another format: format: Input should be 1"),
+        ('{"format": 7}', "record.json: of format 7, by a newer loop; this one reads format 1"),
         ("", "record.json: damaged, or of another format: Invalid JSON"),
     ],
 )
@@ -195,5 +195,6 @@ def test_the_record_of_another_format_is_no_traceback(tmp_path: Path) -> None:
     assert isinstance(record, SessionRecord)
     text = record.model_dump_json().replace('"format":1', '"format":2', 1)
     (folder.path / sessions.RECORD).write_text(text)
-    with pytest.raises(LoopError, match="another format"):
+    with pytest.raises(LoopError, match=r"record.json: of format 2, by a newer loop") as caught:
         folder.record()
+    assert f"move {folder.path} aside" == caught.value.hint

@@ -1,0 +1,118 @@
+"""Ratio by workload, with its interval, and a line at 1."""
+
+from collections.abc import Sequence
+
+from loop.model.verdict import SpeedVerdict, Verdict
+from loop.report import format as say
+from loop.report.figures import svg
+from loop.report.figures.scales import logarithmic, plain_number
+from loop.report.figures.svg import Figure
+from loop.report.findings import speed_verdicts
+
+MOST_WORKLOADS = 40
+"""Rows of the figure; of more workloads those with the lowest ratios are shown. The report's table has all."""
+LEFT, RIGHT = 250.0, svg.WIDTH - 24
+TOP = 66.0
+LINE = 14.0
+"""Height of one interval."""
+FURTHEST = 4.0
+"""Intervals are drawn up to this factor beyond the outermost ratio; an arrow says that they go on."""
+
+
+def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
+    """The figure; None where no variant has a speed."""
+    judged = speed_verdicts(verdicts)
+    if not judged:
+        return None
+    variants = list(dict.fromkeys(one.variant for one in judged))
+    workloads = _shown(judged)
+    shown = [one for one in judged if one.workload in workloads]
+    row = LINE * len(variants) + 8
+    bottom = TOP + row * len(workloads)
+    axis = _Axis(shown, bottom)
+    parts = [*_legend(variants), *axis.drawn()]
+    for place, workload in enumerate(workloads):
+        parts += _row(shown, workload, variants, TOP + row * place, row, axis)
+    hidden = len({one.workload for one in judged}) - len(workloads)
+    if hidden:
+        parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
+    height = bottom + (60 if hidden else 46)
+    return svg.drawn("ratios", f"Ratio by workload, against {baseline}", _told(judged, baseline), height, parts)
+
+
+def _shown(judged: Sequence[SpeedVerdict]) -> list[str]:
+    workloads = list(dict.fromkeys(one.workload for one in judged))
+    if len(workloads) <= MOST_WORKLOADS:
+        return workloads
+    lowest = sorted(workloads, key=lambda name: min(one.ratio for one in judged if one.workload == name))
+    kept = set(lowest[:MOST_WORKLOADS])
+    return [name for name in workloads if name in kept]
+
+
+class _Axis:
+    """The axis of ratios below the rows."""
+
+    def __init__(self, shown: Sequence[SpeedVerdict], bottom: float) -> None:
+        centres = [one.ratio for one in shown]
+        low, high = min([*centres, 1.0]) / FURTHEST, max([*centres, 1.0]) * FURTHEST
+        ends = [min(max(end, low), high) for one in shown for end in one.interval]
+        self.scale = logarithmic([*centres, *ends, 1.0], LEFT, RIGHT, room=1.05)
+        self.bottom = bottom
+
+    def drawn(self) -> list[str]:
+        parts = []
+        for value in self.scale.marks(7):
+            x = self.scale(value)
+            parts.append(svg.line(x, TOP, x, self.bottom, "line"))
+            parts.append(svg.text(x, self.bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
+        one = self.scale(1.0)
+        parts.append(svg.line(one, TOP - 4, one, self.bottom, "ink", wide=1.5))
+        said = "ratio, logarithmic: slower below 1, faster above; bars are 99 % intervals"
+        parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, said, "soft", anchor="end"))
+        return parts
+
+
+def _legend(variants: Sequence[str]) -> list[str]:
+    parts, x = [svg.text(12, 22, "Ratio by workload", "big ink")], 12.0
+    for which, name in enumerate(variants):
+        room = min(150.0, (svg.WIDTH - 24) / len(variants) - 24)
+        parts += [svg.mark(x + 6, 42, which), svg.text(x + 17, 46, name, room=room)]
+        x += min(svg.width_of(name), room) + 40
+    return parts
+
+
+def _row(
+    shown: Sequence[SpeedVerdict], workload: str, variants: Sequence[str], top: float, height: float, axis: _Axis
+) -> list[str]:
+    parts = [svg.text(12, top + height / 2 + 4, workload, room=LEFT - 30)]
+    parts.append(svg.line(12, top + height, RIGHT, top + height, "line", wide=0.5))
+    for which, name in enumerate(variants):
+        for one in (one for one in shown if (one.workload, one.variant) == (workload, name)):
+            parts += _interval(one, which, top + 4 + LINE * (which + 0.5), axis)
+    return parts
+
+
+def _interval(one: SpeedVerdict, which: int, y: float, axis: _Axis) -> list[str]:
+    scale, hue = axis.scale, f"h{which % svg.HUES}"
+    low, high = one.interval
+    parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
+    for end, inward in ((low, 5.0), (high, -5.0)):
+        x = scale(end)
+        if scale.low <= end <= scale.high:
+            parts.append(svg.line(x, y - 3, x, y + 3, hue, wide=2))
+        else:
+            parts.append(svg.path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
+    return [*parts, svg.mark(scale(one.ratio), y, which)]
+
+
+def _told(judged: Sequence[SpeedVerdict], baseline: str) -> str:
+    """The figure in words."""
+    said = []
+    for name in dict.fromkeys(one.variant for one in judged):
+        mine = sorted((one for one in judged if one.variant == name), key=lambda one: one.ratio)
+        least, most = (f"{say.ratio(one.ratio, one.interval)} on {one.workload}" for one in (mine[0], mine[-1]))
+        said.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
+    return (
+        f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
+        + "; ".join(said)
+    )

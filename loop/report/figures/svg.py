@@ -1,0 +1,182 @@
+"""Pieces of an SVG: every number rounded, every text escaped, colours that are read by day, by night and by all.
+
+A figure is used in two ways: as a file behind an <img>, where it brings its own background and style, and inside
+the HTML report, where the style is the page's. Colours are those of Okabe and Ito (2008), darker on light paper
+and lighter on dark; marks also differ in shape, so that no meaning hangs on a colour.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from loop.report.plain import one_line
+
+WIDTH = 640.0
+"""Width of every figure, in units of its own: with letters of 12 it is read at half that width in pixels."""
+LETTER = 6.6
+"""Width of a letter, about."""
+SHAPES = ("circle", "square", "triangle", "diamond")
+HUES = 4
+
+_LIGHT = {
+    "paper": "#ffffff",
+    "ink": "#1f2328",
+    "soft": "#59636e",
+    "line": "#d1d9e0",
+    "box": "#f6f8fa",
+    "good": "#0067a5",
+    "bad": "#b34700",
+}
+_LIGHT_HUES = ("#0067a5", "#b34700", "#00705a", "#8f3d78")
+_DARK = {
+    "paper": "#0d1117",
+    "ink": "#f0f6fc",
+    "soft": "#9198a1",
+    "line": "#3d444d",
+    "box": "#151b23",
+    "good": "#56b4e9",
+    "bad": "#ff9b50",
+}
+_DARK_HUES = ("#56b4e9", "#ff9b50", "#2cc295", "#e69ac9")
+
+
+def _rules(colours: Mapping[str, str], hues: Sequence[str]) -> str:
+    rules = [f".fig .paper{{fill:{colours['paper']}}}"]
+    rules += [f".fig .{name}{{fill:{colours[name]}}}" for name in ("ink", "soft", "box", "good", "bad")]
+    rules += [f".fig .s-{name}{{stroke:{colours[name]}}}" for name in ("ink", "soft", "line", "good", "bad")]
+    for number, hue in enumerate(hues):
+        rules.append(f".fig .h{number}{{fill:{hue}}}.fig .s-h{number}{{stroke:{hue}}}")
+    return "".join(rules)
+
+
+STYLE = (
+    ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}.fig .big{font-size:13px;font-weight:600}"
+    ".fig .hollow{fill:none}"
+    + _rules(_LIGHT, _LIGHT_HUES)
+    + "@media (prefers-color-scheme:dark){"
+    + _rules(_DARK, _DARK_HUES)
+    + "}@media print{"
+    + _rules(_LIGHT, _LIGHT_HUES)
+    + "}"
+)
+"""What every figure needs; a page that holds several needs it once."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture, and what is said in its place where it cannot be seen."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    description: str
+    """What it shows, in words."""
+    width: float
+    height: float
+    body: str
+    """What is between the tags of the SVG."""
+
+    @property
+    def path(self) -> str:
+        """Where its file is, from the report."""
+        return f"figures/{self.name}.svg"
+
+    @property
+    def file(self) -> str:
+        """The whole file."""
+        return f"{self._head}{self._said}<style>{STYLE}</style>{self.body}</svg>\n"
+
+    @property
+    def inline(self) -> str:
+        """The same for a page that has the style."""
+        return f"{self._head}{self._said}{self.body}</svg>"
+
+    @property
+    def _head(self) -> str:
+        width, height = number(self.width), number(self.height)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
+        )
+
+    @property
+    def _said(self) -> str:
+        return (
+            f'<title id="{self.name}-title">{words(self.title)}</title>'
+            f'<desc id="{self.name}-desc">{words(self.description)}</desc>'
+        )
+
+
+def drawn(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
+    """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
+    paper = f'<rect class="paper" fill="#fff" width="{number(WIDTH)}" height="{number(height)}"/>'
+    return Figure(name, title, description, WIDTH, height, paper + "".join(parts))
+
+
+def number(value: float) -> str:
+    """A coordinate with one decimal at most, so that a figure is the same on every machine."""
+    text = f"{value:.1f}"
+    return text.removesuffix(".0").replace("-0", "0") if text in ("-0.0",) else text.removesuffix(".0")
+
+
+def words(text: object) -> str:
+    """Text inside an element or an attribute."""
+    return escape(one_line(text))
+
+
+def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", room: float = 0) -> str:
+    """One line of text; cut in its middle where it is wider than `room`."""
+    shown = _fitting(one_line(content), max(4, int(room / LETTER))) if room else one_line(content)
+    at = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    whole = f"<title>{words(content)}</title>" if shown != one_line(content) else ""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}"{at}>{whole}{escape(shown)}</text>'
+
+
+def _fitting(line: str, most: int) -> str:
+    """Beginning and end of a line: what names of workloads and steps differ in is often the end."""
+    tail = (most - 1) // 2
+    return line if len(line) <= most else f"{line[: most - 1 - tail]}…{line[-tail:]}"
+
+
+def line(
+    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, wide: float = 1, dash: str = ""
+) -> str:
+    """A straight line."""
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
+    return f'<line class="s-{kind}" {ends} stroke-width="{number(wide)}"{dashed}/>'
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, *, stroke: str = "", dash: str = "") -> str:
+    """A rectangle; `kind` names its filling, `hollow` none."""
+    edge = f" s-{stroke}" if stroke else ""
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    size = f'width="{number(max(width, 0))}" height="{number(max(height, 0))}"'
+    return f'<rect class="{kind}{edge}" x="{number(x)}" y="{number(y)}" {size} rx="2"{dashed}/>'
+
+
+def path(points: Iterable[tuple[float, float]], kind: str, *, closed: bool = False, filled: bool = False) -> str:
+    """A line through points."""
+    course = " L".join(f"{number(x)} {number(y)}" for x, y in points)
+    shape = kind if filled else f"hollow s-{kind}"
+    return f'<path class="{shape}" d="M{course}{" Z" if closed else ""}" stroke-width="1.5"/>'
+
+
+def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
+    """The mark of the variant with that number: a shape and a colour of its own."""
+    kind = f"hollow s-h{which % HUES}" if hollow else f"h{which % HUES} s-h{which % HUES}"
+    shape, r = SHAPES[which % len(SHAPES)], 4.5
+    if shape == "circle":
+        return f'<circle class="{kind}" cx="{number(x)}" cy="{number(y)}" r="{number(r)}" stroke-width="1.5"/>'
+    corners = {
+        "square": ((-r, -r), (r, -r), (r, r), (-r, r)),
+        "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
+        "diamond": ((0, -r - 1.5), (r + 1.5, 0), (0, r + 1.5), (-r - 1.5, 0)),
+    }[shape]
+    course = " L".join(f"{number(x + dx)} {number(y + dy)}" for dx, dy in corners)
+    return f'<path class="{kind}" d="M{course} Z" stroke-width="1.5"/>'
+
+
+def width_of(content: str) -> float:
+    """About how wide a text comes out."""
+    return LETTER * len(content)

@@ -1,0 +1,52 @@
+"""One page: content, style, script and figures in a single file; its own policy forbids it everything else."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from loop.report.figures.svg import STYLE, Figure
+from loop.report.html.blocks import body
+
+TEMPLATE, CSS, SCRIPT = "report.html.j2", "report.css", "report.js"
+
+
+def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
+    """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
+    chain = next((one for one in figures if one.name == "chain"), None)
+    content = body(markdown, figures, chain)
+    style = (templates / CSS).read_text() + STYLE
+    script = (templates / SCRIPT).read_text()
+    return (
+        _environment(templates)
+        .get_template(TEMPLATE)
+        .render(
+            title=Markup(content.title),
+            verdict=Markup(content.verdict),
+            status=status,
+            headings=[(one.anchor, Markup(one.title)) for one in content.headings],
+            content=Markup("\n".join(content.content)),
+            style=Markup(style),
+            script=Markup(script),
+            policy=policy(style, script),
+        )
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """What the page may do: this very style and this very script, and nothing from anywhere."""
+    sources = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _environment(templates: Path) -> Environment:
+    return Environment(
+        loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True
+    )

@@ -1,0 +1,35 @@
+"""Text from records as plain characters: nothing that moves a cursor, hides or turns around what follows."""
+
+import re
+import unicodedata
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
+"""Controls, marks that change direction or have no width, halves of pairs, and what is no character."""
+
+
+def plain(text: object) -> str:
+    """The text without escapes and control characters; line ends and tabs stay."""
+    shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
+    if shown.isprintable():  # Most texts are, and this is quick.
+        return shown
+    return "".join(one if one in "\n\t" or unicodedata.category(one) not in _KINDS else " " for one in shown)
+
+
+def one_line(text: object) -> str:
+    """The same in one line."""
+    return " ".join(plain(text).split())
+
+
+def shortened(text: object, longest: int) -> str:
+    """The same in one line of at most `longest` characters; ends with three dots where it was cut."""
+    line = one_line(text)
+    return line if len(line) <= longest else f"{line[: max(longest - 3, 0)].rstrip()}..."
+
+
+def first_lines(text: object, most: int = 20, longest: int = 200) -> list[str]:
+    """The first lines of a text, each cut to `longest` characters; says how many are left out."""
+    lines = [line.rstrip() for line in plain(text).expandtabs(2).splitlines()]
+    kept = [line if len(line) <= longest else f"{line[: longest - 3].rstrip()}..." for line in lines[:most]]
+    more = len(lines) - most
+    return kept if more <= 0 else [*kept, f"... and {more} more lines"]

@@ -1,0 +1,77 @@
+"""Worktrees of loop's own that are there: whose each is, and whether somebody has an edit in it."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.errors import LoopError
+from loop.repository import worktree
+from loop.repository.git import git
+from loop.repository.worktree import Worktree
+
+OWNER = "loop-session"
+"""A note in git's own folder for the worktree, which goes with it: the session folder that it was made for."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One folder below the state folder's worktrees."""
+
+    root: Path
+    tree: Worktree | None
+    """None where git no longer knows it, for its repository is gone, or it was never whole."""
+    owner: Path | None
+    """The session folder that it was made for; None where no note says."""
+
+    def edits(self) -> dict[str, int] | None:
+        """Files with uncommitted edits, to lines that differ; None where git cannot say."""
+        if self.tree is None:
+            return None
+        try:
+            return self.tree.changed()
+        except LoopError:
+            return None
+
+    def remove(self) -> None:
+        """Take it away, with git's note of it; commits and branches stay."""
+        worktree.remove(self.tree or Worktree(self.root, self.root, None))
+
+
+def note_owner(tree: Worktree, session: Path) -> None:
+    """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
+    with contextlib.suppress(OSError, LoopError):
+        (_own_folder(tree.root) / OWNER).write_text(f"{session.absolute()}\n", encoding="utf-8")
+
+
+def every(folder: Path) -> Iterator[Kept]:
+    """All folders there, by name. A link is none of ours."""
+    if not folder.is_dir():
+        return
+    for root in sorted(folder.iterdir()):
+        if root.is_dir() and not root.is_symlink():
+            yield _kept(root)
+
+
+def _kept(root: Path) -> Kept:
+    if not (root / ".git").exists():
+        return Kept(root, None, None)
+    try:
+        own = _own_folder(root)
+        common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    except LoopError:
+        return Kept(root, None, None)
+    repository = None if (root / ".git").is_dir() else common.parent if common.name == ".git" else common
+    return Kept(root, Worktree(root, root, repository), _owner(own / OWNER))
+
+
+def _own_folder(root: Path) -> Path:
+    """Where git keeps what it knows of this worktree alone."""
+    return Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+
+
+def _owner(note: Path) -> Path | None:
+    try:
+        return Path(note.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None

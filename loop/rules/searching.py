@@ -1,0 +1,110 @@
+"""Which things do a few words mean? Exact words before beginnings, parts and typing mistakes.
+
+A word counts by the best it is found as (`QUALITY`), times the weight of the field it is found in, added up over
+fields. What has all words comes before what has some. The catalogue's page searches by the same rule (site.js).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WORD = re.compile(r"[^\W_]+")
+QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5, "one_off": 0.4, "two_off": 0.25}
+SHORT, LONG = 4, 8
+"""Letters from which one mistake is allowed, and from which two are."""
+EMPTY = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "i", "in", "is", "it", "no", "not"),
+        *("of", "on", "or", "that", "the", "there", "this", "to", "was", "with"),
+    )
+)
+"""Words that say nothing where others are there."""
+MOST_WORDS = 12
+"""Words of a question that are looked for: an error message that was pasted has enough in these."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that can be found."""
+
+    key: str
+    """What it is called."""
+    fields: tuple[tuple[float, str], ...]
+    """Its texts, each with its weight."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One thing that was found."""
+
+    key: str
+    score: float
+    matched: int
+    """How many of the words it has."""
+    asked: int
+    """How many there were."""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in small letters, each part of a name by itself."""
+    return WORD.findall(text.lower())
+
+
+def asked_words(question: str) -> list[str]:
+    """What is looked for: each word once, without those that say nothing."""
+    all_words = list(dict.fromkeys(words(question)))
+    telling = [word for word in all_words if word not in EMPTY]
+    return (telling or all_words)[:MOST_WORDS]
+
+
+def search(question: str, entries: Iterable[Entry]) -> list[Hit]:
+    """Entries with all the words, the best first; where none has all, those with the most of them."""
+    wanted = asked_words(question)
+    hits = [_hit(entry, wanted) for entry in entries]
+    most = max((hit.matched for hit in hits), default=0)
+    best = [hit for hit in hits if hit.matched == most and most]
+    return sorted(best, key=lambda hit: -hit.score)
+
+
+def _hit(entry: Entry, wanted: Sequence[str]) -> Hit:
+    texts = [(weight, set(words(text))) for weight, text in entry.fields]
+    scores = [sum(weight * _best(word, there) for weight, there in texts) for word in wanted]
+    return Hit(entry.key, sum(scores), sum(score > 0 for score in scores), len(wanted))
+
+
+def _best(word: str, there: set[str]) -> float:
+    return QUALITY["exact"] if word in there else max((quality(word, other) for other in there), default=0.0)
+
+
+def quality(word: str, other: str) -> float:
+    """How well a word of the question is found in a word of a text, 0 to 1."""
+    if word == other:
+        return QUALITY["exact"]
+    if len(word) >= 2 and other.startswith(word):
+        return QUALITY["beginning"]
+    if len(word) >= 3 and word in other:
+        return QUALITY["part"]
+    allowed = 0 if len(word) < SHORT else 1 if len(word) < LONG else 2
+    off = distance(word, other, allowed) if allowed else 1
+    return {1: QUALITY["one_off"], 2: QUALITY["two_off"]}.get(off, 0.0) if off <= allowed else 0.0
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """Letters to change, add, leave out or swap with their neighbour, at most; `most + 1` where it is more.
+
+    Optimal string alignment: Damerau 1964, "A technique for computer detection and correction of spelling errors".
+    """
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, start=1):
+        before, above, row = row, before, [i]
+        for j, beside in enumerate(other, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != beside))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == beside:
+                cost = min(cost, above[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)

@@ -1,0 +1,51 @@
+"""The signs of life of a session's steps: an append-only file beside the journal, best effort, and bounded."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from loop.model.tick import StepTick
+
+NAME = "ticks.jsonl"
+LARGEST = 2**20
+"""Bytes after which nothing more is kept."""
+APART_S = 0.02
+"""Notes that follow each other more quickly are one."""
+
+
+class Ticks:
+    """Writes those that say something new. What cannot be written is let go: no session ends for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: StepTick | None = None
+        self._left = LARGEST - (path.stat().st_size if path.exists() else 0)
+
+    def add(self, tick: StepTick) -> None:
+        """Keep one, unless it says what the one before it did, or comes at its heels."""
+        if self._old(tick):
+            return
+        text = json.dumps(tick.model_dump(mode="json")) + "\n"
+        self._left -= len(text)
+        self._last = tick
+        if self._left >= 0:
+            with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
+                file.write(text)
+
+    def _old(self, tick: StepTick) -> bool:
+        last = self._last
+        if last is None or not last.of(tick) or tick.heartbeat:
+            return False
+        return tick.note == last.note or tick.seconds - last.seconds < APART_S
+
+
+def read(path: Path) -> list[StepTick]:
+    """All that can be read; what is damaged is left out, and a file that is not there holds none."""
+    found = []
+    with contextlib.suppress(OSError):
+        for part in path.read_bytes()[:LARGEST].splitlines():
+            with contextlib.suppress(ValidationError):
+                found.append(StepTick.model_validate_json(part))
+    return found

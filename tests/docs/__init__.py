@@ -1,0 +1,1 @@
+"""What makes documents from the program: the reference, and pictures of real output."""

@@ -1,0 +1,65 @@
+"""The worked workflow: YAML that needs no secret, pins what it uses, and calls what there is."""
+
+import re
+import shlex
+import subprocess
+from typing import Any
+
+import typer.main
+import yaml
+
+from loop.cli import app
+from tests.conftest import ROOT
+
+PATH = ROOT / "docs" / "ci" / "loop.yml"
+TEXT = PATH.read_text()
+WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
+STEPS = [step for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+
+
+def commands() -> list[list[str]]:
+    """Every call of `loop` in it, as words."""
+    lines = [line.strip() for step in STEPS for line in step.get("run", "").splitlines()]
+    return [shlex.split(re.split(r" [>|] ?", line)[0]) for line in lines if line.startswith("loop ")]
+
+
+def test_it_is_a_workflow() -> None:
+    """Triggers (YAML reads `on` as true), jobs, and steps that use or run something."""
+    assert {"pull_request", "push"} == set(WORKFLOW[True])
+    assert ["session", "comment"] == list(WORKFLOW["jobs"])
+    assert [] == [step for step in STEPS if ("uses" in step) == ("run" in step)]
+
+
+def test_actions_are_pinned_by_major_version() -> None:
+    """And are GitHub's own."""
+    used = [step["uses"] for step in STEPS if "uses" in step]
+    assert used
+    assert [] == [one for one in used if not re.fullmatch(r"actions/[a-z-]+@v\d+", one)]
+
+
+def test_it_needs_no_secret_and_gives_little() -> None:
+    """The job that runs a stranger's code may only read, and nothing of theirs is put into a script."""
+    assert "secrets." not in TEXT
+    assert {"contents": "read"} == WORKFLOW["permissions"]
+    assert "permissions" not in WORKFLOW["jobs"]["session"]
+    assert [] == [step["run"] for step in STEPS if "${{" in step.get("run", "")]
+
+
+def test_its_commands_exist_with_their_options() -> None:
+    """As the program has them now."""
+    found = commands()
+    assert 5 == len(found)
+    for words in found:
+        command: Any = typer.main.get_command(app)
+        rest = words[1:]
+        while hasattr(command, "commands"):
+            command, rest = command.commands[rest[0]], rest[1:]
+        known = {name for option in command.params for name in option.opts}
+        assert set() == {word for word in rest if word.startswith("--")} - known
+
+
+def test_its_scripts_are_bash() -> None:
+    """Read by the shell, not run."""
+    for step in (step for step in STEPS if "run" in step):
+        done = subprocess.run(["bash", "-n"], input=step["run"], text=True, capture_output=True, check=False)
+        assert (0, "") == (done.returncode, done.stderr)

@@ -1,0 +1,111 @@
+"""The page on own kernels: its files, as they stand there, are a target whose variants are right."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import projects as commands
+from tests.conftest import ROOT
+from tests.docs import shell
+
+TEXT = (ROOT / "docs" / "own-kernel.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The target of the page."""
+    shell.write_files(TEXT, tmp_path)
+    return tmp_path
+
+
+def loop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program beside the target."""
+    done = [*commands.LOOP, *words, "--target", "my-scale"]
+    return subprocess.run(done, cwd=folder, capture_output=True, text=True, env=dict(os.environ), check=False)
+
+
+def allow(folder: Path) -> None:
+    """Trust the page's target."""
+    assert 0 == commands.loop("trust", str(folder / "my-scale")).returncode
+
+
+@pytest.mark.slow
+def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
+    """Trust, then C, PyTorch and a program held against the reference."""
+    for block, expected, code, printed in shell.run(TEXT, tmp_path):
+        where = f"docs/own-kernel.md:{block.line}\n{printed}"
+        assert 0 == code, where
+        assert expected is not None, where
+        assert shell.agrees(printed, expected.body), where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["scale.c", "eager.py", "program.py"])
+def test_each_kind_is_held_against_the_reference(folder: Path, wrong: str) -> None:
+    """A mistake in any of them is found: the page's target is no formality."""
+    files = {
+        "scale.c": ("(float)attributes[0]", "3"),
+        "eager.py": ("factor)", "3)"),
+        "program.py": ("* factor", "* 3"),
+    }
+    path = folder / "my-scale" / wrong
+    path.write_text(path.read_text().replace(*files[wrong]).replace("*, 3)", "*, factor)"))
+    name = {"scale.c": "in_c", "eager.py": "eager", "program.py": "program"}[wrong]
+    allow(folder)
+    done = loop(folder, "kernels", "verify", name, "--workloads", "edges", "--json")
+    assert 1 == done.returncode, done.stderr
+    assert "wrong" in done.stdout
+
+
+@pytest.mark.slow
+def test_its_property_holds_and_is_asked(folder: Path) -> None:
+    """On the C variant; a property that does not hold is seen."""
+    path = folder / "my-scale" / "functions.py"
+    path.write_text(path.read_text().replace("twice, 2 * once", "twice, 3 * once"))
+    allow(folder)
+    done = loop(folder, "run", "pattern", "mathematical-gates", "--variant", "in_c", "--json")
+    assert "functions:doubles" in done.stdout + done.stderr
+    assert 1 == done.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ninja") is None, reason="torch extensions need ninja")
+def test_the_torch_extension_is_right(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled by torch beforehand, called as any other variant."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "extensions"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    first = [sys.executable, "-c", "import extension"]
+    subprocess.run(first, cwd=folder / "my-scale", env=dict(os.environ), check=True, capture_output=True)
+    allow(folder)
+    done = loop(folder, "kernels", "verify", "extension", "--workloads", "edges")
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def test_the_triton_kernel_is_python(folder: Path) -> None:
+    """Without a GPU only that can be said."""
+    path = folder / "my-scale" / "in_triton.py"
+    names = compile(path.read_text(), str(path), "exec").co_names
+    assert {"triton", "_scale", "scale"} <= set(names)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton is installed")
+def test_the_triton_kernel_is_right(folder: Path) -> None:
+    """On a GPU, held against the reference."""
+    allow(folder)
+    done = loop(folder, "kernels", "verify", "triton", "--device", "cuda", "--workloads", "edges")
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def test_the_call_of_a_program_is_as_shown() -> None:
+    """The JSON of the page has the fields that the worker writes."""
+    (shown,) = [json.loads(one.body) for one in shell.blocks(TEXT) if one.language == "json"]
+    source = (ROOT / "loop" / "bench" / "child").rglob("*.py")
+    written = "".join(path.read_text() for path in source)
+    assert {"key", "dtype", "inputs", "output", "attributes", "numbers"} == set(shown)
+    assert [] == [name for name in shown if f'"{name}"' not in written]

@@ -1,0 +1,39 @@
+"""The tutorial does what it says, command by command."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs import shell
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
+    """In an empty folder, from the first file to the kept change."""
+    told = 0
+    for block, expected, code, printed in shell.run((ROOT / "docs" / "tutorial.md").read_text(), tmp_path):
+        wanted = expected.rest.removeprefix("exit=") if expected and expected.rest else "0"
+        where = f"docs/tutorial.md:{block.line}"
+        assert wanted == str(code), f"{where}\n{printed}"
+        assert expected is None or shell.agrees(printed, expected.body), f"{where}\n{printed}"
+        told += expected is not None
+    assert 8 <= told
+
+
+def test_numbers_and_names_may_differ_and_words_may_not() -> None:
+    """What the comparison of outputs is worth."""
+    told = "session 2026-11-21-221625-quick: x\n...\n  passed   build (0.44 s of 40 s): kept 9.6x\n"
+    printed = "session 2027-01-02-030405-quick: x\na\nb\n  passed  build (2 min 05 s of 40 s): kept 12.1x\n"
+    assert shell.agrees(printed, told)
+    assert not shell.agrees(printed.replace("kept", "taken back"), told)
+    assert not shell.agrees(printed + "more", told)
+
+
+def test_a_document_with_files_and_commands(tmp_path: Path) -> None:
+    """Files are written, commands run in the folder, ends are seen."""
+    text = "```c a/b.c\nint x;\n```\n```sh\ncat a/b.c; exit 3\n```\n```text exit=3\nint x;\n```\n"
+    ((block, expected, code, printed),) = shell.run(text, tmp_path)
+    assert (4, 3, "int x;\n") == (block.line, code, printed)
+    assert expected is not None
+    assert "exit=3" == expected.rest

@@ -1,0 +1,203 @@
+"""A catalogue of a few made things, and a reader of its pages."""
+
+import html.parser
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
+from loop.model.money import Charge, Saving, Unmeasured
+from loop.model.pattern import Pattern, Step
+from loop.model.plan import Plan
+from loop.model.target import Target
+from loop.places import shipped
+from loop.report.catalogue.contents import Contents, Known
+from loop.report.catalogue.site import pages
+from tests.makers import NOON, make_pattern
+
+TEMPLATES = shipped("templates") / "site"
+HOSTILE = (
+    "</script></title><img src=x onerror=alert(1)>\"' {{ 7*7 }} {% raw %} &amp; \x1b[31mred\x07 \u202eback "
+    "[a](http://evil.example) ]]>"
+)
+VOID = {"meta", "link", "input", "br", "img", "hr", "line", "circle", "rect", "path"}
+
+
+def make_row(name: str = "2026-11-21-120000-quick", **fields: Any) -> SessionRow:
+    """A session that measured `cpu`, was charged, saved something and failed in a step."""
+    base: dict[str, Any] = {
+        "id": name,
+        "started": NOON,
+        "target": "scaling",
+        "plan": "quick",
+        "device": "cpu",
+        "status": "passed",
+        "grade": "B",
+        "seconds": 12.0,
+        "usd": 0.12,
+        "variants": ("ours",),
+        "environment": Environment(processor="Some CPU"),
+        "ratios": {"ours": 1.5},
+        "runs": (PatternRun(pattern="build", status="passed", seconds=2.0, started=NOON, whole=True),),
+        "steps": (StepRun(pattern="build", step="verify", status="passed", seconds=2.0),),
+        "charges": (Charge(resource="engineer", rate="engineer", seconds=12.0, usd=0.12),),
+        "unmeasured": (Unmeasured(resource="ai", reason="nothing is known"),),
+    }
+    return SessionRow.model_validate({**base, **fields})
+
+
+def make_target(**fields: Any) -> Target:
+    """A target with one compiled variant, one in Python and one program."""
+    base: dict[str, Any] = {
+        "format": 1,
+        "name": "scaling",
+        "function": "scale",
+        "signature": {"inputs": {"x": "N M"}, "output": "N M"},
+        "reference": {"python": "functions:scale"},
+        "baseline": {"python": "functions:scale"},
+        "tolerance": {"float32": {"atol": 1e-6, "rtol": 1e-6}},
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+        "workloads": {"small": [{"N": 3, "M": 5}]},
+        "variants": {
+            "ours": {"kind": "c_abi", "device": "cpu", "sources": ["scale.c"], "entry": "scale"},
+            "theirs": {"kind": "python", "device": "any", "module": "functions", "function": "scale"},
+            "external": {"kind": "command", "device": "cuda", "run": ["./bench"]},
+        },
+    }
+    return Target.model_validate({**base, **fields})
+
+
+def make_plan(name: str = "quick", patterns: Sequence[str] = ("build",), **fields: Any) -> Plan:
+    """A plan of these patterns."""
+    base = {"format": 1, "name": name, "title": "Try", "patterns": patterns, "workloads": ("small",)}
+    return Plan.model_validate({**base, "budget": {"minutes": 1.0}, **fields})
+
+
+def known(pattern: Pattern, **fields: Any) -> Known:
+    """A pattern that no session has run."""
+    return Known(**{"pattern": pattern, "standing": "proposed", "said": (), "share": "-", "runs": 0, **fields})
+
+
+def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
+    """The catalogue of one pattern, one plan and these sessions."""
+    base: dict[str, Any] = {
+        "target": make_target(),
+        "patterns": {"build": known(make_pattern("build"))},
+        "plans": {"quick": make_plan()},
+        "rows": rows,
+        "version": "0.1.0",
+        "made": "2026-11-21 12:00 UTC",
+    }
+    return Contents(**{**base, **fields})
+
+
+def make_hostile() -> Contents:
+    """Hostile text wherever a text may stand."""
+    step = {"id": "verify", "title": HOSTILE, "action": HOSTILE, "when": HOSTILE, "gate": HOSTILE, "budget_s": 1.0}
+    pattern = make_pattern(
+        "build",
+        title=HOSTILE,
+        problem=HOSTILE,
+        use_when=(HOSTILE,),
+        without={"minutes": 3.0, "evidence": HOSTILE},
+        evidence=({"session": HOSTILE, "note": HOSTILE},),
+        failure={"signature": "0" * 12, "text": HOSTILE, "cured_by": (HOSTILE,), "diff": HOSTILE},
+        next=({"when": HOSTILE, "pattern": "gone"},),
+    )
+    hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})
+    pattern = pattern.model_copy(update={"steps": (hostile,)})
+    failure = FailureSeen(
+        signature=HOSTILE, subject=HOSTILE, pattern=HOSTILE, step=HOSTILE, message=HOSTILE + "\nline two"
+    )
+    saving = Saving(
+        pattern=HOSTILE, evidence="prior", source=HOSTILE, minutes=1, minutes_low=1, minutes_high=1, usd=1
+    )
+    row = make_row(
+        HOSTILE,
+        target=HOSTILE,
+        plan=HOSTILE,
+        grade=HOSTILE,
+        reason=HOSTILE,
+        commit=HOSTILE,
+        variants=(HOSTILE,),
+        emulated=(HOSTILE,),
+        environment=Environment(processor=HOSTILE),
+        ratios={HOSTILE: 1.2, "ours": 0.5},
+        unsure=(HOSTILE,),
+        incorrect=(f"{HOSTILE}2",),
+        runs=(PatternRun(pattern=HOSTILE, status="failed", seconds=1, started=NOON, whole=True),),
+        steps=(StepRun(pattern=HOSTILE, step=HOSTILE, status="failed", seconds=1),),
+        charges=(Charge(resource="ai", rate=HOSTILE, seconds=0, usd=1),),
+        unmeasured=(Unmeasured(resource="energy", reason=HOSTILE),),
+        savings=(saving,),
+        failures=(failure,),
+        notes=(HOSTILE,),
+    )
+    target = make_target()
+    ours = target.variants["ours"].model_copy(update={"title": HOSTILE, "sources": (HOSTILE,)})
+    return make_contents(
+        row,
+        make_row("../../etc/passwd"),
+        make_row("index"),
+        target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
+        patterns={"build": known(pattern, said=(HOSTILE,))},
+        plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
+        made=HOSTILE,
+        version=HOSTILE,
+    )
+
+
+class Page(html.parser.HTMLParser):
+    """What matters of one page: its links, ids, headings, text, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.headings: list[int] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.handlers: list[str] = []
+        self.wrong: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        self.wrong += self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """One more element."""
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.links += [value for name in ("href", "src") if (value := given.get(name)) is not None]
+        self.ids += [value for value in [given.get("id")] if value]
+        self.handlers += [name for name in given if name.startswith("on")]
+        self.headings += [int(tag[1])] if tag in ("h1", "h2", "h3", "h4") else []
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """It ends what was opened last."""
+        if tag in VOID:
+            return
+        if not self._open or self._open.pop() != tag:
+            self.wrong.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        """Text that is shown."""
+        self.text += data
+
+
+def site(contents: Contents) -> dict[str, str]:
+    """Every file of its site."""
+    return dict(pages(TEMPLATES, contents))
+
+
+def read(files: Mapping[str, str]) -> dict[str, Page]:
+    """Every page of it."""
+    return {path: Page(text) for path, text in files.items() if path.endswith(".html")}
+
+
+def target_of(page: str, link: str) -> str:
+    """The file that a link of a page leads to, from the top of the site."""
+    parts = urllib.parse.urlsplit(urllib.parse.urljoin(f"http://site/{page}", link))
+    return urllib.parse.unquote(parts.path).lstrip("/") or "index.html"

@@ -1,0 +1,146 @@
+"""The site's folder: put in place whole or not at all, and never in the place of something else."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.errors import ExitCode, LoopError, Stopped
+from loop.report.catalogue import folder
+
+FIRST = [("index.html", "one"), ("sessions/a.html", "a")]
+SECOND = [("index.html", "two")]
+
+
+def write(place: Path, pages: list[tuple[str, str]], **copies: Path) -> int:
+    """A site of these pages."""
+    return folder.write(folder.check_place(place), pages, copies, {"target": "t"})
+
+
+def tree(top: Path) -> dict[str, str]:
+    """Every file below a folder, hidden ones too."""
+    return {str(path.relative_to(top)): path.read_text() for path in sorted(top.rglob("*")) if path.is_file()}
+
+
+def test_a_site_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    """Pages that are gone are gone; nothing is left beside it."""
+    out = tmp_path / "new" / "site"
+    assert 3 == write(out, FIRST)
+    assert 2 == write(out, SECOND)
+    assert {"index.html", "catalogue.json"} == set(tree(out))
+    assert "two" == (out / "index.html").read_text()
+    assert ["site"] == os.listdir(out.parent)
+
+
+def test_the_marker_says_whose_it_is(tmp_path: Path) -> None:
+    """With what there is of each."""
+    write(tmp_path / "site", FIRST)
+    fields = json.loads((tmp_path / "site" / "catalogue.json").read_text())
+    assert (1, "loop catalogue", ["index.html", "sessions"], "t") == (
+        fields["schema_version"],
+        fields["kind"],
+        fields["top"],
+        fields["target"],
+    )
+
+
+def test_a_file_is_copied_as_it_is(tmp_path: Path) -> None:
+    """Such as a report."""
+    source = tmp_path / "report.md"
+    source.write_bytes(b"\xff\x00raw")
+    folder.write(folder.check_place(tmp_path / "site"), FIRST, {"sessions/a.report.txt": source}, {})
+    assert b"\xff\x00raw" == (tmp_path / "site" / "sessions" / "a.report.txt").read_bytes()
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    """Somebody made it for us."""
+    (tmp_path / "site").mkdir()
+    assert 3 == write(tmp_path / "site", FIRST)
+
+
+@pytest.mark.parametrize("marker", [None, "not json", "{}", '{"kind": "loop catalogue"}', '["loop catalogue"]'])
+def test_what_is_not_ours_is_not_replaced(tmp_path: Path, marker: str | None) -> None:
+    """Whatever a file of the marker's name says."""
+    out = tmp_path / "photos"
+    out.mkdir()
+    (out / "holiday.jpg").write_text("dear")
+    if marker is not None:
+        (out / "catalogue.json").write_text(marker)
+    before = tree(tmp_path)
+    with pytest.raises(LoopError, match="not a catalogue made by loop") as told:
+        write(out, FIRST)
+    assert "--out" in (told.value.hint or "")
+    assert before == tree(tmp_path)
+
+
+def test_what_was_put_into_it_is_not_lost(tmp_path: Path) -> None:
+    """A repository that publishes it has its `.git` there."""
+    write(tmp_path / "site", FIRST)
+    (tmp_path / "site" / ".git").mkdir()
+    with pytest.raises(LoopError, match=r"\.git is not of the catalogue"):
+        write(tmp_path / "site", SECOND)
+    assert "one" == (tmp_path / "site" / "index.html").read_text()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    """It stays."""
+    (tmp_path / "site").write_text("mine")
+    with pytest.raises(LoopError, match="there is a file of this name"):
+        write(tmp_path / "site", FIRST)
+    assert {"site": "mine"} == {name: text for name, text in tree(tmp_path).items() if name == "site"}
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_where_one_stands_is_not_replaced(out: str) -> None:
+    """The shell would be left in a folder that is gone."""
+    with pytest.raises(LoopError, match="this is where you are"):
+        folder.check_place(Path(out))
+
+
+def test_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+    """What it leads to is replaced, and the link stays."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write(tmp_path / "link", FIRST)
+    assert (tmp_path / "link").is_symlink()
+    assert "one" == (tmp_path / "real" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "stop", [Stopped("interrupted", ExitCode.INTERRUPTED), KeyboardInterrupt(), OSError(28, "full")]
+)
+def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseException) -> None:
+    """The old site is whole, and there is nothing beside it."""
+
+    def broken() -> Iterator[tuple[str, str]]:
+        yield "index.html", "half"
+        raise stop
+
+    place = tmp_path / "site"
+    write(place, FIRST)
+    before = tree(tmp_path)
+    with pytest.raises((Stopped, KeyboardInterrupt, LoopError)):
+        folder.write(place, broken(), {}, {})
+    assert before == tree(tmp_path)
+    assert {"site", "here"} == set(os.listdir(tmp_path))
+
+
+def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rename is refused: the old site is where it was."""
+    place, real, calls = tmp_path / "site", os.rename, []
+    write(place, FIRST)
+    before = tree(tmp_path)
+
+    def rename(source: Path, to: Path) -> None:
+        calls.append(to)
+        if len(calls) == 2:
+            raise OSError(1, "no")
+        real(source, to)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(LoopError, match="cannot be written"):
+        folder.write(place, SECOND, {}, {})
+    assert 3 == len(calls)
+    assert before == tree(tmp_path)

@@ -1,0 +1,83 @@
+"""Sessions beside each other on a page: complete, escaped, and narrow enough."""
+
+from loop.model.comparison import Comparison, Point, Revisions
+from loop.report import comparison as page
+from loop.report import trend
+from loop.report.plain import first_lines, one_line, plain, shortened
+from loop.report.sections import markdown
+from loop.rules.comparison import compare
+from tests.makers import NOON
+from tests.rules.test_comparison import judged, seen
+
+HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
+
+
+def text(found: Comparison) -> str:
+    """The page as Markdown."""
+    return markdown("Sessions", page.sections(found, wide=True))
+
+
+def test_everything_that_differs_is_on_the_page() -> None:
+    """Environment, sources, verdicts, ratios, and what is refused."""
+    moved = Revisions(
+        older="a", newer="b", relation="after", commits=("1a2b faster",), count=12, files={"k.cu": (3, 1)}
+    )
+    first, last = seen("a", judged(1.5)), seen("b", judged(1.8), facts={"torch": "2.5.1"}, dirty=True)
+    found = text(compare([first, last], [moved]))
+    for words in (
+        "torch: A 2.4.0, B 2.5.1",
+        "latencies: torch changed between the sessions; only ratios are shown",
+        "1.50x [1.45, 1.55]",
+        "1.20x higher",
+        "A to B: 12 commits later",
+        "1a2b faster",
+        "and 11 older commits",
+        "k.cu (+3 -1)",
+        "B had changes that were not committed",
+    ):
+        assert words in found
+
+
+def test_latencies_are_on_the_page_where_they_may_be() -> None:
+    """One machine, one day; else not a microsecond."""
+    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
+    assert "20.0 µs" in text(compare([seen("a", timed), seen("b", timed)]))
+    assert "µs" not in text(compare([seen("a", timed), seen("b", timed, facts={"machine": "other"})]))
+
+
+def test_hostile_text_stays_text() -> None:
+    """Names, reasons and files of records, on a terminal and in Markdown."""
+    bad = seen("b", facts={"torch": HOSTILE}, target=HOSTILE, stated=(HOSTILE,), recorded=True)
+    moved = Revisions(older="a", newer="b", relation="after", commits=(HOSTILE,), files={HOSTILE: (1, 0)})
+    found = text(compare([seen("a"), bad], [moved]))
+    assert "\x1b" not in found
+    assert "\x00" not in found
+    assert "\u202e" not in found
+    assert "<script" not in found
+    assert not [line for line in found.splitlines() if line.startswith("# no")]
+
+
+def test_plain_text_has_nothing_that_moves_a_cursor() -> None:
+    """Escapes go, lines stay, length is bounded."""
+    assert "a\n\tb" == plain("\x1b[2Ja\n\t\x1b]0;title\x07b")
+    assert "a b" == one_line("a\r\nb")
+    assert ("abc...", "abc") == (shortened("abcdefgh", 6), shortened("abc", 6))
+    assert ["1", "2", "... and 8 more lines"] == first_lines("\n".join("1234567890"), most=2)
+
+
+def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
+    """A trend of these ratios; None: wrong."""
+    made = []
+    for place, ratio in enumerate(ratios):
+        fields = {"session": f"s{place}", "started": NOON, "commit": None, "ratio": ratio}
+        state = {"state": "right" if ratio else "incorrect", "breaks": ("torch",) if place == breaks else ()}
+        made.append(Point.model_validate({**fields, **state}))
+    return made
+
+
+def test_a_line_of_blocks_from_the_lowest_to_the_highest() -> None:
+    """In logarithms; wrong ones are crosses, a new baseline breaks it, and noise is flat."""
+    assert "▁█" == trend.sparkline(points(1.0, 4.0))
+    assert "▁x | █" == trend.sparkline(points(1.0, None, 4.0, breaks=2))
+    assert "▄▄" == trend.sparkline(points(1.0, 1.005))
+    assert "" == trend.sparkline([])

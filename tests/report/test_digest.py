@@ -1,0 +1,118 @@
+"""A session in a comment: the verdict, what failed, the ratios, and never half a row."""
+
+import re
+
+import pytest
+
+from loop.errors import LoopError
+from loop.report.digest import LEAST, LIMIT, digest, marker
+from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
+
+HOSTILE = "\x1b[31m|<script>alert(1)</script>\u202e` --> [a](javascript:b)\x00"
+FAILED = make_finished("build", status="failed", message="cpu: k.cpp:3:1: error\n  int x\n  ^~~~", hint="mend it")
+
+
+def many(count: int, **fields: object) -> str:
+    """The digest of a session with that many workloads, one of them slower, one wrong."""
+    verdicts = [make_speed(f"w{place}", ratio=1.0 + place / 100) for place in range(count)]
+    worst = [make_speed("the slow one", "slower", 0.5), make_no_speed("the wrong one")]
+    return digest(make_record(verdicts=[*verdicts, *worst], **fields), [])  # type: ignore[arg-type]
+
+
+def tables(text: str) -> list[str]:
+    """Lines of tables."""
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_it_begins_with_its_mark_and_the_verdict() -> None:
+    """So that a workflow finds it again and a reader needs no more."""
+    lines = many(3).splitlines()
+    assert "<!-- loop: attention -->" == lines[0]
+    assert lines[3].startswith("**Passed: ")
+
+
+def test_the_worst_rows_come_first() -> None:
+    """A reader of a comment sees what is wrong."""
+    rows = tables(many(5))[2:]
+    assert ("the wrong one" in rows[0], "the slow one" in rows[1]) == (True, True)
+
+
+def test_what_failed_is_fenced_with_its_next_command() -> None:
+    """Of several lines, as they were printed."""
+    text = digest(make_record(status="failed", reason="build failed"), [FAILED])
+    assert "```text\ncpu: k.cpp:3:1: error\n  int x\n  ^~~~\n```" in text
+    assert "Next: mend it" in text
+
+
+@pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
+def test_it_fits_and_no_row_is_cut(limit: int) -> None:
+    """Whole rows, whole fences, and it says what was left out."""
+    verdicts = [make_speed(f"w{place} · {'µ' * 30}", ratio=1.0 + place / 100) for place in range(2000)]
+    failed = [FAILED.model_copy(update={"step": f"s{place}"}) for place in range(20)]
+    text = digest(make_record(verdicts=verdicts, status="failed", reason="x" * 5000), failed, limit)
+    assert limit >= len(text.encode())
+    assert {5} >= {line.count("|") for line in tables(text)}
+    assert 0 == text.count("```") % 2
+    assert "Shortened for length: " in text
+    assert "The whole report: `loop report" in text
+
+
+def test_a_short_one_is_not_shortened() -> None:
+    """Nothing is said of length."""
+    assert "Shortened" not in many(3)
+
+
+@pytest.mark.parametrize("limit", range(LEAST, 3000, 61))
+def test_at_every_length_it_is_whole(limit: int) -> None:
+    """The mark, the verdict and the way to the whole report are always there."""
+    missing = tuple(f"variant v{n}: it runs on cuda" for n in range(20))
+    record = make_record(verdicts=[make_speed(f"w{n}") for n in range(10)], not_exercised=missing)
+    text = digest(record, [FAILED], limit)
+    assert limit >= len(text.encode())
+    assert re.match(r"<!-- loop: attention -->\n### `attention` on cpu\n\n\*\*Passed", text)
+    assert text.rstrip().endswith("`loop report 2026-11-21-120000-baseline`.")
+    assert 0 == text.count("```") % 2
+    assert ":\n\n\n" not in text, "a heading without what it is over"
+
+
+def test_hostile_text_stays_text() -> None:
+    """In names, messages, hints and logs."""
+    head = make_session_head(target=HOSTILE, baseline=HOSTILE, variants=(HOSTILE,))
+    bad = make_finished("verify", status="failed", message=f"{HOSTILE}\n```\n{HOSTILE}", hint=HOSTILE)
+    verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant=HOSTILE)]
+    text = digest(make_record(head, verdicts, status="failed", reason=HOSTILE), [bad])
+    page = pytest.importorskip("markdown_it").MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    for mark in ("\x1b", "\x00", "\u202e"):
+        assert mark not in text
+    assert "<script" not in page
+    assert 'href="javascript' not in page
+    assert 2 == page.count("<tr>") - 1
+    assert 1 == page.count("<pre>")
+
+
+def test_the_mark_is_a_comment_whatever_the_name() -> None:
+    """Nothing in a name ends it."""
+    assert "<!-- loop: a-b -->" == marker("a--><b")
+    assert "<!-- loop: my-kernel -->" == marker("my--kernel")
+
+
+def test_a_link_has_to_be_one() -> None:
+    """It stands beside the command."""
+    assert "[here](<https://example.org/run/1>)" in digest(make_record(), [], link="https://example.org/run/1")
+    for link in ("javascript:alert(1)", "https://a b", "https://a>b\n"):
+        with pytest.raises(LoopError, match="expected a web address"):
+            digest(make_record(), [], link=link)
+
+
+def test_long_names_of_wide_letters_fit_too() -> None:
+    """What is bounded in letters is bounded in bytes as well."""
+    head = make_session_head(target="語" * 500, target_folder="/" + "語" * 500)
+    text = digest(make_record(head, status="failed", reason="語" * 500), [], LEAST, "https://e.org/" + "x" * 280)
+    assert LEAST >= len(text.encode())
+    assert "`loop report 2026-11-21-120000-baseline`" in text
+
+
+def test_too_few_bytes_are_refused() -> None:
+    """With a number that works."""
+    with pytest.raises(LoopError, match=f"expected {LEAST} or more"):
+        digest(make_record(), [], 10)

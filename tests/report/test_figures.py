@@ -1,0 +1,142 @@
+"""Pieces of figures and bars of letters: places, marks, bounds."""
+
+import re
+
+import pytest
+
+from loop.report.bars import bar, sparkline
+from loop.report.chain import chain, mermaid
+from loop.report.course import log
+from loop.report.figures.ratios import MOST_WORKLOADS, ratios
+from loop.report.figures.scales import Scale, linear, logarithmic, plain_number, with_prefix
+from loop.report.figures.svg import number, text
+from loop.report.figures.timeline import MOST, timeline
+from loop.report.plain import one_line, plain
+from loop.report.spans import spans
+from tests.makers import make_finished, make_no_speed, make_pattern, make_speed
+from tests.report.golden_sessions import plan
+from tests.report.test_html import HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("expected", "raw"),
+    [
+        ("red", "\x1b[31mred\x1b[0m"),
+        ("title", "\x1b]0;evil\x07title"),
+        ("a\nb", "a\r\nb"),
+        ("a b", "a\x00b"),
+        ("a  b", "a\u202e\u2066b"),
+        ("a b", "a\ud800b"),
+        (" [31", "\x1b[31"),
+    ],
+)
+def test_what_a_terminal_would_act_on_is_gone(expected: str, raw: str) -> None:
+    """Colours, titles, directions of writing, halves of letters."""
+    assert expected == plain(raw)
+
+
+def test_a_log_shows_what_a_terminal_would_show_in_the_end() -> None:
+    """The last state of a progress bar, no colours, and the traceback of a step that broke."""
+    step = make_finished(status="failed", output={"output": "10 %\r100 %\r\n\x1b[31mfailed\x1b[0m\n"})
+    assert ("100 %", "failed") == log(step)
+    assert () == log(make_finished(status="failed", message="short"))
+    assert ("x" * 601,) == log(make_finished(status="failed", message="x" * 601))
+
+
+def test_a_bar_is_the_share_of_a_target() -> None:
+    """Eighths of a cell; beyond the target an arrow; nothing for a target of nothing."""
+    assert "█████░░░░░ 50 %" == bar(1.0, 2.0)
+    assert "░░░░░░░░░░ 0 %" == bar(0.0, 2.0)
+    assert "██████████ 100 %" == bar(2.0, 2.0)
+    assert "██████████▶ 120 %" == bar(2.4, 2.0)
+    assert "██████████▶ 50 times" == bar(100.0, 2.0)
+    assert "" == bar(1.0, 0.0)
+    assert {10} == {len(bar(share / 97, 1.0).partition(" ")[0]) for share in range(98)}
+
+
+def test_a_curve_is_drawn_by_logarithms() -> None:
+    """From the least to the most; alike values are a line; one value is no curve."""
+    assert "▁▄█" == sparkline([1.0, 2.0, 4.4])
+    assert "▄▄" == sparkline([2.0, 2.0])
+    assert "" == sparkline([2.0])
+    assert "" == sparkline([1.0, 0.0, 2.0])
+
+
+def test_marks_of_an_axis_are_round_and_inside() -> None:
+    """Whatever the range, between two and as many as were asked for."""
+    for low, high in ((0.9, 1.1), (0.2, 5.0), (0.001, 1000.0), (1e9, 1e15), (1.0, 1.02)):
+        marks = Scale(low, high, 0, 100, log=True).marks(7)
+        assert 2 <= len(marks) <= 7
+        assert low * 0.998 <= marks[0] < marks[-1] <= high * 1.002
+    assert [0.0, 20.0, 40.0, 60.0, 80.0] == linear(92.0, 0, 100).marks(7)
+
+
+def test_values_are_drawn_between_the_ends_of_their_axis() -> None:
+    """One beyond is held at the end; a narrow range is widened."""
+    scale = Scale(1.0, 100.0, 0.0, 200.0, log=True)
+    assert [0.0, 100.0, 200.0] == [scale(value) for value in (0.5, 10.0, 1e6)]
+    narrow = logarithmic([1.0], 0, 100)
+    assert narrow.high / narrow.low >= 2
+    assert ["0.25", "1", "1e-5"] == [plain_number(value) for value in (0.25, 1.0, 1e-5)]
+    assert ["100 G", "2.5 T", "0"] == [with_prefix(value) for value in (1e11, 2.5e12, 0.0)]
+
+
+def test_coordinates_are_the_same_everywhere() -> None:
+    """One decimal, no minus before zero."""
+    assert ["1", "1.3", "0", "-2.5"] == [number(value) for value in (1.0, 1.26, -0.01, -2.5)]
+
+
+def test_text_of_a_figure_is_escaped_and_cut_to_its_room() -> None:
+    """The whole stands in a title."""
+    made = text(0, 0, f"<b>{'x' * 50}", room=66)
+    assert "<b>" not in made
+    assert "&lt;b&gt;xx…" in made or "&lt;b&gt;x…" in made
+    assert made.count("x") > 50
+
+
+def test_many_workloads_and_steps_do_not_make_a_figure_longer_than_a_page() -> None:
+    """The lowest ratios and the longest steps are drawn, and what is missing is said."""
+    made = ratios([make_speed(f"w{place}", ratio=1 + place / 100) for place in range(200)], "library")
+    assert made is not None
+    assert "and 160 workloads with higher ratios" in made.body
+    assert MOST_WORKLOADS == len(re.findall(r">w\d+<", made.body))
+    drawn = timeline(spans((), [make_finished(f"s{place}", seconds=place) for place in range(500)]))
+    assert drawn is not None
+    assert "and 440 shorter steps" in drawn.body
+    assert MOST == drawn.body.count("baseline-first/s")
+
+
+def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:
+    """It has no speed."""
+    assert ratios([make_speed("w0"), make_no_speed("w1")], "library") is None
+
+
+def test_intervals_that_say_nothing_do_not_stretch_the_axis() -> None:
+    """They end in an arrow at its end."""
+    made = ratios([make_speed("w0", ratio=1.0, interval=(1e-6, 1e6)), make_speed("w1", ratio=1.2)], "library")
+    assert made is not None
+    assert "0.5x" in made.body
+    assert "1e+06x" not in made.body
+
+
+def test_the_chain_names_what_answered_what() -> None:
+    """A pattern that the plan does not list hangs on the run before it whose outcome leads to it."""
+    first = make_pattern("first", ("verify",), next=({"when": "failed", "pattern": "help"},))
+    steps = [
+        make_finished(pattern="first", status="failed"),
+        make_finished("look", run=2, pattern="help"),
+    ]
+    links = chain(steps, plan(first, make_pattern("last", ("end",)), answers=[make_pattern("help", ("look",))]))
+    assert [(None, ""), (0, "failed"), (None, "")] == [(one.answers, one.when) for one in links]
+    assert ["failed at verify, 2.0 s", "passed, 2.0 s", "not reached"] == [one.outcome for one in links]
+    assert '  p0 -. "failed" .-> p1' in mermaid(links)
+    assert "  p0 -.- p2" in mermaid(links)
+
+
+def test_no_text_is_mermaid() -> None:
+    """Every letter that could end a quotation, begin a directive or be HTML is a number."""
+    pattern = make_pattern("first", ("verify",), title=HOSTILE)
+    lines = mermaid(chain([make_finished(pattern="first")], plan(pattern)))
+    inside = lines[1].removeprefix('  p0["').partition('"]:::')[0].replace("<br/>", "")
+    assert re.fullmatch(r"(?:[\w .,:/()+=-]|#\d+;)+", inside)
+    assert one_line(HOSTILE) not in lines[1]

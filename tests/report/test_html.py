@@ -1,0 +1,252 @@
+"""The report as a page: it says what the Markdown says, and nothing that a record holds is markup there."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from loop.places import shipped
+from loop.report import Rendered, render_session
+from loop.report.html import page
+from loop.report.html.inline import inline
+from loop.report.html.sorting import sort_value
+from loop.report.html.tables import cells, table
+from tests.makers import (
+    make_check,
+    make_finished,
+    make_machine,
+    make_measured,
+    make_measurement,
+    make_no_speed,
+    make_pattern,
+    make_plan,
+    make_record,
+    make_session_head,
+    make_speed,
+    make_verify,
+)
+from tests.report.golden_sessions import SESSIONS, profile, profile_step
+from tests.report.test_golden import rendered
+
+HOSTILE = (
+    "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\n"
+    "| a | `b` **c** [d](javascript:e)\n"
+    "\x1b[31mred\x1b[0m \x00 \u202e {{ 7*7 }} {% raw %} &lt;b&gt; ]]> --> ```\n</details>\n<svg onload=alert(3)>"
+)
+COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
+BLOCKS = {"p", "li", "td", "th", "tr", "h1", "h2", "h3", "pre", "summary"}
+VOID = {"meta", "link", "img", "br", "rect", "line", "path", "circle"}
+
+
+def page_of(name: str) -> str:
+    """The page of a golden session."""
+    made = rendered(name)
+    return page(shipped("templates"), made.text, made.figures, SESSIONS[name]().record.status)
+
+
+class Reader(HTMLParser):
+    """Text outside some elements, every element with its attributes, and what is not closed."""
+
+    def __init__(self, text: str, but: tuple[str, ...] = ()) -> None:
+        super().__init__(convert_charrefs=True)
+        self.but, self.words, self.open = but, [], []  # type: ignore[var-annotated]
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.words += [" "] if tag in BLOCKS else []
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not set(self.open) & set(self.but):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def commonmark(text: str) -> str:
+    """What a renderer shows of Markdown: its words without figures."""
+    without = re.sub(r"```mermaid\n.*?\n```\n", "", text, flags=re.DOTALL)
+    html = COMMONMARK.render(without).replace("/>", ">")
+    return Reader(re.sub(r"<img [^>]*>", "", html)).text
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_page_says_what_a_commonmark_renderer_makes_of_the_report(name: str) -> None:
+    """Every word of it, in its order."""
+    made = Reader(page_of(name), but=("script", "style", "title", "nav", "figure", "a"))
+    assert commonmark(rendered(name).text) == made.text
+    assert [] == made.open
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Every piece of a report, as a renderer reads it."""
+    for token in COMMONMARK.parse(text):
+        yield token
+        yield from token.children or ()
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_no_figure_and_no_link_of_a_report_leads_nowhere(name: str) -> None:
+    """Each image is one of the figures, has words in its place, and none of the figures is left out."""
+    made = rendered(name)
+    images = [token for token in tokens(made.text) if token.type == "image"]
+    shown = {str(token.attrs["src"]) for token in images}
+    assert shown == {one.path for one in made.figures if one.name != "chain"}
+    assert all(token.content for token in images)
+    assert [] == [token for token in tokens(made.text) if token.type == "link_open"]
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_the_only_html_in_a_report_folds_a_log(name: str) -> None:
+    """Everything else is Markdown."""
+    html = "".join(token.content for token in tokens(rendered(name).text) if token.type.startswith("html"))
+    assert set() == set(re.findall(r"<(/?\w+)", html)) - {"details", "summary", "/details", "/summary"}
+
+
+def hostile() -> Rendered:
+    """A session in which every text is an attack."""
+    pattern = make_pattern("baseline-first", ("verify", "measure"), title=HOSTILE, next=())
+    head = make_session_head(
+        plan=make_plan(pattern), machine=make_machine(name=HOSTILE), baseline=HOSTILE, variants=(HOSTILE,)
+    )
+    parts = {"B": [{"first": 0, "last": 1, "wrong": 1, "largest": None}]}
+    wrong = make_verify(make_check(HOSTILE, right=False, message=HOSTILE, map=parts), variant="other")
+    steps = [
+        make_finished(output=wrong, status="failed", message=HOSTILE, hint=HOSTILE),
+        make_finished(
+            "measure", output=make_measured(make_measurement(HOSTILE, variant=HOSTILE)), message=HOSTILE
+        ),
+        make_finished("broken", status="failed", output={"traceback": HOSTILE}, message="it broke"),
+        profile_step(profile(HOSTILE, HOSTILE)),
+    ]
+    said = {"reason": HOSTILE, "grade_reason": HOSTILE, "learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
+    verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant="other")]
+    record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **said)
+    return render_session(shipped("templates"), record, steps)
+
+
+def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
+    """Neither in the content nor in a figure, an attribute, the title or the script."""
+    made = hostile()
+    assert {"chain", "timeline", "ratios", "roofline", "error-map"} == {one.name for one in made.figures}
+    read = Reader(page(shipped("templates"), made.text, made.figures, "failed"))
+    names = [name for name, _ in read.elements]
+    assert 1 == names.count("script")
+    assert 1 == names.count("style")
+    assert 0 == names.count("img")
+    assert all(not key.startswith("on") for _, attributes in read.elements for key in attributes)
+    assert {True} == {str(one.get("href", "#")).startswith("#") for _, one in read.elements}
+    assert [] == read.open
+    assert "alert(1)" in read.text
+
+
+def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
+    """A file behind an <img> runs no script, but may be opened by itself."""
+    for one in hostile().figures:
+        read = Reader(one.file)
+        allowed = {"svg", "title", "desc", "style", "rect", "line", "path", "circle", "text"}
+        assert set() == {name for name, _ in read.elements} - allowed
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", one.file)
+
+
+def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
+    """What a code host renders has no element, image or link but loop's own; no controls are left in it."""
+    text = hostile().text
+    html = "".join(token.content for token in tokens(text) if token.type.startswith("html"))
+    assert set() == set(re.findall(r"<(/?\w+)", html)) - {"details", "summary", "/details", "/summary"}
+    assert [] == [token for token in tokens(text) if token.type == "link_open"]
+    assert {True} == {str(t.attrs["src"]).startswith("figures/") for t in tokens(text) if t.type == "image"}
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", text)
+    assert "{{ 7*7 }}" in text
+
+
+def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
+    """The policy names their digests; nothing is inline besides, and nothing comes from elsewhere."""
+    text = page_of("gpu")
+    found = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert found
+    for name in ("style", "script"):
+        inside = re.search(f"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        assert inside
+        digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+        assert f"{name}-src &#39;sha256-{digest}&#39;" in found[1]
+    elements = Reader(text).elements
+    assert [] == [one for one in elements if {"src", "style"} & one[1].keys()]
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_ids_of_a_page_are_its_own(name: str) -> None:
+    """No two elements have one id, and what refers to an id finds it."""
+    elements = Reader(page_of(name)).elements
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in elements:
+        referred = (attributes.get("aria-labelledby") or "").split()
+        referred += [str(attributes["href"])[1:]] if "href" in attributes else []
+        assert set(referred) <= set(ids)
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("a <code>b*c</code> <strong>d <code>e</code></strong>", "a `b*c` **d `e`**"),
+        ("&lt;b&gt; | * &amp;lt;", r"&lt;b> \| \* &amp;lt;"),
+        ("<code>a`b</code> <code>`a</code>", "``a`b`` `` `a ``"),
+        ('<a href="a/b.md">x</a>', "[x](a/b.md)"),
+        ("[x](javascript:y)", "[x](javascript:y)"),
+        ("&lt;script&gt;", "<script>"),
+    ],
+)
+def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
+    """Code, bold, escapes, links that are safe; nothing else is markup."""
+    assert expected == inline(text)
+
+
+@pytest.mark.parametrize(
+    ("expected", "cell"),
+    [
+        (1.23e-3, "1.23 ms"),
+        (125.0, "2 min 5 s"),
+        (2.85, "2.85x [2.66, 3.05]"),
+        (-0.5, "-$0.50"),
+        (76.0, "76 of 76"),
+        (8.3, "8.3e+00"),
+        (1234.0, "1,234"),
+        (2097152.0, "2.00 MiB"),
+        (None, "-"),
+        (None, "not read"),
+    ],
+)
+def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) -> None:
+    """Times by seconds, sizes by bytes, ratios by their middle."""
+    assert expected == sort_value(cell)
+
+
+def test_cells_end_at_bars_that_are_not_escaped() -> None:
+    """As a code host splits them."""
+    assert ["a", r"b \| c", "", r"d \\"] == cells(r"| a | b \| c |  | d \\ |")
+
+
+def test_numbers_and_bars_of_a_table_can_be_sorted() -> None:
+    """By what they say, not by their letters."""
+    text = table(["| Step | Took |", "|:--|--:|", "| a | 1.0 ms |", "| █░ 9 % | 2 s |"], "Steps")
+    assert '<td class="number" data-sort="0.001">1.0 ms</td>' in text
+    assert '<td class="letters" data-sort="9.0">█░ 9 %</td>' in text

@@ -1,0 +1,58 @@
+"""Signs of life: kept beside the journal where that is possible, never in the way."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.model.tick import StepTick
+from loop.store import ticks
+from loop.store.ticks import Ticks, read
+
+
+def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
+    """A sign of life of one step."""
+    base = {"run": 1, "pattern": "p", "step": "s", "seconds": seconds, "note": note}
+    return StepTick.model_validate({**base, **fields})
+
+
+def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
+    """The same words, or words at the heels of others, are left out; another step and a heartbeat are not."""
+    written = Ticks(tmp_path / ticks.NAME)
+    for one in (
+        tick(0.0, "a"),
+        tick(1.0, "a"),
+        tick(1.001, "b"),
+        tick(1.002, "c"),
+        tick(2.0, "b"),
+        tick(2.002, "b", heartbeat=True),
+        tick(0.0, "b", step="other"),
+        tick(0.0, "b", step="other", attempt=2),
+    ):
+        written.add(one)
+    kept = [(one.step, one.attempt, one.note) for one in read(tmp_path / ticks.NAME)]
+    assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept
+
+
+def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
+    """A torn line, one of another format, bytes that are no text."""
+    path = tmp_path / ticks.NAME
+    Ticks(path).add(tick(1.0))
+    path.write_bytes(path.read_bytes() + b'{"format": 9}\n\xff\xfe\n[]\n{"format": 1, "run"')
+    assert [tick(1.0)] == read(path)
+    assert [] == read(tmp_path / "nowhere")
+
+
+def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also over several walks of a session."""
+    monkeypatch.setattr(ticks, "LARGEST", 1000)
+    for walk in range(3):
+        written = Ticks(tmp_path / ticks.NAME)
+        for place in range(100):
+            written.add(tick(float(place), f"walk {walk}, {place}"))
+    assert (tmp_path / ticks.NAME).stat().st_size <= 1000
+
+
+def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    """No session fails for the want of a sign of life."""
+    Ticks(tmp_path / "not there" / ticks.NAME).add(tick(1.0))
+    assert not (tmp_path / "not there").exists()
