@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate help session test lint types check schema docs pictures bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs pictures bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -70,6 +70,9 @@ bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes 
 
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store
+
+bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/speed/REPORT.md
+	$(BIN)/python -m tests.speed.report
 
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
 	$(BIN)/python -m tests.speed.gate

@@ -129,6 +129,8 @@ def report(
     from loop.commands import report as reports
 
     if form == "summary":
+        if output is not None:
+            raise LoopError("a summary goes to stdout", hint="loop report --format summary > FILE")
         raise typer.Exit(digest.summarise(session_id, target, limit, link, screen_for()))
     raise typer.Exit(reports.report(session_id, form, target, output, screen_for()))
 

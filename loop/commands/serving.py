@@ -25,6 +25,10 @@ QUIET_S = 30.0
 """Seconds after which a connection that says nothing is closed."""
 
 
+REPORT = ".report.html"
+"""Ending of pages that hold their own script, and a rule of their own that allows that very one."""
+
+
 class Server(ThreadingHTTPServer):
     """Serves one folder. Raises LoopError where the port cannot be had."""
 
@@ -105,9 +109,17 @@ class Pages(SimpleHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """Rules with every answer."""
-        for name, value in RULES.items():
+        for name, value in self._rules().items():
             self.send_header(name, value)
         super().end_headers()
+
+    def _rules(self) -> dict[str, str]:
+        """Those of the page that is asked for; of a line that is no question there is no page."""
+        if not getattr(self, "path", "").partition("?")[0].endswith(REPORT):
+            return RULES
+        return {
+            name: value.replace("script-src 'self'", "script-src 'unsafe-inline'") for name, value in RULES.items()
+        }
 
     def log_message(self, format: str, *args: Any) -> None:
         """Pages are not logged."""

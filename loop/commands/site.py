@@ -29,10 +29,8 @@ from loop.report.resources import kernel_rows
 from loop.rules.statistics import Statistics
 from loop.screen import Screen, seconds_text
 from loop.store import index
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import REPORT, SessionFolder
 
-REPORTS = {"report.html": ".html", "report.md": ".txt"}
-"""Reports of a session that are taken over, the first there is, and their ending: browsers show text as it is."""
 ASKS = "kernel.resources"
 """The action that asks the compiler."""
 LOOKED_BACK = 20
@@ -89,15 +87,8 @@ def _build(out: Path, target: Path | None, screen: Screen) -> Made:
     contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
     screen.status(f"writing {place}")
     with interruptible():
-        files = folder.write(
-            place, pages(shipped("templates") / "site", contents), copies(contents), _facts(contents)
-        )
+        files = folder.write(place, pages(shipped("templates") / "site", contents), _facts(contents))
     return Made(place, files, contents, time.monotonic() - begun)
-
-
-def copies(contents: Contents) -> dict[str, Path]:
-    """Files that the site takes over as they are, by their path in it."""
-    return dict(contents.reports.values())
 
 
 def gather(setting: Setting, now: datetime.datetime) -> Contents:
@@ -126,15 +117,13 @@ def _known(setting: Setting, name: str, told: Statistics | None) -> Known:
     return Known(pattern, told.standing, tuple(statistics.lines(told)), share, told.applied)
 
 
-def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, tuple[str, Path]]]:
+def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path]]:
     """The reports that stand in session folders; a link that leads out of its folder is no report."""
     top = Path(os.path.realpath(root))
     for row in rows:
-        if stem(row.id) == row.id:
-            there = (top / row.id / name for name in REPORTS)
-            path = next((one for one in there if one.is_file() and Path(os.path.realpath(one)) == one), None)
-            if path is not None:
-                yield row.id, (f"sessions/{stem(row.id)}.report{REPORTS[path.name]}", path)
+        path = top / row.id / REPORT
+        if stem(row.id) == row.id and path.is_file() and Path(os.path.realpath(path)) == path:
+            yield row.id, path
 
 
 def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[Looked, ...]]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
 from loop.model.output import MeasureOutput, Output, VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.outputs import OUTPUTS, read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -26,7 +26,8 @@ T = TypeVar("T", bound=Output)
 
 def found(finished: Iterable[Finished], model: type[T]) -> list[T]:
     """What all steps of one kind found."""
-    outputs = (read_output(record.action, record.output) for record in latest_attempts(finished))
+    mine = (one for one in latest_attempts(finished) if issubclass(OUTPUTS.get(one.action, Output), model))
+    outputs = (read_output(record.action, record.output) for record in mine)
     return [output for output in outputs if isinstance(output, model)]
 
 
@@ -210,7 +211,8 @@ def _speed(
     rounds = sorted({one.rounds for one in measurements})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     summary = f"{mean or 'inconclusive'} over {say.count(len(rows), 'workload')}, {counted} rounds each"
-    curve = sparkline([judged[(variant, one.workload.name)].ratio for one in measurements])
+    ratios = [judged[(variant, one.workload.name)].ratio for one in measurements]
+    curve = sparkline(ratios) if mean else ""  # A curve of noise is noise.
     return VariantSpeed(variant, summary, curve, Table(heads, rows))
 
 

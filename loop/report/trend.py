@@ -15,7 +15,7 @@ STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "dis
 
 
 def sparkline(points: Sequence[Point]) -> str:
-    """`▁▃ | ▅█`: logarithms of ratios, from the lowest to the highest; `x` is wrong, `?` disturbed, `|` a new baseline."""
+    """`▁▃ | ▅█`: logarithms of ratios, lowest to highest; `x` is wrong, `?` disturbed, `|` a new baseline."""
     ratios = [math.log(one.ratio) for one in points if one.ratio]
     low, high = min(ratios, default=0.0), max(ratios, default=0.0)
     line = ""

@@ -64,21 +64,34 @@ def test_a_project_becomes_a_site(project: Path, tmp_path: Path) -> None:
     assert told["files"] == sum(path.is_file() for path in (tmp_path / "site").rglob("*"))
 
 
+HOSTILE_REPORT = """# Title <script>alert(1)</script>
+
+![What it shows](figures/a.svg)
+
+[out](http://evil.example) and [file](changes/1.patch) \x1b[31mred
+
+<img src=x onerror=alert(1)>
+"""
+
+
 def test_reports_come_along(project: Path, tmp_path: Path) -> None:
-    """As text that a browser shows; HTML goes before it; a link out of the folder is not followed."""
+    """As pages that show text only; a link out of the session's folder is not followed."""
     root = tmp_path / "sessions"
-    for name, report in (("a", "report.md"), ("b", "report.html"), ("c", None)):
-        made = make_session(root, name, Opened(pid=1)).path
-        (made / "report.md").write_text("# md")
-        if report == "report.html":
-            (made / report).write_text("<p>html")
+    for name in ("a", "c"):
+        make_session(root, name, Opened(pid=1))
+    (root / "a" / "report.md").write_text(HOSTILE_REPORT)
     (tmp_path / "secret").write_text("secret")
-    (root / "c" / "report.md").unlink()
     (root / "c" / "report.md").symlink_to(tmp_path / "secret")
     build(project, tmp_path / "site")
-    there = {path.name for path in (tmp_path / "site" / "sessions").iterdir()}
-    assert {"a.report.txt", "b.report.html"} == {name for name in there if "report" in name}
-    assert "b.report.html" in (tmp_path / "site" / "sessions" / "b.html").read_text()
+    there = tmp_path / "site" / "sessions"
+    assert ["a.report.html"] == [path.name for path in there.iterdir() if "report" in path.name]
+    assert 'href="a.report.html"' in (there / "a.html").read_text()
+    page = read({"a.html": (there / "a.report.html").read_text()})["a.html"]
+    assert "Figure: What it shows" in page.text
+    assert "out and file" in page.text
+    assert "\x1b" not in page.text
+    assert not [link for link in page.links if not link.startswith("#")]
+    assert ([], 0) == (page.handlers, page.tags.count("img"))
 
 
 def test_sessions_of_other_formats_are_named(project: Path, tmp_path: Path) -> None:
@@ -134,7 +147,7 @@ def asked(
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[serving.Server]:
     """A small site, with something dear beside it."""
-    folder.write(tmp_path / "site", [("index.html", "home"), ("sub/a.html", "a"), ("style.css", "b{}")], {}, {})
+    folder.write(tmp_path / "site", [("index.html", "home"), ("sub/a.html", "a"), ("style.css", "b{}")], {})
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "site" / "out").symlink_to(tmp_path / "secret.txt")
     with serving.Server(tmp_path / "site", 0) as made:

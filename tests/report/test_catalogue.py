@@ -148,14 +148,16 @@ def test_a_pattern_page_has_it_all() -> None:
     assert "../patterns/build.html" in read(files)["patterns/debug.html"].links
 
 
-def test_a_session_page_has_it_all() -> None:
+def test_a_session_page_has_it_all(tmp_path: Path) -> None:
     """Verdict, ratio, cost, what is not known, and its report where there is one."""
     name = "2026-11-21-120000-quick"
-    contents = make_contents(make_row(), reports={name: (f"sessions/{name}.report.txt", Path("report.md"))})
-    shown = read({**site(contents)})[f"sessions/{name}.html"]
+    (tmp_path / "report.md").write_text("# It was fast")
+    files = site(make_contents(make_row(), reports={name: tmp_path / "report.md"}))
+    shown = read(files)[f"sessions/{name}.html"]
     for text in ("passed", "1.50x", "$0.12", "nothing is known", "grade B", "Some CPU"):
         assert text in shown.text
-    assert f"../sessions/{name}.report.txt" in shown.links
+    assert f"{name}.report.html" in shown.links
+    assert "It was fast" in files[f"sessions/{name}.report.html"]
 
 
 def test_a_wrong_variant_has_no_speed() -> None:

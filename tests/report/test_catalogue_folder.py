@@ -14,9 +14,9 @@ FIRST = [("index.html", "one"), ("sessions/a.html", "a")]
 SECOND = [("index.html", "two")]
 
 
-def write(place: Path, pages: list[tuple[str, str]], **copies: Path) -> int:
+def write(place: Path, pages: list[tuple[str, str]]) -> int:
     """A site of these pages."""
-    return folder.write(folder.check_place(place), pages, copies, {"target": "t"})
+    return folder.write(folder.check_place(place), pages, {"target": "t"})
 
 
 def tree(top: Path) -> dict[str, str]:
@@ -44,14 +44,6 @@ def test_the_marker_says_whose_it_is(tmp_path: Path) -> None:
         fields["top"],
         fields["target"],
     )
-
-
-def test_a_file_is_copied_as_it_is(tmp_path: Path) -> None:
-    """Such as a report."""
-    source = tmp_path / "report.md"
-    source.write_bytes(b"\xff\x00raw")
-    folder.write(folder.check_place(tmp_path / "site"), FIRST, {"sessions/a.report.txt": source}, {})
-    assert b"\xff\x00raw" == (tmp_path / "site" / "sessions" / "a.report.txt").read_bytes()
 
 
 def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
@@ -122,7 +114,7 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
     write(place, FIRST)
     before = tree(tmp_path)
     with pytest.raises((Stopped, KeyboardInterrupt, LoopError)):
-        folder.write(place, broken(), {}, {})
+        folder.write(place, broken(), {})
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
 
@@ -141,6 +133,6 @@ def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(LoopError, match="cannot be written"):
-        folder.write(place, SECOND, {}, {})
+        folder.write(place, SECOND, {})
     assert 3 == len(calls)
     assert before == tree(tmp_path)

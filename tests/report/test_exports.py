@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from loop.report.exports.rows import COLUMNS, Sampled, rows
 from loop.report.exports.trace import trace
 from loop.report.spans import spans
 from loop.rules.compare import log_ratios
+from tests.conftest import ROOT
 from tests.makers import make_finished, make_session_head
 from tests.report.golden_sessions import SESSIONS, Session
 from tests.report.test_html import HOSTILE
@@ -163,3 +165,9 @@ def test_no_cell_is_a_formula_or_breaks_its_row() -> None:
     assert 2 * len(names) == len(read)
     assert ["'=cmd|' /C calc'!A1", "'+1", "'-1", "'@x", 'a,"b" c'] == [row["variant"] for row in read[::2]][:5]
     assert all("\x1b" not in row["workload"] for row in read)
+
+
+def test_the_document_names_every_column() -> None:
+    """As the code has them, in their order."""
+    documented = re.findall(r"^\| `(\w+)` \| (.*) \|$", (ROOT / "docs" / "exports.md").read_text(), re.MULTILINE)
+    assert list(COLUMNS.items()) == [row for row in documented if row[0] in COLUMNS]

@@ -48,8 +48,8 @@ class Contents:
     damaged: tuple[Damage, ...] = ()
     resources: Mapping[str, tuple[Looked, ...]] = field(default_factory=dict)
     """By variant."""
-    reports: Mapping[str, tuple[str, Path]] = field(default_factory=dict)
-    """By session: where the site has its report, and where that is now."""
+    reports: Mapping[str, Path] = field(default_factory=dict)
+    """By session: its report in Markdown."""
     version: str = ""
     """Of loop."""
     made: str = ""

@@ -52,18 +52,16 @@ def _ours(place: Path) -> set[str] | None:
     return {MARKER, *map(str, fields["top"])}
 
 
-def write(
-    place: Path, pages: Iterable[tuple[str, str]], copies: Mapping[str, Path], facts: Mapping[str, Any]
-) -> int:
+def write(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
     """Write a site and put it in its place, instead of the one that is there; how many files it has.
 
-    `pages`: path to text. `copies`: path to a file that is copied. Whatever breaks it off, what was there before
-    is there still, and nothing else is left. Raises LoopError where the disk refuses.
+    `pages`: path to text. Whatever breaks it off, what was there before is there still, and nothing else is left.
+    Raises LoopError where the disk refuses.
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with _beside(place) as made:
-            count = _fill(made, pages, copies, facts)
+            count = _fill(made, pages, facts)
             _swap(made, place)
     except OSError as error:
         raise unusable(place, "written", error) from error
@@ -81,17 +79,11 @@ def _beside(place: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _fill(
-    made: Path, pages: Iterable[tuple[str, str]], copies: Mapping[str, Path], facts: Mapping[str, Any]
-) -> int:
+def _fill(made: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
     written = []
     for path, text in pages:
         (made / path).parent.mkdir(parents=True, exist_ok=True)
         (made / path).write_text(text, encoding="utf-8")
-        written.append(path)
-    for path, source in copies.items():
-        (made / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, made / path)
         written.append(path)
     top = sorted({path.partition("/")[0] for path in written})
     fields = {"schema_version": 1, "kind": KIND, "top": top, **facts}

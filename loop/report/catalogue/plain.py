@@ -14,7 +14,9 @@ BREAKS_OUT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 def clean(text: str, longest: int = LONGEST) -> str:
     """`text` without terminal escapes and what cannot be shown, and not endless; line ends and tabs stay."""
-    text = plain(text[: 2 * longest])
+    text = text[: 2 * longest]
+    if not text.isprintable():
+        text = "\n".join(line if line.isprintable() else plain(line) for line in text.split("\n"))
     return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
 
 

@@ -15,6 +15,7 @@ from loop.report.catalogue import chart, lookup
 from loop.report.catalogue.contents import Contents
 from loop.report.catalogue.names import page, stem
 from loop.report.catalogue.plain import clean, in_script
+from loop.report.catalogue.reports import report_page
 
 ASSETS = ("style.css", "site.js")
 NEWEST = 12
@@ -29,6 +30,9 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     for name in ASSETS:
         yield name, (templates / name).read_text()
     yield "search-index.js", search_index(contents)
+    for name, report in contents.reports.items():
+        status = lookup.status(contents.by_id[name])
+        yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
     for path, template, values in _pages(contents):
         folder, _, name = path.rpartition("/")
         where = {"top": "../" if folder else "", "section": folder, "here": name == "index.html"}

@@ -32,7 +32,12 @@ def trace(
     events = [*_names(head), *_walks(spans), *_patterns(spans)]
     for span in spans:
         events += [_step(span), *_signs(span, ticks)]
-        events += [one for each in sampled if each.step == span.step for one in _sensors(span, each)]
+        events += [
+            one
+            for each in sampled
+            if each.step is span.step or each.step == span.step
+            for one in _sensors(span, each)
+        ]
     other = {
         "session": one_line(head.id),
         "began": head.started.isoformat(),

@@ -35,8 +35,8 @@ def timeline(spans: Sequence[Span]) -> Figure | None:
 
 
 def _longest(ran: Sequence[Span]) -> list[Span]:
-    kept = sorted(ran, key=lambda one: one.step.seconds, reverse=True)[:MOST]
-    return [one for one in ran if one in kept] if len(ran) > MOST else list(ran)
+    places = sorted(range(len(ran)), key=lambda place: ran[place].step.seconds, reverse=True)
+    return [ran[place] for place in sorted(places[:MOST])]
 
 
 def _heads() -> Iterator[str]:

@@ -1,6 +1,7 @@
 """One page: content, style, script and figures in a single file; its own policy forbids it everything else."""
 
 import base64
+import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
+@functools.cache
 def _environment(templates: Path) -> Environment:
     return Environment(
         loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True
