@@ -164,6 +164,9 @@ def bisect(
     probe_limit_s: Annotated[
         float, typer.Option("--probe-limit-s", min=0.01, help="Kill the command then, and skip the commit.")
     ] = 600.0,
+    build_noise: Annotated[
+        float, typer.Option("--build-noise", min=0.0, max=20.0, help="Of a number: % that builds differ by.")
+    ] = 0.0,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -177,7 +180,9 @@ def bisect(
     one. What was observed is kept: an interrupted search goes on with the same command.
 
     With --probe a command judges what is committed, in a worktree of each commit. Exit 126 or 127 (it cannot be
-    run) is refused at the good end, and bad elsewhere, as `git bisect run` has it.
+    run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. Two builds of the same source
+    may differ by 1 % or 2 % through the layout of their code: --build-noise 1 allows for it, so that no commit is
+    named for that alone.
 
     Examples:
 
@@ -200,6 +205,7 @@ def bisect(
         probe=probe,
         command=tuple(command or ()),
         probe_limit_s=probe_limit_s,
+        build_noise=build_noise / 100,
         target=target,
         device=device,
         threads=threads,

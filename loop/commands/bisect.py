@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -38,6 +39,8 @@ EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusi
 """What the process says of each outcome."""
 COMMAND_LIMIT_S = 600.0
 """How long a command may take on a commit, unless the user says otherwise."""
+LAYOUT_STEP = 0.05
+"""Log ratio below which layout alone is a rival: it differs by 1 % (sd), the luckiest of many builds by more."""
 SHOWN_LINES = 40
 """Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
@@ -57,6 +60,8 @@ class BisectRequest:
     command: Sequence[str] = ()
     probe_limit_s: float = COMMAND_LIMIT_S
     """The command is killed then, and the commit skipped."""
+    build_noise: float = 0.0
+    """Share by which builds of the same source differ, where a command prints a number."""
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -135,7 +140,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         memory=memory_of(request.probe, str(folder), machine().name, f"{limit_s:g} s", *request.command),
         metric="latency" if request.probe == "number" else "correctness",
         costs=Costs(build=0.0, relink=0.0),
-        noise=Noise(),
+        noise=Noise(layout_sd=request.build_noise),
     )
 
 
@@ -206,11 +211,19 @@ def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
         return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
     if answer.outcome == "inconclusive":
         return "the same command on a quieter machine; what was observed is kept"
+    if _within_layout(answer, request):
+        return "the layout of code alone may do as much: --build-noise 1 allows for builds that differ"
     if answer.outcome == "no_regression" and "swapped" in answer.why:
         return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""
+
+
+def _within_layout(answer: Answer, request: BisectRequest) -> bool:
+    """Whether a culprit was named for a step so small that another layout of the same code may be all of it."""
+    counted = request.probe == "number" and not request.build_noise and answer.ratio is not None
+    return counted and bool(answer.culprits) and abs(math.log(answer.ratio or 1.0)) < LAYOUT_STEP
 
 
 def described(one: Candidate) -> str:

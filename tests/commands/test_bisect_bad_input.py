@@ -229,3 +229,19 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
     assert 0 == asked(folder, "HEAD~7", BELOW.format(5))[0]
     assert str(tmp_path / "away") in git(folder, "worktree", "list")
     assert 2 == len(git(folder, "worktree", "list").splitlines())
+
+
+@pytest.mark.parametrize(("step", "cautioned"), [(30, True), (300, False)])
+def test_a_step_that_layout_alone_may_be_is_told_with_the_way_to_allow_for_it(
+    folder: Path, step: int, cautioned: bool
+) -> None:
+    """3 % may be another layout of the same code, 30 % is not; allowed for, nobody else is named."""
+    script = f"expr 1000 + {step} '*' '(' $(cat state) '>' 4 ')'"
+    code, found, _ = asked(folder, "HEAD~7", script, probe="number")
+    assert (0, "culprit") == (code, found["outcome"])
+    words = ("--good", "HEAD~7", "--target", str(folder), "--probe", "number", "--", "sh", "-c", script)
+    assert cautioned == ("--build-noise 1 allows for builds that differ" in loop("bisect", *words).stderr)
+    assert "--build-noise" not in loop("bisect", "--build-noise", "1", *words).stderr
+    _, careful, _ = asked(folder, "HEAD~7", script, "--build-noise", "1", probe="number")
+    assert careful["culprits"] in ([], found["culprits"])
+    assert cautioned or careful["culprits"]
