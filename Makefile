@@ -12,6 +12,9 @@ SESSION_FLAGS ?=
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
+# Tests run side by side, file by file: each starts compilers and processes of its own.
+TEST_PROCESSES ?= 2
+
 # An unpinned or default torch pulls gigabytes of CUDA libraries. Without an NVIDIA GPU:
 #   make session TORCH_INDEX=https://download.pytorch.org/whl/cpu
 $(VENV)/.made: pyproject.toml constraints.txt
@@ -30,7 +33,7 @@ session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS=
 	$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS)
 
 test: $(VENV)/.tools  ## set up, then run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 lint: $(VENV)/.tools  ## format and style
 	$(BIN)/ruff format --check loop tests
