@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs pictures bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -49,6 +49,9 @@ schema: $(VENV)/.made  ## write the JSON Schemas anew
 
 docs: $(VENV)/.tools  ## write the reference anew from the code
 	$(BIN)/python -m tests.docs reference
+
+docs-check: $(VENV)/.tools  ## run the tutorial and the sessions of the pictures, and hold the pages against them
+	LOOP_DOCS=1 $(BIN)/python -m pytest tests/docs
 
 pictures: $(VENV)/.tools  ## run the commands of the README's pictures and draw what they print (minutes, on a quiet machine)
 	$(BIN)/python -m tests.docs pictures

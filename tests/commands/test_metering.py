@@ -83,7 +83,7 @@ def test_consent_may_stand_in_the_environment_or_on_the_card(tmp_path: Path) -> 
     for name in ("environment", "card"):
         (tmp_path / name).mkdir()
         folder = project_with_agent(tmp_path / name)
-        card = "format: 1\ngpu: me\nwaiting: me\nmeter_ai: true\nrates:\n" \
+        card = "format: 1\nwaiting: me\nmeter_ai: true\nrates:\n" \
                "  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"  # fmt: skip
         if name == "card":
             (folder / "rates.yaml").write_text(card)

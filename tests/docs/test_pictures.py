@@ -1,5 +1,6 @@
 """Pictures of the README: made of what the program prints, and not stale."""
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from tests.docs import pictures, terminal
 from tests.docs.shell import masked
 
 PRINTED = "\x1b[32mpassed\x1b[0m   build <b> & co\r\n\r\x1b[Kworking\r\x1b[Kdone\r\n"
+
+WHOLE = pytest.mark.skipif("LOOP_DOCS" not in os.environ, reason="minutes of real sessions: make docs-check")
 
 
 def words(line: str) -> str:
@@ -58,6 +61,7 @@ def test_the_picture_of_the_patterns_is_current(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@WHOLE
 def test_the_picture_of_a_session_has_its_steps(tmp_path: Path) -> None:
     """The command runs again: the same steps in the same order, whatever they took and found."""
     (one,) = [one for one in pictures.PICTURES if one.name == "session"]

@@ -1,5 +1,6 @@
 """The tutorial does what it says, command by command."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from tests.conftest import ROOT
 from tests.docs import shell
 
+WHOLE = pytest.mark.skipif("LOOP_DOCS" not in os.environ, reason="minutes of real sessions: make docs-check")
+
 
 @pytest.mark.slow
+@WHOLE
 def test_every_command_of_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
     """In an empty folder, from the first file to the kept change."""
     told = 0
