@@ -63,11 +63,15 @@ def drawn(one: Picture, text: str) -> str:
     return terminal.picture(one.command, "\n".join([*lines[: one.most], *more]), about=one.about)
 
 
+IGNORED = ("NO_COLOR", "CI", "COLUMNS", "LINES")
+"""What would change a terminal's looks: a terminal of its own size has none of them set."""
+
+
 def printed(command: str, scratch: Path, columns: int = terminal.COLUMNS, **own: str) -> str:
     """What a command prints in a terminal, with colours, once everything has been printed."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CI")}
+    env = {name: value for name, value in os.environ.items() if name not in IGNORED}
     env |= {"TERM": "xterm-256color", "HOME": str(scratch), "LOOP_SESSIONS": str(scratch / "sessions")}
     env |= {
         "LOOP_CACHE": str(scratch / "cache"),
