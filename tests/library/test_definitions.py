@@ -111,7 +111,7 @@ def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
     folder = make_project(tmp_path / "p")
     card = "format: 1\nrates:\n  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"
     (folder / "rates.yaml").write_text(card + "waiting: nobody\n")
-    with pytest.raises(DefinitionError, match="4:10: waiting: expected one of .*, got 'nobody'"):
+    with pytest.raises(DefinitionError, match=r"4:10: waiting: expected one of .*, got 'nobody'"):
         figures.rates(project(folder, tmp_path))
 
 
