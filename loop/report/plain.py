@@ -25,11 +25,3 @@ def shortened(text: object, longest: int) -> str:
     """The same in one line of at most `longest` characters; ends with three dots where it was cut."""
     line = one_line(text)
     return line if len(line) <= longest else f"{line[: max(longest - 3, 0)].rstrip()}..."
-
-
-def first_lines(text: object, most: int = 20, longest: int = 200) -> list[str]:
-    """The first lines of a text, each cut to `longest` characters; says how many are left out."""
-    lines = [line.rstrip() for line in plain(text).expandtabs(2).splitlines()]
-    kept = [line if len(line) <= longest else f"{line[: longest - 3].rstrip()}..." for line in lines[:most]]
-    more = len(lines) - most
-    return kept if more <= 0 else [*kept, f"... and {more} more lines"]

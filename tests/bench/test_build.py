@@ -390,9 +390,8 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path) -> 
     """But not for another source, or another flag."""
 
     def stood_on(*flags: str) -> str:
-        variant = make_variant(flags=(*FLAGS, *flags))
-        found: str = finish(ground(variant, folder, include_folder(), [flag for flag in flags if "TILE" in flag]))
-        return found
+        variant, tuned = make_variant(flags=(*FLAGS, *flags)), [flag for flag in flags if "TILE" in flag]
+        return str(finish(ground(variant, folder, include_folder(), tuned)))
 
     first = stood_on("-DTILE_ROWS=16")
     assert first == stood_on("-DTILE_ROWS=64") == stood_on()

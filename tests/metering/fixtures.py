@@ -13,15 +13,14 @@ The dollars are written out with the vendors' list prices of March 2026, in doll
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from tests.metering.codex_fixtures import CODEX, CODEX_FIXTURES
 from tests.metering.written import (
-    GPT,
     HAIKU,
-    MINI,
     NOBODY,
     OPUS,
     SONNET,
+    Fixture,
     Line,
     asked,
     at,
@@ -31,26 +30,9 @@ from tests.metering.written import (
     turn,
 )
 
-CLAUDE = ".claude/projects/-work-kernel/s.jsonl"
-OTHER = ".claude/projects/-work-kernel/t.jsonl"
-SUB = ".claude/projects/-work-kernel/s/subagents/agent-1.jsonl"
-CODEX = ".codex/sessions/2026/03/22/rollout-1.jsonl"
-SECOND = ".codex/sessions/2026/03/22/rollout-2.jsonl"
-
-
-@dataclass(frozen=True)
-class Fixture:
-    """Logs below a home folder, and what they come to."""
-
-    name: str
-    files: dict[str, Sequence[Line]]
-    dollars: float | None
-    """In millionths; None where no price is known."""
-    tokens: int
-    """All of them, each once."""
-    unpriced: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    """Words that have to be said."""
+CLAUDE = ".claude/projects/-home-me-kernel/s.jsonl"
+OTHER = ".claude/projects/-home-me-kernel/t.jsonl"
+SUB = ".claude/projects/-home-me-kernel/s/subagents/agent-1.jsonl"
 
 
 def blocks(message: str, model: str, read: int, outputs: Sequence[int]) -> list[Line]:
@@ -168,7 +150,7 @@ FIXTURES = (
     Fixture(
         "a last line without its end, but whole",
         {CLAUDE: [said("a", OPUS, (100, 10)),
-                  '{"type": "assistant", "timestamp": "2026-03-22T10:30:00Z", "cwd": "/work/kernel", "message": '
+                  '{"type": "assistant", "timestamp": "2026-03-22T10:30:00Z", "cwd": "/home/me/kernel", "message": '
                   '{"id": "b", "model": "claude-opus-4-6", "usage": {"input_tokens": 7, "output_tokens": 3}}}']},
         107 * 5 + 13 * 25,
         120,
@@ -291,131 +273,32 @@ FIXTURES = (
     ),
     Fixture(
         "another folder",
-        {CLAUDE: [said("a", OPUS, (100, 10)), said("b", OPUS, (9, 9), cwd="/work/website")]},
+        {CLAUDE: [said("a", OPUS, (100, 10)), said("b", OPUS, (9, 9), cwd="/home/me/website")]},
         100 * 5 + 10 * 25,
         110,
     ),
     Fixture(
         "a folder below, and one that only begins alike",
-        {CLAUDE: [said("a", OPUS, (100, 10), cwd="/work/kernel/cuda"),
-                  said("b", OPUS, (9, 9), cwd="/work/kernels")]},
+        {CLAUDE: [said("a", OPUS, (100, 10), cwd="/home/me/kernel/cuda"),
+                  said("b", OPUS, (9, 9), cwd="/home/me/kernels")]},
         100 * 5 + 10 * 25,
         110,
     ),
     Fixture(
         "lines without a folder: that of the log counts",
         {CLAUDE: [said("a", OPUS, (100, 10), cwd=None)],
-         ".claude/projects/-work-website/s.jsonl": [said("b", OPUS, (9, 9), cwd=None)]},
+         ".claude/projects/-home-me-website/s.jsonl": [said("b", OPUS, (9, 9), cwd=None)]},
         100 * 5 + 10 * 25,
         110,
     ),
     Fixture(
         "both folders that the agent may keep its logs in",
         {CLAUDE: [said("a", OPUS, (100, 10))],
-         ".config/claude/projects/-work-kernel/u.jsonl": [said("b", OPUS, (100, 10))]},
+         ".config/claude/projects/-home-me-kernel/u.jsonl": [said("b", OPUS, (100, 10))]},
         200 * 5 + 20 * 25,
         220,
     ),
-    # Codex: running totals, with what came from a cache inside what was read.
-    Fixture("a turn", {CODEX: [meta(), turn(), counted((1000, 0, 200))]}, 1000 * 1.25 + 200 * 10, 1200),
-    Fixture(
-        "totals that grow",
-        {CODEX: [meta(), turn(), counted((100, 0, 20), minute=5), counted((300, 0, 50), minute=6),
-                 counted((900, 0, 90), minute=7)]},
-        900 * 1.25 + 90 * 10,
-        990,
-    ),
-    Fixture(
-        "the same total again",
-        {CODEX: [meta(), turn(), counted((100, 0, 20), (100, 0, 20), 5), counted((100, 0, 20), (100, 0, 20), 6),
-                 counted((150, 0, 30), (50, 0, 10), 7)]},
-        150 * 1.25 + 30 * 10,
-        180,
-    ),
-    Fixture(
-        "read from a cache, with thoughts in what was written",
-        {CODEX: [meta(), turn(), counted((31751, 14720, 2367))]},
-        (31751 - 14720) * 1.25 + 14720 * 0.125 + 2367 * 10,
-        34118,
-    ),
-    Fixture(
-        "totals that begin anew",
-        {CODEX: [meta(), turn(), counted((5000, 0, 500), (5000, 0, 500), 5),
-                 counted((800, 0, 80), (300, 0, 30), 6), counted((900, 0, 90), (100, 0, 10), 7)]},
-        (5000 + 300 + 100) * 1.25 + (500 + 30 + 10) * 10,
-        5940,
-    ),
-    Fixture(
-        "a first total that was carried over",
-        {CODEX: [meta(), turn(), counted((70000, 0, 7000), (1000, 0, 100), 5),
-                 counted((71500, 0, 7200), None, 6)]},
-        (1000 + 1500) * 1.25 + (100 + 200) * 10,
-        2800,
-    ),
-    Fixture(
-        "a fork that repeats its parent",
-        {CODEX: [meta(), turn(), counted((100, 0, 20), (100, 0, 20), 5)],
-         SECOND: [meta(), turn(), counted((100, 0, 20), (100, 0, 20), 5), counted((160, 0, 30), (60, 0, 10), 9)]},
-        160 * 1.25 + 30 * 10,
-        190,
-    ),
-    Fixture(
-        "another model half way",
-        {CODEX: [meta(), turn(), counted((100, 0, 20), minute=5), turn(MINI), counted((300, 100, 50), minute=6)]},
-        (100 * 1.25 + 20 * 10) + (100 * 0.75 + 100 * 0.075 + 30 * 4.5),
-        350,
-    ),
-    Fixture(
-        "no word on the model", {CODEX: [meta(), turn(None), counted((100, 0, 20))]}, None, 120,
-        ("a model without a name",),
-    ),
-    Fixture("a model nobody lists", {CODEX: [meta(), turn(NOBODY), counted((100, 0, 20))]}, None, 120, (NOBODY,)),
-    Fixture(
-        "events without tokens",
-        {CODEX: [meta(), turn(), counted(None), counted((100, 0, 20), minute=5), counted(None)]},
-        100 * 1.25 + 20 * 10,
-        120,
-    ),
-    Fixture(
-        "only the last call's own figures",
-        {CODEX: [meta(), turn(), counted(None, (100, 40, 20), 5), counted(None, (200, 60, 30), 6)]},
-        200 * 1.25 + 100 * 0.125 + 50 * 10,
-        350,
-    ),
-    Fixture(
-        "a rollout of another folder",
-        {CODEX: [meta(), turn(), counted((100, 0, 20))],
-         SECOND: [meta("/work/website"), turn(cwd="/work/website"), counted((9, 0, 9), minute=9)]},
-        100 * 1.25 + 20 * 10,
-        120,
-    ),
-    Fixture(
-        "a rollout that began before the session",
-        {CODEX: [meta(), turn(), counted((4000, 0, 400), (4000, 0, 400), -5),
-                 counted((4100, 0, 420), (100, 0, 20), 5)]},
-        100 * 1.25 + 20 * 10,
-        120,
-    ),
-    Fixture(
-        "a rollout that is being written",
-        {CODEX: [meta(), turn(), counted((100, 0, 20)), '{"timestamp": "2026-03-22T10:40:00Z", "type": "event_']},
-        100 * 1.25 + 20 * 10,
-        120,
-        notes=("still being written",),
-    ),
-    Fixture(
-        "a rollout in the archive",
-        {".codex/archived_sessions/rollout-9.jsonl": [meta(), turn(), counted((100, 0, 20))]},
-        100 * 1.25 + 20 * 10,
-        120,
-    ),
-    Fixture(
-        "more from a cache than was read",
-        {CODEX: [meta(), turn(GPT), counted((100, 0, 20), minute=5), counted((150, 500, 20), minute=6)]},
-        100 * 1.25 + 20 * 10,
-        120,
-        notes=("1 unreadable line",),
-    ),
+    *CODEX_FIXTURES,
     Fixture(
         "both agents in one session",
         {CLAUDE: [said("a", OPUS, (100, 10))], CODEX: [meta(), turn(), counted((100, 0, 20))]},

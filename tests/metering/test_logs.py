@@ -12,8 +12,8 @@ from loop.metering import logs
 from loop.metering.lines import Log
 from loop.metering.prices import price_list
 from loop.model.metering import AiUse
-from tests.metering.fixtures import CLAUDE, FIXTURES, Fixture
-from tests.metering.written import BEGUN, ENDED, HERE, OPUS, said, write
+from tests.metering.fixtures import CLAUDE, FIXTURES
+from tests.metering.written import BEGUN, ENDED, HERE, OPUS, Fixture, said, write
 
 PART = logs.Part((Path(HERE),), BEGUN, ENDED)
 needs_prices = pytest.mark.skipif(price_list() is None, reason="no price list: pip install 'kernel-loop[ai]'")

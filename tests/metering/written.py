@@ -4,13 +4,14 @@ import datetime
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 BEGUN = datetime.datetime(2026, 3, 22, 10, 0, tzinfo=datetime.UTC)
 ENDED = datetime.datetime(2026, 3, 22, 11, 0, tzinfo=datetime.UTC)
 """The session's time."""
-HERE = "/work/kernel"
+HERE = "/home/me/kernel"
 """The folder that the session's target is in."""
 OPUS, SONNET, HAIKU = "claude-opus-4-6", "claude-sonnet-4-5-20250929", "claude-haiku-4-5-20251001"
 GPT, MINI = "gpt-5-codex", "gpt-5.4-mini"
@@ -87,3 +88,18 @@ def write(home: Path, files: dict[str, Sequence[Line]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(one if isinstance(one, str) else json.dumps(one) + "\n" for one in lines))
         os.utime(path, (ENDED.timestamp(), ENDED.timestamp()))
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """Logs below a home folder, and what they come to."""
+
+    name: str
+    files: dict[str, Sequence[Line]]
+    dollars: float | None
+    """In millionths; None where no price is known."""
+    tokens: int
+    """All of them, each once."""
+    unpriced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    """Words that have to be said."""

@@ -3,7 +3,7 @@
 from loop.model.comparison import Comparison, Point, Revisions
 from loop.report import comparison as page
 from loop.report import trend
-from loop.report.plain import first_lines, one_line, plain, shortened
+from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown
 from loop.rules.comparison import compare
 from tests.makers import NOON
@@ -62,7 +62,6 @@ def test_plain_text_has_nothing_that_moves_a_cursor() -> None:
     assert "a\n\tb" == plain("\x1b[2Ja\n\t\x1b]0;title\x07b")
     assert "a b" == one_line("a\r\nb")
     assert ("abc...", "abc") == (shortened("abcdefgh", 6), shortened("abc", 6))
-    assert ["1", "2", "... and 8 more lines"] == first_lines("\n".join("1234567890"), most=2)
 
 
 def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
