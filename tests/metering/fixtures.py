@@ -151,7 +151,8 @@ FIXTURES = (
         "a last line without its end, but whole",
         {CLAUDE: [said("a", OPUS, (100, 10)),
                   '{"type": "assistant", "timestamp": "2026-03-22T10:30:00Z", "cwd": "/home/me/kernel", '
-                  '"message": {"id": "b", "model": "claude-opus-4-6", "usage": {"input_tokens": 7, "output_tokens": 3}}}']},
+                  '"message": {"id": "b", "model": "claude-opus-4-6", '
+                  '"usage": {"input_tokens": 7, "output_tokens": 3}}}']},
         107 * 5 + 13 * 25,
         120,
     ),
