@@ -28,7 +28,7 @@ def show(
 
       loop cost show
 
-      loop cost show --sessions 2026-11-20..last --by pattern
+      loop cost show --sessions last~4..last --by pattern
 
       loop cost show --by week --json
 

@@ -4,6 +4,7 @@ What nobody measured is None, never 0; savings are added up class of evidence by
 """
 
 import datetime
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -119,7 +120,7 @@ def _as_long(charge: Spent, one: Account) -> Spent:
 
 
 def choose(accounts: Sequence[Account], words: str | None) -> list[Account]:
-    """The sessions from A to B: `A..B`, `A..`, `..B` or one, by id or by the beginning of one.
+    """The sessions from A to B: `A..B`, `A..`, `..B` or one, by id, by the beginning of one, `last` or `last~1`.
 
     Raises LoopError for one that is not there, or for a range that runs backwards.
     """
@@ -138,8 +139,9 @@ def _place(accounts: Sequence[Account], name: str) -> int:
     exact = [place for place, one in enumerate(accounts) if one.session == name]
     if exact:
         return exact[0]
-    if name == "last" and accounts:
-        return len(accounts) - 1
+    back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
+    if back and int(back[1] or 0) < len(accounts):
+        return len(accounts) - 1 - int(back[1] or 0)
     found = [place for place, one in enumerate(accounts) if _called(one, name)]
     if len(found) == 1:
         return found[0]

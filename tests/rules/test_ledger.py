@@ -181,6 +181,7 @@ def test_a_bug_that_was_known_before_the_chosen_sessions_is_not_found_again() ->
     ("words", "expected"),
     [
         (None, "abc"), ("a..b", "ab"), ("b..", "bc"), ("..b", "ab"), ("b", "b"), ("last", "c"), ("a..last", "abc"),
+        ("last~1", "b"), ("last~1..last", "bc"),
         ("..", "abc"),
     ],
 )  # fmt: skip
@@ -196,7 +197,13 @@ def test_recorded_sessions_answer_to_the_names_in_their_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [("x", "no such session"), ("b..a", "a comes before b"), ("a..zzz", "zzz: no such session")]
+    ("words", "said"),
+    [
+        ("x", "no such session"),
+        ("b..a", "a comes before b"),
+        ("a..zzz", "zzz: no such session"),
+        ("last~3", "no such session"),
+    ],
 )
 def test_a_range_that_is_none_is_refused(words: str, said: str) -> None:
     """With what is wrong with it."""
