@@ -142,3 +142,10 @@ def test_the_architecture_lists_every_room() -> None:
     rooms = {path.stem if path.is_file() else f"{path.name}/" for path in (ROOT / "loop").iterdir()}
     unlisted = {room for room in rooms - {"__init__", "__pycache__/", "schema/"} if f"`{room}`" not in text}
     assert set() == unlisted
+
+
+@pytest.mark.parametrize("text", ["meter_ai: true", "ai: history-ai"])
+def test_a_card_of_one_line_satisfies_the_schema_too(text: str) -> None:
+    """What a project's own card leaves out is the shipped one's."""
+    schema = json.loads((ROOT / "loop" / "schema" / "rates.json").read_text())
+    jsonschema.validate(yaml.safe_load(f"format: 1\n{text}"), schema, cls=jsonschema.Draft7Validator)

@@ -9,6 +9,7 @@ from loop.documents import to_json
 from loop.documents.schema import draft7
 from loop.errors import DefinitionError, ExitCode, LoopError
 from loop.library import definitions, figures, targets
+from loop.library.rates import TAKEN
 from loop.model.base import Model
 from loop.model.exported import ExportedSession
 from loop.model.history import History
@@ -110,6 +111,8 @@ def schema_text(name: str) -> str:
     if name == "pattern":
         step = schema["definitions"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
+    if name == "rates":  # A project's own card takes the rest from the shipped one.
+        schema["required"] = [field for field in schema["required"] if field not in TAKEN]
     return json.dumps(schema, indent=1) + "\n"
 
 

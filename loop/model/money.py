@@ -113,7 +113,7 @@ class EnergyRate(Model):
 
 
 class RateCard(Model):
-    """Dated prices, and which of them a session is charged at."""
+    """Dated prices, and which of them a session is charged at; a project's own leaves what it likes to the shipped."""
 
     format: Literal[1]
     """Format number of this file."""
