@@ -7,11 +7,9 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.money import Charge, Unmeasured
-from loop.model.verdict import Interval
+from loop.model.verdict import TOO_WIDE, Interval
 
 Moved = Literal["higher", "lower", "within"]
-TOO_WIDE = 10.0
-"""An interval whose ends differ by this factor comes from disturbance."""
 
 
 class Judged(Model):

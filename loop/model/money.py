@@ -113,7 +113,7 @@ class EnergyRate(Model):
 
 
 class RateCard(Model):
-    """Dated prices, and which of them a session is charged at; a project's own leaves what it likes to the shipped."""
+    """Dated prices, and which a session is charged at; a project's own may leave fields to the shipped one."""
 
     format: Literal[1]
     """Format number of this file."""

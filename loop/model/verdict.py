@@ -8,6 +8,8 @@ from loop.model.base import Model
 
 Against = Literal["baseline", "known_good", "self"]
 Interval = tuple[float, float]
+TOO_WIDE = 10.0
+"""An interval whose ends differ by this factor comes from disturbance, whatever side of 1 it lies on."""
 
 
 class _Judged(Model):
@@ -32,6 +34,11 @@ class SpeedVerdict(_Judged):
     """99 % confidence interval of the ratio."""
     e_value: float | None = None
     """Evidence by the sequential rule; None against the baseline, which too few processes are compared with."""
+
+    @property
+    def vague(self) -> bool:
+        """Whether its interval is so wide that its ratio says nothing."""
+        return self.interval[1] > TOO_WIDE * self.interval[0]
 
 
 class NoSpeedVerdict(_Judged):
