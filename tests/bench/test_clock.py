@@ -173,6 +173,23 @@ def test_a_variant_that_remembers_values_is_quicker_on_the_same_again(tmp_path: 
     assert fresh < 2 * again
 
 
+def test_a_call_that_finds_its_caches_cold_remembers_nothing(tmp_path: Path) -> None:
+    """Fresh or seen, values have just been written and the output poisoned."""
+    cold = [False]
+
+    def work(values: bytes) -> None:
+        if cold[0]:
+            time.sleep(2e-3)
+        cold[0] = False
+
+    timed, _ = make_timed(tmp_path, Doubling(work))
+    poison = timed.prepared.poison
+    timed.prepared.poison = lambda: (cold.__setitem__(0, True), poison())[1]  # type: ignore[method-assign]
+    fresh, again = probe(timed)
+    assert fresh > 2e-3
+    assert fresh < 2 * again
+
+
 @pytest.mark.parametrize(
     ("once", "replays", "expected"),
     [

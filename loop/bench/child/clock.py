@@ -27,8 +27,9 @@ WARM_UP_S = 1e-3
 WINDOWS = 32
 """Windows that a process draws for a call, and calls in a sample at most, so that none of them comes twice; with
 the rotations there are millions of combinations."""
-PROBES = 3
-"""Times that a call is made on values it has seen, and on values it has not, to tell whether it remembers."""
+PROBES, SEEN = 3, 2
+"""Calls on values not seen before, and calls on the same again after each, to tell whether a variant remembers: an
+odd number in all, so that what happens at every other call comes to both."""
 
 
 class TimedCall:
@@ -61,6 +62,12 @@ class TimedCall:
         if cold:
             self.prepared.flush()
         return self.prepared.measure([self.windows[n] for n in chosen]) / len(chosen)
+
+    def on_values(self, draw: random.Random, run: Run) -> float:
+        """Seconds of one call on the values that `draw` comes to."""
+        self.prepared.refresh(draw)
+        self.prepared.poison()
+        return self.prepared.measure([run])
 
     def _choose(self, calls: int, *, known: bool) -> list[int]:
         """Windows drawn anew, none twice; for a graph always the same ones."""
@@ -140,14 +147,18 @@ def _evidence(timed: TimedCall) -> dict[str, Any]:
 
 
 def probe(timed: TimedCall) -> tuple[float, float]:
-    """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen."""
-    fresh, again = [], []
-    for _ in range(PROBES):
-        fresh.append(timed.sample(1))
-        run = timed.draw.choice(timed.windows)
-        timed.prepared.measure([run])
-        again.append(timed.prepared.measure([run]))
-    return min(fresh), min(again)
+    """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen.
+
+    Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the same
+    addresses, so that a cold cache is no memory.
+    """
+    run, fresh, again = timed.draw.choice(timed.windows), [], []
+    for _ in range(1 + PROBES):
+        seed = timed.draw.random()
+        first, *seen = (timed.on_values(random.Random(seed), run) for _ in range(1 + SEEN))
+        fresh.append(first)
+        again.append(min(seen))
+    return min(fresh[1:]), min(again[1:])  # The first ones warm up.
 
 
 def first_call_bytes(run: Run) -> int | None:
