@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants clean
+.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -33,7 +33,7 @@ session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS=
 	$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS)
 
 test: $(VENV)/.tools  ## set up, then run the tests
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.tools  ## format and style
 	$(BIN)/ruff format --check loop tests
@@ -89,6 +89,9 @@ mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are fo
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py
 	LOOP_FUZZ=200 $(BIN)/python -m pytest tests/bisect/test_random_histories.py tests/bisect/test_dirty.py
+
+soak: $(VENV)/.tools  ## the tests that take longest
+	LOOP_SOAK=1 $(BIN)/python -m pytest -m soak
 
 clean:  ## remove what was made; sessions stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

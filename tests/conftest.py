@@ -11,6 +11,14 @@ WATCHED = ("loop", "patterns", "kernels", "sessions", "templates", "tests")
 IGNORED = ("__pycache__",)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the longest runs to `make soak`: what they look at is tested more briefly beside them."""
+    if not os.environ.get("LOOP_SOAK"):
+        for item in items:
+            if item.get_closest_marker("soak"):
+                item.add_marker(pytest.mark.skip(reason="long: LOOP_SOAK=1, or `make soak`"))
+
+
 @pytest.fixture(scope="session")
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One cache of builds for the whole run, so that each kernel is compiled once."""

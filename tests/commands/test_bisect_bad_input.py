@@ -231,7 +231,7 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
     assert 2 == len(git(folder, "worktree", "list").splitlines())
 
 
-@pytest.mark.parametrize(("step", "cautioned"), [(30, True), (300, False)])
+@pytest.mark.parametrize(("step", "cautioned"), [(30, True), pytest.param(300, False, marks=pytest.mark.soak)])
 def test_a_step_that_layout_alone_may_be_is_told_with_the_way_to_allow_for_it(
     folder: Path, step: int, cautioned: bool
 ) -> None:

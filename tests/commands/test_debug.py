@@ -85,6 +85,7 @@ def test_a_workload_that_does_not_fit_is_refused(words: str, said: str, folder: 
     assert f"--workloads {words!r}: {said}" in done.stderr
 
 
+@pytest.mark.soak
 def test_nothing_is_tried_twice(folder: Path) -> None:
     """The same build is refused before time is spent; a change needs a hypothesis; what was tried is told."""
     debug = ["run", "session", "debug", "--target", str(folder)]

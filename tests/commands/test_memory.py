@@ -119,6 +119,7 @@ def test_after_three_sessions_a_draft_can_be_accepted(folder: Path, tmp_path: Pa
     assert f"answered by: loop run pattern {name} --target {folder}\n" in failing(folder)
 
 
+@pytest.mark.soak
 def test_a_file_that_is_there_is_never_overwritten(folder: Path) -> None:
     """Whatever it is: another pattern, or a link that leads nowhere."""
     name = three(folder)
@@ -130,6 +131,7 @@ def test_a_file_that_is_there_is_never_overwritten(folder: Path) -> None:
     assert not (folder / "nowhere").exists()
 
 
+@pytest.mark.soak
 def test_a_dismissed_draft_is_not_offered_again(folder: Path, tmp_path: Path) -> None:
     """Nor after one more failure; a damaged list of them is named."""
     name = three(folder)

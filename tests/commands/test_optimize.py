@@ -217,7 +217,7 @@ def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     assert 1 == git(project.folder, "log", "--format=%s", f"loop/{project.session.name}").count("ours: ")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
     """What was handed back is what is judged: the step fails and says how to have it back."""
     assert 75 == project.run("improve").returncode

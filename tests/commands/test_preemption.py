@@ -17,6 +17,8 @@ from loop.cloud import CLOUDS
 from tests.commands.projects import LOOP, add_commands, loop, make_project
 from tests.fake_cloud import TROUBLES, fake_cloud, servers
 
+EACH = [pytest.param(name, marks=pytest.mark.soak if name != "gcp" else ()) for name in CLOUDS]
+"""Short runs ask one; how each is read is tested in their room."""
 MOMENTS = int(os.environ.get("LOOP_PREEMPTIONS", "1"))
 COMMANDS = ("echo one; sleep 0.4", "echo two; sleep 0.6; echo done", "echo three; sleep 2")
 LATEST_S = 1.5
@@ -70,7 +72,7 @@ def preempted(folder: Path, flag: Path, after_s: float, **environment: str) -> t
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))
-@pytest.mark.parametrize("name", CLOUDS)
+@pytest.mark.parametrize("name", EACH)
 def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
     name: str, moment: int, folder: Path, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
         assert words not in report
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
     """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
     tune = ("run", "session", "tune", "--target", str(folder))
@@ -141,7 +141,11 @@ TIRES = GUARDED.replace(
     ("tired", "words"),
     [
         ("__builtin_abort();", ("again 2 could not be timed on", "SIGABRT")),
-        ("static const double nine = 9.0; attributes = &nine;", ("while it was timed: ", "elements wrong")),
+        pytest.param(
+            "static const double nine = 9.0; attributes = &nine;",
+            ("while it was timed: ", "elements wrong"),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_point_that_fails_while_timed_is_alone_in_that(

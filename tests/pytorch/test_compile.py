@@ -107,7 +107,7 @@ def test_an_exported_program_computes_the_same(op: Operator) -> None:
     assert torch.equal(op(*inputs, causal=True), exported.module()(*inputs))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_inductor_compiles_around_it(tmp_path: Path) -> None:
     """The default compiler, in a process of its own: it writes and warns much."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
