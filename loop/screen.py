@@ -1,15 +1,23 @@
 """The only file that prints. Data goes to stdout, talk to stderr; no animation where nobody watches."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from loop.errors import LoopError
+from loop.terminals import inert
 
 COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "aborted": "31", "paused": "33"}
 CLEAR_LINE = "\r\x1b[K"
+_COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
+"""A command at the end of a line: it is never folded, for it is there to be copied."""
+RIM = " │├└─"
+"""What may stand before the text of a line: room, and the branches of a tree."""
+_GLUE = "\x00"
+"""Stands for the spaces of a command while its line is folded."""
 
 
 def watched(stream: IO[str]) -> bool:
@@ -34,21 +42,39 @@ class Screen:
 
     def data(self, text: str) -> None:
         """What was asked for, to stdout."""
-        self.out.write(text if text.endswith("\n") else text + "\n")
+        shown = inert(text)
+        self.out.write(shown if shown.endswith("\n") else shown + "\n")
         self.out.flush()
+
+    def prose(self, text: str) -> None:
+        """Sentences that were asked for, to stdout, as wide as the terminal."""
+        self.data(fold(inert(text), width(self.out)))
 
     def say(self, text: str = "") -> None:
         """A line of talk, to stderr."""
-        if self.quiet:
-            return
+        if not self.quiet:
+            self._talk(text)
+
+    def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
+        """A line of talk that begins with a status in its colour, at least `room` characters wide."""
+        if not self.quiet:
+            self._talk(f"{before}{status.ljust(room)}{text}", status, COLOURS.get(status, "0"))
+
+    def _talk(self, text: str, word: str = "", colour: str = "") -> None:
+        """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""
+        shown = inert(text)
+        if self.err.isatty():
+            shown = fold(shown, width(self.err))
+        if word and self.live:
+            shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
         self._settle()
-        self.err.write((fold(text, width(self.err)) if self.live else text) + "\n")
+        self.err.write(shown + "\n")
         self.err.flush()
 
     def status(self, text: str) -> None:
         """The line that changes while something runs; only where somebody watches."""
         if self.live:
-            self.err.write(CLEAR_LINE + shorten(text, width(self.err) - 1))
+            self.err.write(CLEAR_LINE + shorten(inert(text), width(self.err) - 1))
             self.err.flush()
 
     def _settle(self) -> None:
@@ -57,20 +83,8 @@ class Screen:
 
     def fail(self, error: LoopError) -> None:
         """An error and what to do next, to stderr."""
-        text = f"{self.paint('error', '31')}: {error.message}"
-        if error.hint:
-            text += f"\n  next: {error.hint}"
-        self._settle()
-        self.err.write((fold(text, width(self.err)) if self.live else text) + "\n")
-        self.err.flush()
-
-    def paint(self, text: str, colour: str) -> str:
-        """`text` in a colour, where colours are wanted."""
-        return f"\x1b[{colour}m{text}\x1b[0m" if self.live else text
-
-    def word(self, status: str, room: int = 0) -> str:
-        """A status in its colour, at least `room` characters wide."""
-        return self.paint(status.ljust(room), COLOURS.get(status, "0"))
+        hint = f"\n  next: {error.hint}" if error.hint else ""
+        self._talk(f"error: {error.message}{hint}", "error", "31")
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
@@ -80,20 +94,26 @@ class Screen:
         """Ask a person; False when nobody is there to answer."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
-        self.err.write(f"{question} [y/N] ")
+        self.err.write(f"{inert(question)} [y/N] ")
         self.err.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def fold(text: str, columns: int) -> str:
-    """Lines folded between words at `columns`, what follows indented below the text."""
+    """Lines folded between words at `columns`, what follows indented below the text.
+
+    A command at the end of a line stays whole, and so does a word that is longer than a line: a path.
+    """
     import textwrap
 
     folded = []
-    for line in text.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        folded += textwrap.wrap(line, columns, subsequent_indent=indent, break_on_hyphens=False) or [""]
-    return "\n".join(folded)
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(RIM)) + 2)
+        glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line)
+        folded += textwrap.wrap(
+            glued, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        ) or [""]
+    return "\n".join(folded).replace(_GLUE, " ")
 
 
 def shorten(text: str, room: int) -> str:
@@ -106,7 +126,7 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     """A table as lines of at most `columns` characters, as far as its fixed columns allow."""
     import textwrap
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     wrap %= len(heads)
     widths = [max(len(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
     others = sum(w for i, w in enumerate(widths) if i != wrap) + 2 * (len(heads) - 1)

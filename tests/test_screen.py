@@ -35,6 +35,68 @@ def test_long_lines_are_folded_below_their_text() -> None:
     assert "  passed one two\n    three four" == fold("  passed one two three four", 17)
 
 
+def test_a_command_is_never_folded() -> None:
+    """It is there to be copied, and so is a path."""
+    command = "loop run session --resume 2026-11-21-120000-baseline --target /home/you/somewhere/else"
+    assert f"go on with:\n  {command}" == fold(f"go on with: {command}", 30)
+    assert f"see\n  {'/long' * 20}" == fold(f"see {'/long' * 20}", 30)
+
+
+def test_a_tree_is_folded_below_its_text() -> None:
+    """Not below its branches."""
+    assert "  ├─ one\n       two" == fold("  ├─ one two", 9)
+
+
+HOSTILE = "a\x1b[31mred\x1b]0;title\x07 \x9b5A back\r\x08 \u202eturned\x1b"
+
+
+@pytest.mark.parametrize("way", ["data", "prose", "say", "fail", "outcome", "table", "status"])
+def test_text_of_others_moves_no_cursor(way: str) -> None:
+    """Whatever a kernel, a compiler or a record says: it is shown, and nothing of it is acted on."""
+    out, err = Watched(), Watched()
+    screen = Screen(out, err)
+    screen.live = False
+    if way == "fail":
+        screen.fail(LoopError(HOSTILE, hint=HOSTILE))
+    elif way == "table":
+        screen.table((HOSTILE, "b"), [(HOSTILE, HOSTILE)])
+    elif way == "outcome":
+        screen.outcome("passed", HOSTILE)
+    else:
+        getattr(screen, way)(HOSTILE)
+    shown = out.getvalue() + err.getvalue()
+    assert not set("\x1b\x07\x08\x9b\r\u202e") & set(shown)
+    assert way == "status" or "ared" in shown
+
+
+class Watched(io.StringIO):
+    """A terminal of 80 columns."""
+
+    def isatty(self) -> bool:
+        """As a terminal says."""
+        return True
+
+
+def test_a_colour_is_around_the_status_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where colours are wanted; a colour that came with the text is gone."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    err = Watched()
+    Screen(io.StringIO(), err).outcome("failed", " build: \x1b[32mpassed", before="  ", room=8)
+    assert "\r\x1b[K  \x1b[31mfailed\x1b[0m   build: passed\n" == err.getvalue()
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "CI"])
+def test_plain_lines_fit_a_terminal_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants no colour wants no broken words either."""
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    err = Watched()
+    Screen(io.StringIO(), err).say("word " * 20)
+    assert 40 >= max(len(line) for line in err.getvalue().splitlines())
+
+
 def test_a_status_line_is_one_line() -> None:
     """Line ends are gone, the end is cut."""
     assert "a b cc..." == shorten("a\nb   cccccccc", 9)
@@ -45,8 +107,8 @@ def test_without_a_terminal_there_is_no_colour_and_no_animation() -> None:
     err = io.StringIO()
     screen = Screen(io.StringIO(), err)
     screen.status("working")
-    screen.say(screen.word("passed"))
-    assert "passed\n" == err.getvalue()
+    screen.outcome("passed", ": all of it")
+    assert "passed: all of it\n" == err.getvalue()
 
 
 def test_quiet_silences_talk_but_not_errors() -> None:

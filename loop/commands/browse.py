@@ -31,12 +31,12 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
         fields = {"schema_version": 1, "head": head, "record": record, "steps": steps}
         screen.data(to_json(fields))
         return ExitCode.OK
-    screen.data(f"{head.id}: {head.plan.plan.title}")
-    screen.data(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
-    screen.data(f"revision {_revision(folder)}, loop {head.loop_version}, {head.machine.processor}\n")
+    screen.prose(f"{head.id}: {head.plan.plan.title}")
+    screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
+    screen.prose(f"revision {_revision(folder)}, loop {head.loop_version}, {head.machine.processor}\n\n")
     screen.table(("step", "status", "took", "outcome"), [_step_row(step) for step in finished])
     if record is not None:
-        screen.data(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
+        screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
         screen.data(f"report: {folder.report}")
     if record is not None and record.status in WAITING:
         screen.data(f"go on with: {head.resume_command}")

@@ -12,7 +12,7 @@ from loop.model.pattern import Pattern
 from loop.places import project
 from loop.report.catalogue.lookup import failures_of, pattern_fields
 from loop.rules.searching import Entry, search
-from loop.screen import Screen, fold, seconds_text, width
+from loop.screen import Screen, seconds_text
 from loop.store import index
 
 LOOKED_BACK = 50
@@ -71,21 +71,23 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
         fields = {"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}
         screen.data(to_json({**fields, "statistics": statistics.as_fields(shown)}))
         return ExitCode.OK
-    screen.data(f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n")
-    screen.data(f"use when: {', '.join(pattern.use_when)}")
-    screen.data(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
+    screen.prose(
+        f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
+    )
+    screen.prose(f"use when: {', '.join(pattern.use_when)}")
+    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
     if pattern.without is not None:
         minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
-        screen.data(f"without it: {minutes} ({pattern.without.evidence})")
+        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
     screen.data("")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)
     for answer in pattern.next:
-        screen.data(f"\nwhen {answer.when}: {answer.pattern}")
+        screen.prose(f"\nwhen {answer.when}: {answer.pattern}")
     if pattern.evidence:
         screen.data("")
         screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
-    screen.data("\n" + fold("\n".join(statistics.lines(shown)), width(screen.out)))
+    screen.prose("\n" + "\n".join(statistics.lines(shown)))
     screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
     return ExitCode.OK
 
@@ -108,9 +110,9 @@ def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) 
     if as_json:
         screen.data(to_json({"schema_version": 1, "file": str(read.path), **plan.model_dump(mode="json")}))
         return ExitCode.OK
-    screen.data(fold(f"{plan.name}: {plan.title}", width(screen.out)) + "\n\n")
+    screen.prose(f"{plan.name}: {plan.title}\n\n")
     screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
     sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
-    screen.data("\n" + fold(sets, width(screen.out)))
+    screen.prose("\n" + sets)
     screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
     return ExitCode.OK

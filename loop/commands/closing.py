@@ -194,7 +194,7 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
     """The outcome: a few lines, or one JSON object. Returns what the gates say as an exit code."""
     if as_json:
         screen.data(to_json(outcome(record, folder, recalled)))
-    screen.say(f"{screen.word(record.status)}: {record.reason}")
+    screen.outcome(record.status, f": {record.reason}")
     for found in diagnoses(record.head, folder.finished()):
         screen.say(f"what is wrong with {found.variant}:")
         for label, text in found.lines:

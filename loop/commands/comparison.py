@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from loop.commands import recorded
+from loop.commands import listing, recorded
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import targets
@@ -18,8 +18,9 @@ from loop.model.record import Finished, SessionHead, SessionRecord, latest_attem
 from loop.places import Project, project
 from loop.report import comparison as page
 from loop.report import trend as trend_page
+from loop.report.markdown import Table
 from loop.report.plain import shortened
-from loop.report.sections import LONGEST, Section, cleaned, markdown
+from loop.report.sections import LONGEST, Section, cleaned, markdown, pieces
 from loop.repository import between
 from loop.rules.comparison import compare
 from loop.rules.trend import trends
@@ -77,6 +78,7 @@ def show_trend(
         screen.data(markdown(f"Ratios of {name} over sessions", trend_page.sections(series, stated)))
     else:
         show(trend_page.sections(series, stated), screen)
+    listing.say_damage(index.damaged(chosen.sessions), screen)
     return ExitCode.OK
 
 
@@ -88,11 +90,17 @@ def show(sections: Iterable[Section], screen: Screen) -> None:
         for line in one.lines:
             screen.data(fold(f"  {shortened(line, LONGEST)}", room))
         if one.table is not None:
-            content = cleaned(one.table)
-            heads = [column.title for column in content.columns]
-            screen.table(heads, content.rows, wrap=one.wrap)
+            _table(cleaned(one.table), one.wrap, screen)
         for line in one.after:
             screen.data(fold(f"  {shortened(line, LONGEST)}", room))
+
+
+def _table(content: Table, wrap: int, screen: Screen) -> None:
+    """A table; where its first column gives way and that is not enough, in pieces."""
+    for number, piece in enumerate(pieces(content, width(screen.out)) if wrap == 0 else (content,)):
+        if number:
+            screen.data("")
+        screen.table([column.title for column in piece.columns], piece.rows, wrap=wrap)
 
 
 def _find(root: Path, name: str) -> Seen:

@@ -85,13 +85,11 @@ def graph(target: Path | None, screen: Screen, form: str, *, as_json: bool) -> i
     if as_json:
         answers = [{"from": one.pattern, "when": one.when, "to": one.to} for one in found.answers]
         screen.data(to_json({"schema_version": 1, "plans": found.plans, "answers": answers}))
+    elif form == "tree":
+        screen.prose("\n".join(tree(found)))
     else:
-        screen.data({"mermaid": mermaid, "dot": dot, "tree": _tree}[form](found))
+        screen.data({"mermaid": mermaid, "dot": dot}[form](found))
     return ExitCode.OK
-
-
-def _tree(found: Graph) -> str:
-    return "\n".join(tree(found))
 
 
 SCHEMAS: dict[str, type[Model]] = {

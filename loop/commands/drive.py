@@ -76,8 +76,8 @@ class Show:
         record = event.finished
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
-        line = f"  {self.screen.word(record.status, 8)} {record.step} ({took}{again}): {record.message}"
-        self.screen.say(line)
+        said = f" {record.step} ({took}{again}): {record.message}"
+        self.screen.outcome(record.status, said, before="  ", room=8)
         if record.status == "failed" and record.hint:
             self.screen.say(f"           next: {record.hint}")
         for line in self.recall(record) if record.status == "failed" else ():

@@ -265,9 +265,9 @@ def show_variant(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if as_json:
         screen.data(to_json({"schema_version": 1, "name": chosen, **variant.model_dump(mode="json")}))
         return ExitCode.OK
-    screen.data(f"{chosen}: {variant.title}")
+    screen.prose(f"{chosen}: {variant.title}")
     for line in _recipe(variant, setting):
-        screen.data(f"  {line}")
+        screen.prose(f"  {line}")
     for set_name in setting.target.workloads:
         count = len(expand(setting.target, [set_name], variant.dtypes[0]))
         screen.data(f"  workloads {set_name}: {count}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.commands import statistics
-from loop.commands.predicting import expected, foresee
+from loop.commands.predicting import expected, foresee, predicted_cost
 from loop.commands.session import SessionRequest, make_head, resolve
 from loop.commands.setting import Setting, read_setting
 from loop.errors import ExitCode, LoopError
@@ -15,7 +15,7 @@ from loop.library import figures
 from loop.model.record import SessionHead
 from loop.rules.charging import rates_of
 from loop.rules.next_plan import Benefit, Idea, benefit, ideas
-from loop.screen import Screen, fold, width
+from loop.screen import Screen
 from loop.store import index, past_changes
 
 LOOKED_BACK = 200
@@ -42,19 +42,19 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     if as_json:
         screen.data(json.dumps(_fields(first, others), indent=1))
         return ExitCode.OK
-    for line in _lines(first):
-        screen.data(fold(line, width(screen.out)))
+    for line in _lines(first, predicted_cost(figures.rates(setting.project), first.head)):
+        screen.prose(line)
     screen.data(f"run it: {first.command}")
     for other in others[:OTHERS]:
         screen.say(f"also: {other.objective} (plan {other.plan}): {other.why[0]}")
     return ExitCode.OK
 
 
-def _lines(first: Proposal) -> Iterator[str]:
+def _lines(first: Proposal, cost: str) -> Iterator[str]:
     yield first.idea.objective
     yield from (f"  why: {text}" for text in first.idea.why)
     yield f"  chain: {', '.join(first.head.plan.plan.patterns)}"
-    yield f"  expected: {expected(first.head)}{_cost(first)}"
+    yield f"  expected: {', '.join(filter(None, (expected(first.head), cost)))}"
     yield f"  benefit: {first.benefit.text}{_worth(first)}"
 
 
@@ -104,11 +104,6 @@ def _command(idea: Idea, target: Path | None) -> str:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
     chosen = ["--variant", idea.variant] if idea.variant else []
     return shlex.join(["loop", "run", "session", idea.plan, *chosen, *where])
-
-
-def _cost(first: Proposal) -> str:
-    known = first.head.predicted
-    return f", ${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f})" if known else ""
 
 
 def _worth(first: Proposal) -> str:

@@ -10,12 +10,14 @@ from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.rules.charging import rates_of
+from loop.rules.charging import gpu_rate, rates_of
 from loop.rules.durations import Duration
 from loop.rules.environments import FACTS
 from loop.rules.prediction import LOOKED_BACK, MEASURED, Forecast, Work, forecast
 from loop.screen import Screen, seconds_text, short
 from loop.store import index
+
+NO_PRICE = "the rate card has no price for this GPU: name its rate as `gpu:` in rates.yaml (loop cost rates)"
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
@@ -56,12 +58,30 @@ def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
 
 def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
     """A forecast with its cost: the GPU, whoever waits, and AI where the card charges it by the hour."""
-    gpu = head.machine.gpus[0] if head.machine.gpus else None
-    rates = rates_of(card, head.device, gpu)
+    rates = rates_of(card, head.device, _gpu(head))
     by_hour = sum(rate.usd_per_hour for rate in rates)
     ai = card.find(card.ai) if card.ai else None
     least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates)
     return found.priced(by_hour + (ai.usd_per_hour if ai else 0.0), least)
+
+
+def _gpu(head: SessionHead) -> str | None:
+    return head.machine.gpus[0] if head.machine.gpus else None
+
+
+def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
+    """The GPU that a session would hold and the card has no price of: it is in no predicted cost."""
+    free = head.device != "cuda" or gpu_rate(card, _gpu(head)) is not None
+    return None if free else _gpu(head) or "a GPU"
+
+
+def predicted_cost(card: RateCard, head: SessionHead) -> str:
+    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing was predicted."""
+    known, missing = head.predicted, unpriced_gpu(card, head)
+    if known is None:
+        return ""
+    more = f" without {missing}, of unknown price" if missing else ""
+    return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
 
 
 def _planned(one: PlannedPattern, found: Forecast) -> PlannedPattern:
@@ -82,21 +102,23 @@ def expected(head: SessionHead) -> str:
     return f"{seconds_text(known.seconds)} (80 %: {between})"
 
 
-def show_plan(head: SessionHead, screen: Screen, *, as_json: bool) -> int:
+def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
     """`--dry-run`: the chain with predicted time and cost; nothing runs."""
     if as_json:
-        screen.data(json.dumps(_fields(head), indent=1))
+        screen.data(json.dumps({**_fields(head), "unpriced_gpu": unpriced_gpu(card, head)}, indent=1))
         return ExitCode.OK
-    plan, known = head.plan, head.predicted
-    screen.data(f"plan {plan.plan.name}: {plan.plan.title}")
-    screen.data(f"target {head.target}{named(head.variants)} on {head.device}")
+    plan = head.plan
+    screen.prose(f"plan {plan.plan.name}: {plan.plan.title}")
+    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
     if head.emulated:
-        screen.data(f"under the emulator: {', '.join(head.emulated)}")
+        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
     screen.data("")
     rows = [_row(place, planned) for place, planned in enumerate(plan.patterns, start=1)]
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
-    cost = f", ${known.usd:.4f} (${known.low_usd:.4f} to ${known.high_usd:.4f})" if known else ""
-    screen.data(f"\npredicted: {expected(head)}{cost}; planned: {plan.plan.budget.minutes:g} min")
+    parts = filter(None, (expected(head), predicted_cost(card, head)))
+    screen.prose(f"\npredicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
+    if unpriced_gpu(card, head):
+        screen.say(NO_PRICE)
     return ExitCode.OK
 
 

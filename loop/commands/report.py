@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.commands import closing, samples
+from loop.commands import closing, recorded, samples
 from loop.commands.setting import Setting, read_setting
 from loop.documents import write_atomic
 from loop.errors import ExitCode, LoopError
@@ -64,7 +64,21 @@ FORMATS: dict[str, Callable[[Setting, SessionFolder], Written]] = {
     "trace": _trace,
     "csv": _csv,
 }
-"""What `--format` may be."""
+"""What `--format` may be, besides a summary, which has options of its own."""
+SUMMARY = "summary"
+
+
+def find(root: Path, name: str) -> SessionFolder:
+    """The folder of a session that loop ran. Raises LoopError; for one recorded elsewhere, with what shows it."""
+    try:
+        return sessions.find(root, name)
+    except LoopError:
+        known = recorded.find(root, name)
+        if known is None:
+            raise
+        raise LoopError(
+            f"{known.id} was recorded elsewhere: there is no report of it", hint=f"loop sessions show {known.id}"
+        ) from None
 
 
 def ended(folder: SessionFolder) -> SessionRecord:
@@ -78,11 +92,11 @@ def ended(folder: SessionFolder) -> SessionRecord:
 def report(name: str, form: str, target: Path | None, output: Path | None, screen: Screen) -> int:
     """A session, rendered again from its records, to stdout or into a file."""
     if form not in FORMATS:
-        raise LoopError(f"unknown format {form!r}", hint=f"--format is one of {', '.join(FORMATS)}")
+        raise LoopError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
     setting = read_setting(target)
-    folder = sessions.find(setting.project.sessions, name)
+    folder = find(setting.project.sessions, name)
     written = FORMATS[form](setting, folder)
-    if output is None:
+    if output is None or str(output) == "-":
         screen.data(written.text)
     else:
         _store(written, output, screen)

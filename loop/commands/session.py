@@ -88,7 +88,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = foresee(make_head(request, setting, resolved), setting)
     request.asked.check(head, figures.rates(setting.project))
     if request.dry_run:
-        return show_plan(head, screen, as_json=request.json)
+        return show_plan(head, figures.rates(setting.project), screen, as_json=request.json)
     folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
     head = head.model_copy(update={"id": folder.id})
     with folder.lock():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loop.commands import closing, drafts, next_plan, worktrees
 from loop.commands.bounds import spent_usd
-from loop.commands.predicting import expected
+from loop.commands.predicting import expected, predicted_cost
 from loop.commands.setting import Setting, read_setting
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
@@ -42,8 +42,10 @@ def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, a
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
         screen.data(to_json({"schema_version": 2, **asdict(status)}))
+    elif as_markdown:
+        screen.data(markdown(status))
     else:
-        screen.data(markdown(status) if as_markdown else "\n".join(lines(status)))
+        screen.prose("\n".join(lines(status)))
     return ExitCode.OK
 
 
@@ -57,7 +59,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     running = tuple(_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy))
     waiting = [one for one in can if one.folder not in busy]
     setting, problem = _setting(target)
-    milestone, no_milestone = _milestone(setting, target, problem)
+    milestone, no_milestone = _milestone(setting, card, target, problem)
     return Status(
         target=setting.target.name if setting else str(here.target),
         at=now,
@@ -206,13 +208,14 @@ def _weighed(
     return Gpu(decision, f"if it is still held: {stood}. {keeping_gpu.advice(even, ways)}")
 
 
-def _milestone(setting: Setting | None, target: Path | None, problem: str) -> tuple[Milestone | None, str]:
+def _milestone(
+    setting: Setting | None, card: RateCard, target: Path | None, problem: str
+) -> tuple[Milestone | None, str]:
     if setting is None:
         return None, problem
     try:
         first, _ = next_plan.propose(setting, target)
     except LoopError as error:
         return None, error.message
-    known = first.head.predicted
-    cost = f", ${known.usd:.2f}" if known else ""
-    return Milestone(first.idea.objective, first.idea.why, f"{expected(first.head)}{cost}", first.command), ""
+    takes = ", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head))))
+    return Milestone(first.idea.objective, first.idea.why, takes, first.command), ""

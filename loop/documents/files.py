@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from loop.errors import LoopError
+from loop.terminals import ACTED_ON
 
+_ACTED_ON = re.compile(ACTED_ON)
 HINTS = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "your quota is used up: free some space",
@@ -89,8 +92,12 @@ def read_json(path: Path) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null."""
-    return json.dumps(plain(value), indent=1, ensure_ascii=False) + "\n"
+    """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null.
+
+    What a terminal would act on is escaped: it may be printed to one.
+    """
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False)
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def plain(value: Any) -> Any:

@@ -145,6 +145,8 @@ class Comparison(Model):
     """Verdicts and ratios."""
     times_comparable: bool
     """Whether latencies of these sessions may stand beside each other: one machine, one day, one environment."""
+    unknown: tuple[str, ...] = ()
+    """Facts that latencies hang on and that are not on record for all of the sessions compared."""
     refused: tuple[str, ...]
     """What is not compared, and why."""
 

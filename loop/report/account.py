@@ -158,23 +158,29 @@ def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str
             yield then.head.id, sources, machine, variant, *figures
 
 
-def _in_common(now: dict[str, float], then: dict[str, float]) -> tuple[str, str, str]:
+def _in_common(now: dict[str, SpeedVerdict], then: dict[str, SpeedVerdict]) -> tuple[str, str, str]:
     common = [name for name in then if name in now]
     if not common:
         return "0", _alone(then), _alone(now)
-    means = (geometric_mean([side[name] for name in common]) for side in (then, now))
-    first, second = (say.times(mean) for mean in means)
+    first, second = (_mean([side[name] for name in common]) for side in (then, now))
     return str(len(common)), first, second
 
 
-def _alone(ratios: dict[str, float]) -> str:
+def _mean(judged: Sequence[SpeedVerdict]) -> str:
+    """A mean of noise is noise: where an interval says nothing there is none."""
+    return (
+        "disturbed" if any(one.vague for one in judged) else say.times(geometric_mean([v.ratio for v in judged]))
+    )
+
+
+def _alone(judged: dict[str, SpeedVerdict]) -> str:
     """A mean that has nothing to stand beside."""
-    return f"{say.times(geometric_mean(list(ratios.values())))} over {len(ratios)}" if ratios else "no speed"
+    return f"{_mean([*judged.values()])} over {len(judged)}" if judged else "no speed"
 
 
-def _ratios(record: SessionRecord, variant: str) -> dict[str, float]:
+def _ratios(record: SessionRecord, variant: str) -> dict[str, SpeedVerdict]:
     judged: list[SpeedVerdict] = speed_verdicts(record.verdicts)
-    return {one.workload: one.ratio for one in judged if one.variant == variant}
+    return {one.workload: one for one in judged if one.variant == variant}
 
 
 def _place(head: SessionHead) -> tuple[object, ...]:

@@ -27,6 +27,11 @@ def sparkline(values: Sequence[float]) -> str:
     if len(known) < 2 or len(known) != len(values):
         return ""
     low, high = min(known), max(known)
-    if high - low < 1e-9:
-        return HEIGHTS[3] * len(known)
-    return "".join(HEIGHTS[round((value - low) / (high - low) * (len(HEIGHTS) - 1))] for value in known)
+    return "".join(block(value, low, high) for value in known)
+
+
+def block(value: float, low: float, high: float, *, flat: float = 1e-9) -> str:
+    """One letter of a curve between two ends; the middle one where these differ by less than `flat`."""
+    if high - low < flat:
+        return HEIGHTS[3]
+    return HEIGHTS[round((value - low) / (high - low) * (len(HEIGHTS) - 1))]

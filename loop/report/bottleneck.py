@@ -69,7 +69,7 @@ def leaf(one: Profile) -> Leaf:
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
     return Leaf(
         variant=one.variant,
-        where=f"{one.workload} ({', '.join(figures)})",
+        where=f"{one.workload} ({', '.join(figures)})" if figures else one.workload,
         severity=one.severity or "stop, it may be left alone",
         tool=one.tool or "",
         bottleneck=one.bottleneck or "not decided",

@@ -34,7 +34,8 @@ class Link:
 def chain(finished: Sequence[Finished], plan: ResolvedPlan) -> tuple[Link, ...]:
     """The runs in their order, then what was planned and not reached."""
     records = latest_attempts(finished)
-    runs = list(dict.fromkeys((one.run, one.pattern) for one in records))[:MOST]
+    every = list(dict.fromkeys((one.run, one.pattern) for one in records))
+    runs = every[:MOST]
     links: list[Link] = []
     for place, (run, name) in enumerate(runs):
         mine = [one for one in records if (one.run, one.pattern) == (run, name)]
@@ -43,7 +44,11 @@ def chain(finished: Sequence[Finished], plan: ResolvedPlan) -> tuple[Link, ...]:
         outcome = ended(mine, len(planned.pattern.steps))
         took = say.seconds(sum(one.seconds for one in mine))
         links.append(Link(planned.pattern.title, f"{outcome}, {took}", _status(outcome), answered, when))
-    reached = {name for _, name in runs}
+    if len(every) > MOST:
+        links.append(
+            Link(say.count(len(every) - MOST, "more run"), "in the table of patterns", "skipped", None, "")
+        )
+    reached = {name for _, name in every}
     for one in plan.patterns:
         if one.planned and one.pattern.name not in reached:
             links.append(Link(one.pattern.title, "not reached", "open", None, ""))

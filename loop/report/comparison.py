@@ -125,15 +125,26 @@ def _vague(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _latencies(found: Comparison) -> Iterator[Section]:
-    """Microseconds, where one machine measured them on one day."""
+    """Microseconds, where one machine measured them on one day in two sessions at least."""
     for variant in dict.fromkeys(row.variant for row in found.rows):
-        rows = [row for row in found.rows if row.variant == variant and any(_us(cell)[1] for cell in row.cells)]
+        rows = [row for row in found.rows if row.variant == variant and _timed(row) > 1]
         heads = [f">{letter}, {side}" for letter, _ in _lettered(found.sessions) for side in ("library", "ours")]
         cells = tuple((row.workload, *(text for cell in row.cells for text in _us(cell))) for row in rows)
-        said = "of one machine, one day and one environment; noise of the hour is still in them"
+        said = f"of one machine, one day and {_one_environment(found)}; noise of the hour is still in them"
         yield Section(
             f"Latency of {variant}", (said,) if cells else (), filled(columns("Workload", *heads), cells)
         )
+
+
+def _timed(row: Row) -> int:
+    return sum(bool(_us(cell)[1]) for cell in row.cells)
+
+
+def _one_environment(found: Comparison) -> str:
+    """What is claimed of the environment: no more than is on record."""
+    if not found.unknown:
+        return "one environment"
+    return f"one environment as far as it is on record, without {say.listed([*found.unknown])}"
 
 
 def _us(cell: Judged | None) -> tuple[str, str]:

@@ -10,12 +10,10 @@ from loop.report import format as say
 from loop.report.bars import bar
 from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
-from loop.report.plain import plain
+from loop.report.plain import plain, shortened
 
 LONGEST_MESSAGE = 110
 """Longer ones are cut in the table; a failed step's is printed whole below it."""
-
-
 LONGEST_SAID = 600
 """Longer messages of failed steps are folded."""
 
@@ -50,7 +48,7 @@ def _step_row(record: Finished) -> tuple[str, ...]:
         say.seconds(record.budget_s),
         say.seconds(record.seconds) if ran else "-",
         bar(record.seconds, record.budget_s) if ran else "-",
-        _cut(record.message if ran else skip_reason(record)),
+        shortened(record.message if ran else skip_reason(record), LONGEST_MESSAGE),
     )
 
 
@@ -63,11 +61,6 @@ def skip_reason(record: Finished) -> str:
 def name_of(record: Finished) -> str:
     """Pattern and step."""
     return f"{record.pattern}/{record.step}"
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 4].rstrip()} ..."
 
 
 Recalled = Callable[[Finished], Sequence[str]]

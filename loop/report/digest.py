@@ -24,6 +24,7 @@ LONGEST = 500
 """Letters of one message."""
 WORST_FIRST = ("incorrect", "invalid", "slower", "inconclusive", "same", "faster")
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
+_CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
 Part = Callable[[int], tuple[str, bool]]
 """From bytes to what fits into them (empty: nothing), and whether that is all of it."""
@@ -60,6 +61,14 @@ def marker(target: str) -> str:
     return f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
 
 
+def quiet(text: str) -> str:
+    """Markdown in which no `@name` calls somebody and no `#12` points at an issue; code calls nobody anyway.
+
+    A code host looks for both in what it shows: an empty HTML comment parts the two halves.
+    """
+    return _CALL.sub(lambda found: f"{found[0]}<!-- -->" if found["call"] else found[0], text)
+
+
 def _named(left: Sequence[str]) -> str:
     """The first of what has no room, and how many more."""
     names = [escape(shortened(name, 36)) for name in left[:2]]
@@ -73,15 +82,16 @@ def _size(text: str) -> int:
 def _head(record: SessionRecord, finished: Sequence[Finished], limit: int) -> str:
     told = headline(record, finished)
     short = f"**{ENDINGS[record.status]}: {escape(shortened(record.reason, 120))}.**"
-    fitting = (text for text in (told, short) if _size(text) <= limit // 4)
-    told = next(fitting, f"**{ENDINGS[record.status]}.**")
+    fitting = (text for text in map(quiet, (told, short)) if _size(text) <= limit // 4)
     where = shortened(course.device(record.head), 40)
     title = f"### {code(shortened(record.head.target, 40))} on {escape(where)}"
-    return f"{marker(record.head.target)}\n{title}\n\n{told}\n"
+    return f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ENDINGS[record.status]}.**')}\n"
 
 
 def _foot(record: SessionRecord, limit: int, link: str) -> str:
-    costs = f"Grade {escape(record.grade)}, {say.seconds(record.seconds)}, {say.usd(record.bill.usd)}."
+    costs = (
+        f"Grade {escape(shortened(record.grade, 20))}, {say.seconds(record.seconds)}, {say.usd(record.bill.usd)}."
+    )
     command = record.head.report_command
     known = command if _size(command) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     again = f"The whole report: {code(known)}"
@@ -130,7 +140,7 @@ def _texts(texts: Sequence[str]) -> Part:
 
     def within(room: int) -> tuple[str, bool]:
         kept = ""
-        for text in texts:
+        for text in map(quiet, texts):
             if _size(kept + text) > room:
                 return kept, False
             kept += text
@@ -158,7 +168,7 @@ def _rows(title: str, content: Table | None) -> Part:
 def _titled(title: str, content: Table, rows: int) -> str:
     more = len(content.rows) - rows
     note = f"\nand {say.count(more, 'row')} more\n" if more else ""
-    return f"\n{title}:\n\n{table(Table(content.columns, content.rows[:rows]))}\n{note}"
+    return f"\n{title}:\n\n{quiet(table(Table(content.columns, content.rows[:rows])))}\n{note}"
 
 
 def _ratios(record: SessionRecord, against: str) -> Table | None:

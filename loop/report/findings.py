@@ -185,8 +185,8 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
 
 
 def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
-    """`geometric mean 1.63x`; empty where nothing could be judged, for a mean of noise is noise."""
-    if all(one.verdict == "inconclusive" for one in verdicts):
+    """`geometric mean 1.63x`; empty where nothing was judged or a ratio says nothing: a mean of noise is noise."""
+    if all(one.verdict == "inconclusive" for one in verdicts) or any(one.vague for one in verdicts):
         return ""
     return f"geometric mean {say.times(geometric_mean([one.ratio for one in verdicts]))}"
 
@@ -207,13 +207,20 @@ def _speed(
         _speed_row(one, judged[(variant, one.workload.name)], [curves[one.workload.name]] if shown else [])
         for one in measurements
     )
-    mean = mean_of([judged[(variant, one.workload.name)] for one in measurements])
+    verdicts = [judged[(variant, one.workload.name)] for one in measurements]
+    curve = sparkline([one.ratio for one in verdicts]) if mean_of(verdicts) else ""  # A curve of noise is noise.
+    return VariantSpeed(variant, _summary(measurements, verdicts), curve, Table(heads, rows))
+
+
+def _summary(measurements: Sequence[Measurement], verdicts: Sequence[SpeedVerdict]) -> str:
+    """`geometric mean 1.63x over 6 workloads, 5 rounds each`, or why there is no mean."""
     rounds = sorted({one.rounds for one in measurements})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    summary = f"{mean or 'inconclusive'} over {say.count(len(rows), 'workload')}, {counted} rounds each"
-    ratios = [judged[(variant, one.workload.name)].ratio for one in measurements]
-    curve = sparkline(ratios) if mean else ""  # A curve of noise is noise.
-    return VariantSpeed(variant, summary, curve, Table(heads, rows))
+    over = f"over {say.count(len(verdicts), 'workload')}, {counted} rounds each"
+    vague = sum(one.vague for one in verdicts)
+    if all(one.verdict == "inconclusive" for one in verdicts):
+        return f"inconclusive {over}"
+    return f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(verdicts)} {over}"
 
 
 def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: Sequence[str]) -> tuple[str, ...]:

@@ -51,13 +51,13 @@ def mermaid(graph: Graph) -> str:
 
 
 def dot(graph: Graph) -> str:
-    """The same for Graphviz: `dot -Tsvg`."""
-    lines = ["digraph patterns {", "  node [shape=box];"]
-    for number, (plan, chain) in enumerate(graph.plans.items(), 1):
-        lines += [f"  subgraph cluster_plan{number} {{", f"    label={_dot(f'plan {plan}')};"]
-        lines += [f"    plan{number}_{n} [label={_dot(name)}];" for n, name in enumerate(chain, 1)]
-        lines += [f"    plan{number}_{n} -> plan{number}_{n + 1};" for n in range(1, len(chain))]
-        lines.append("  }")
+    """The same for Graphviz: `dot -Tsvg`. Chains go from left to right, plan below plan."""
+    lines = [
+        "digraph patterns {",
+        '  rankdir=LR; fontname="sans-serif";',
+        '  node [shape=box, fontname="sans-serif", fontsize=12, height=0.3];',
+        '  edge [fontname="sans-serif", fontsize=11];',
+    ]
     names = _answering(graph)
     if names:
         lines += ["  subgraph cluster_answers {", '    label="answers to outcomes";']
@@ -67,6 +67,11 @@ def dot(graph: Graph) -> str:
             for one in graph.answers
         ]
         lines.append("  }")
+    for number, (plan, chain) in reversed([*enumerate(graph.plans.items(), 1)]):  # The last is drawn on top.
+        lines += [f"  subgraph cluster_plan{number} {{", f"    label={_dot(f'plan {plan}')};"]
+        lines += [f"    plan{number}_{n} [label={_dot(name)}];" for n, name in enumerate(chain, 1)]
+        lines += [f"    plan{number}_{n} -> plan{number}_{n + 1};" for n in range(1, len(chain))]
+        lines.append("  }")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -74,9 +79,17 @@ def tree(graph: Graph) -> Iterator[str]:
     """The same as lines for a terminal: each plan, its patterns, and what answers them."""
     for plan, chain in graph.plans.items():
         yield f"plan {plan}"
-        for place, pattern in enumerate(chain):
-            yield f"  {'└─' if place == len(chain) - 1 else '├─'} {pattern}"
-            yield from (f"       └─ when {one.when}: {one.to}" for one in graph.answers if one.pattern == pattern)
+        for pattern, (branch, stem) in zip(chain, _branches(len(chain)), strict=True):
+            yield f"  {branch} {pattern}"
+            answers = [one for one in graph.answers if one.pattern == pattern]
+            for one, (twig, _) in zip(answers, _branches(len(answers)), strict=True):
+                yield f"  {stem}  {twig} when {one.when}: {one.to}"
+
+
+def _branches(count: int) -> Iterator[tuple[str, str]]:
+    """What stands before each of so many lines, and before what hangs below it."""
+    yield from [("├─", "│ ")] * (count - 1)
+    yield from [("└─", "  ")] * (count > 0)
 
 
 def _answering(graph: Graph) -> dict[str, str]:

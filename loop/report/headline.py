@@ -9,8 +9,12 @@ from loop.model.verdict import SpeedVerdict
 from loop.report import changes
 from loop.report import format as say
 from loop.report.findings import found, mean_of, speed_verdicts
-from loop.report.markdown import code, escape
+from loop.report.markdown import Markdown, code, escape
+from loop.report.plain import shortened
 
+LONGEST = 600
+"""Letters of a reason: the whole of it is in the record."""
+LONGEST_NAME = 80
 ENDINGS = {
     "passed": "Passed",
     "failed": "Failed",
@@ -26,11 +30,11 @@ PHRASES = {
 }
 
 
-def headline(record: SessionRecord, finished: Sequence[Finished]) -> str:
+def headline(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
     """One bold sentence: correctness first, then speed, then whatever else decided the outcome."""
     wrong = list(_wrong(record, finished))
     speed = list(_speed(record))
-    reason = escape(record.reason.rstrip("."))
+    reason = escape(shortened(record.reason.rstrip("."), LONGEST))
     kept = list(_kept(finished))
     if record.status == "passed":
         parts = [*kept, *speed] if speed else [reason, *kept, _no_speed(finished)]
@@ -38,7 +42,7 @@ def headline(record: SessionRecord, finished: Sequence[Finished]) -> str:
         parts = [*(wrong or [reason]), *kept, *speed]
     else:
         parts = [reason, *wrong, *kept, *speed]
-    return f"**{ENDINGS[record.status]}: {'; '.join(parts)}.**"
+    return Markdown(f"**{ENDINGS[record.status]}: {'; '.join(parts)}.**")
 
 
 def _no_speed(finished: Sequence[Finished]) -> str:
@@ -57,7 +61,11 @@ def _kept(finished: Sequence[Finished]) -> Iterator[str]:
 def _gain(one: changes.Gain) -> str:
     where = f" on the workloads of {code(one.tuning)}" if one.tuning else ""
     product = f" (the product of {one.changes})" if one.changes > 1 else ""
-    return f"{code(one.variant)} {say.times(one.ratio)} against what was there{where}{product}"
+    return f"{_name(one.variant)} {say.times(one.ratio)} against what was there{where}{product}"
+
+
+def _name(variant: str) -> str:
+    return code(shortened(variant, LONGEST_NAME))
 
 
 def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -73,7 +81,8 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         total = f" of {checked[variant]} workloads" if variant in checked and more else ""
         word = "incorrect" if verdict == "incorrect" else "not to be judged"
-        yield f"{code(variant)} is {word} on {escape(names[0])}{more}{total}; no speed is reported for it"
+        where = escape(shortened(names[0], LONGEST_NAME))
+        yield f"{_name(variant)} is {word} on {where}{more}{total}; no speed is reported for it"
 
 
 def _speed(record: SessionRecord) -> Iterator[str]:
@@ -83,6 +92,6 @@ def _speed(record: SessionRecord) -> Iterator[str]:
         mine = [one for one in judged if one.variant == variant]
         (word, most), *rest = Counter(one.verdict for one in mine).most_common()
         others = "".join(f", {other} on {number}" for other, number in rest)
-        phrase = PHRASES[word].format(escape(record.head.baseline))
+        phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
         mean = mean_of(mine)
-        yield f"{code(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}"
+        yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}"

@@ -21,6 +21,21 @@ _BLOCK = re.compile(r"^([#+=>-]|\d+(?=[.)]))")
 _SPAN = re.compile(r"(`[^`]+`)")
 
 
+class Markdown(str):
+    """Text that is Markdown already. Whatever else a template prints is escaped."""
+
+    __slots__ = ()
+
+
+def printed(value: object) -> Markdown:
+    """What a template prints without a filter: escaped, in one line; a space at either end stays."""
+    if isinstance(value, Markdown):
+        return value
+    text = str(value)
+    before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
+    return Markdown(f"{before}{prose(text)}{after}" if text.strip() else before)
+
+
 def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
     line = one_line(text)
@@ -100,7 +115,7 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
     """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
-    titles = [escape(column.title) for column in content.columns]
+    titles = [escape(_held(column.title, letters)) for column in content.columns]
     rows = [[escape(_held(cell, letters)) for cell in row] for row in content.rows[:most]]
     widths = [_width([title, *(row[place] for row in rows)]) for place, title in enumerate(titles)]
     rules = [_rule(column, width) for column, width in zip(content.columns, widths, strict=True)]

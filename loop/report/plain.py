@@ -3,7 +3,9 @@
 import re
 import unicodedata
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+from loop.terminals import ESCAPES
+
+_ESCAPES = re.compile(ESCAPES)
 _KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Controls, marks that change direction or have no width, halves of pairs, and what is no character."""
 

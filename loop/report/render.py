@@ -15,7 +15,8 @@ from loop.report import markdown
 from loop.report.course import Recalled
 from loop.report.figures.svg import Figure
 from loop.report.findings import Rounds
-from loop.report.plain import one_line, shortened
+from loop.report.markdown import Markdown
+from loop.report.plain import shortened
 from loop.report.view import View, view
 
 TEMPLATE = "report.md.j2"
@@ -118,7 +119,7 @@ def _render(templates: Path, shown: View, room: Room) -> str:
 
 
 def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
-    """Jinja2 for Markdown: what a template prints goes through one of these filters."""
+    """Jinja2 for Markdown: what a template prints goes through one of these filters, or is escaped."""
     made = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -126,15 +127,22 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=markdown.printed,
     )
-    made.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.prose(shortened(text, room.letters)),
         "line": lambda text: markdown.paragraph(shortened(text, room.letters)),
         "code": lambda text: markdown.code(shortened(text, room.letters)),
         "block": markdown.block,
         "log": partial(markdown.block, language="text", most=room.lines),
-        "summary": lambda text: escape(one_line(shortened(text, room.letters))),
+        "summary": lambda text: escape(shortened(text, room.letters)),
         "table": partial(markdown.table, most=room.rows, letters=room.letters),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
+    made.filters |= {name: _marked(filter_) for name, filter_ in filters.items()}
     return made
+
+
+def _marked(filter_: Callable[..., str]) -> Callable[..., Markdown]:
+    """The same filter; what it makes is Markdown."""
+    return lambda *texts, **options: Markdown(filter_(*texts, **options))

@@ -8,6 +8,10 @@ from loop.report.plain import shortened
 
 LONGEST = 400
 """Characters of one sentence."""
+GAP = 2
+"""Spaces between two columns on a terminal."""
+LEAST, FOLDED = 12, 20
+"""Characters that a column with names of rows is given, short ones and folded ones."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,23 @@ class Section:
 def cleaned(content: Table) -> Table:
     """The same table with cells that are safe on a terminal."""
     return Table(content.columns, tuple(tuple(shortened(cell, 200) for cell in row) for row in content.rows))
+
+
+def pieces(content: Table, room: int) -> Iterator[Table]:
+    """The table in pieces of at most `room` characters, each with the first column, which names the rows."""
+    rows = [tuple(column.title for column in content.columns), *content.rows]
+    widths = [GAP + max(len(row[place]) for row in rows) for place in range(len(content.columns))]
+    used, groups = room, list[list[int]]()
+    for place in range(1, len(widths)):
+        if used + widths[place] > room:
+            used = min(max(widths[0] - GAP, LEAST), FOLDED)
+            groups.append([0])
+        groups[-1].append(place)
+        used += widths[place]
+    for group in groups:
+        yield Table(
+            tuple(content.columns[n] for n in group), tuple(tuple(row[n] for n in group) for row in content.rows)
+        )
 
 
 def markdown(title: str, sections: Iterable[Section]) -> str:

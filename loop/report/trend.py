@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from loop.model.comparison import Point, Seen, Series
 from loop.report import format as say
+from loop.report.bars import block
 from loop.report.markdown import columns, filled
 from loop.report.sections import Section
 
-BLOCKS = "▁▂▃▄▅▆▇█"
+STILL = 0.02
+"""Ratios within 2 % are no movement: a flat line stands in the middle."""
 GAP = " | "
 MARKS = {"incorrect": "x", "none": "-", "unsure": "?"}
 STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "disturbed", "right": ""}
@@ -21,15 +23,8 @@ def sparkline(points: Sequence[Point]) -> str:
     line = ""
     for one in points:
         line += GAP if one.breaks else ""
-        line += _block(math.log(one.ratio), low, high) if one.ratio else MARKS[one.state]
+        line += block(math.log(one.ratio), low, high, flat=STILL) if one.ratio else MARKS[one.state]
     return line.strip()
-
-
-def _block(value: float, low: float, high: float) -> str:
-    """Within 2 % is no movement: a flat line stands in the middle."""
-    if high - low < 0.02:
-        return BLOCKS[3]
-    return BLOCKS[round((value - low) / (high - low) * (len(BLOCKS) - 1))]
 
 
 def sections(series: Sequence[Series], elsewhere: Sequence[Seen] = ()) -> Iterator[Section]:

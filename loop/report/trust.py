@@ -85,7 +85,11 @@ def _warnings(outputs: Iterable[MeasureOutput | CompareOutput]) -> Iterator[str]
 
 
 def _null(control: NullControl) -> str:
-    noise = "" if control.block_sd is None else f"; a block scatters by {100 * control.block_sd:.2g} % here"
+    noise = (
+        ""
+        if control.block_sd is None
+        else f"; a block scatters by {say.significant(100 * control.block_sd, 2)} % here"
+    )
     words = [f"same on {control.same}"] if control.same else []
     words += [f"inconclusive on {control.inconclusive}"] if control.inconclusive else []
     words += list(control.false)
@@ -107,9 +111,16 @@ def _good(verdicts: Iterable[Verdict]) -> Table | None:
             one.variant,
             one.workload,
             f"{one.ratio:.3f}x [{one.interval[0]:.3f}, {one.interval[1]:.3f}]",
-            "" if one.e_value is None else f"{min(one.e_value, 999_999):,.0f} : 1",
+            _evidence(one.e_value),
             one.verdict,
         )
         for one in judged
     )
     return filled(heads, rows)
+
+
+def _evidence(e_value: float | None) -> str:
+    """`1,234 : 1`; beyond a million nobody weighs the difference."""
+    if e_value is None:
+        return ""
+    return f"{e_value:,.0f} : 1" if e_value < 1e6 else "over 1,000,000 : 1"

@@ -20,12 +20,16 @@ from loop.report.diagnosis import Diagnosis, diagnoses
 from loop.report.findings import Correctness, Rounds, VariantSpeed, correctness, reasons, speeds
 from loop.report.findings import found as findings
 from loop.report.headline import headline
-from loop.report.markdown import Table
+from loop.report.markdown import Markdown, Table
 from loop.report.pictures import Pictures, pictures
+from loop.report.plain import shortened
 from loop.report.prediction import predicted
 from loop.report.resources import Outlook, outlooks
 from loop.report.sensors import sensor_lines
 from loop.report.trust import Trust, trust
+
+LONGEST_GRADE = 20
+"""Letters of a grade; loop gives one."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Again:
 
     session: str
     report: str
+    rows: str
+    """The command that prints all samples."""
     resume: str | None
     """Only for a session that has not ended."""
     samples: tuple[Samples, ...]
@@ -77,8 +83,7 @@ class View:
     """One session, ready to be shown. Text is plain unless it says Markdown."""
 
     id: str
-    headline: str
-    """Markdown."""
+    headline: Markdown
     diagnoses: tuple[Diagnosis, ...]
     """What is wrong with each variant that was looked into."""
     objective: str
@@ -179,7 +184,7 @@ def view(
         recorded=account.recorded(histories) if head.target_folder == "bundled" else (),
         not_exercised=tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished)))),
         learnings=record.learnings,
-        grade=record.grade,
+        grade=shortened(record.grade, LONGEST_GRADE),
         grade_reason=record.grade_reason,
         rule=RULE,
         next=_next(record.proposal),
@@ -248,6 +253,7 @@ def _again(record: SessionRecord, finished: Sequence[Finished]) -> Again:
     return Again(
         session=head.command(),
         report=head.report_command,
+        rows=f"{head.report_command} --format csv",
         resume=head.resume_command if record.status in ("aborted", "paused") else None,
         samples=tuple(samples),
     )

@@ -76,6 +76,6 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | 
             source = stack.enter_context(asked.open("rb")) if asked else None
             terms: dict[str, Any] = {"env": env, "istream": source, "strip_newline_in_stdout": False}
             return str(library.Git(folder).execute(command, **terms))
-    except (library.GitError, OSError) as error:
+    except (library.GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         said = str(getattr(error, "stderr", "") or error).strip()
         raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error

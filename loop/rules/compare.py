@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from loop.model.measurement import Measurement, Segment, VariantChecks
+from loop.model.measurement import Check, Measurement, Segment, VariantChecks
 from loop.model.target import Workload
-from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict
+from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
 from loop.rules import device_health
 from loop.stats import geometric_mean, median, ratio_interval
 
@@ -15,8 +15,6 @@ MARGIN = 0.01
 """A difference below one per cent is none."""
 SAME = 2 * MARGIN
 """`same` needs a difference within twice the margin."""
-TOO_WIDE = 10.0
-"""An interval whose ends differ by this factor comes from disturbance, whatever side of 1 it lies on."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,14 @@ def judge(measurement: Measurement) -> SpeedVerdict:
 
 
 def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:
-    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered."""
+    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered.
+
+    Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
+    """
+    first: dict[str, Check] = {}
+    for check in sorted(checks.checks, key=lambda one: one.status != "tampered"):
+        if not check.passed:
+            first.setdefault(check.workload.name, check)
     return tuple(
         NoSpeedVerdict(
             variant=checks.variant,
@@ -149,6 +154,5 @@ def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoS
             verdict="invalid" if check.status == "tampered" else "incorrect",
             reason=check.message,
         )
-        for check in checks.checks
-        if not check.passed
+        for check in first.values()
     )

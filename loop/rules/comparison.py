@@ -25,6 +25,7 @@ def compare(sessions: Sequence[Seen], revisions: Sequence[Revisions] = ()) -> Co
         revisions=tuple(revisions),
         rows=tuple(_rows(sessions, {one.id for one in together})),
         times_comparable=len(together) > 1 and not list(_times(together)),
+        unknown=tuple(fact for fact in PLACE if any(one.facts.get(fact) is None for one in together)),
         refused=tuple(refused),
     )
 

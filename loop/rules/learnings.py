@@ -185,10 +185,18 @@ def proposal(
     if not candidates:
         return f"Nothing was timed: measure against the baseline next.\n{head.command()}"
     judged = _judged(measured, candidates)
-    if not judged:
-        text = "Measure again on a quieter machine or with more rounds: no workload could be judged."
-        return f"{text}\n{head.command()}"
-    return _look_at(head, min(judged, key=lambda one: one.ratio), measured[-1])
+    worst = min(judged, key=lambda one: one.ratio, default=None)
+    if worst is None or (worst.ratio >= MEDIUM and 2 * len(judged) < len(candidates)):
+        return _measure_again(head, len(judged), len(candidates))
+    return _look_at(head, worst, measured[-1])
+
+
+def _measure_again(head: SessionHead, judged: int, timed: int) -> str:
+    """Few verdicts, and all of them good: of the rest nothing is known."""
+    missing = (
+        f"{timed - judged} of {timed} timings could not be judged" if judged else "no workload could be judged"
+    )
+    return f"Measure again on a quieter machine or with more rounds: {missing}.\n{head.command()}"
 
 
 def _own(measured: Mapping[str, Sequence[Measurement]], sources: Mapping[str, object]) -> list[Measurement]:

@@ -184,7 +184,8 @@ def _load(model: type[T], path: Path) -> T:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         what = f"{place}: {first['msg']}" if place else first["msg"]
-        raise LoopError(f"{path}: damaged, or of another format: {what}", exit_code=1) from error
+        hint = f"move {path.parent} aside"
+        raise LoopError(f"{path}: damaged, or of another format: {what}", hint=hint, exit_code=1) from error
 
 
 def concluded(root: Path, target: str) -> dict[str, tuple[Finished, ...]]:

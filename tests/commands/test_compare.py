@@ -83,6 +83,14 @@ def test_two_sessions_of_one_day(project: Path) -> None:
     assert [] == [line for line in text.splitlines() if len(line) > 80]
 
 
+def test_many_sessions_fit_beside_each_other(project: Path) -> None:
+    """In pieces where they are too many for 80 columns, latencies too."""
+    ids = [add(project, ratio=1.5 + n / 10) for n in range(12)]
+    lines = told(project, *ids).splitlines()
+    assert [] == [line for line in lines if len(line) > 80]
+    assert all(any(f"{letter}, ours" in line for line in lines) for letter in "ABCDEFGHIJKL")
+
+
 def test_other_machines_and_days_leave_ratios(project: Path) -> None:
     """In words, in Markdown and in JSON, without one latency."""
     first = add(project)
@@ -123,6 +131,29 @@ def test_a_commit_that_is_not_there_is_said(project: Path) -> None:
     path.write_text(path.read_text().replace(git(project, "rev-parse", "HEAD").strip(), "f" * 40))
     add(project)
     assert "not known: ffff" in told(project, first, "last")
+
+
+@pytest.mark.parametrize(("commit", "shown"), [("a\x00b", "a b"), ("--output=x", "--output=x")])
+def test_a_commit_that_no_command_line_takes_is_said(project: Path, commit: str, shown: str) -> None:
+    """A record from anywhere: no crash, and nothing of it is an option of git's."""
+    first = add(project)
+    path = project.parent / "sessions" / first / "session.json"
+    fields = json.loads(path.read_text())
+    fields["revision"]["commit"] = commit
+    path.write_text(json.dumps(fields))
+    add(project)
+    assert f"not known: {shown} is no commit" in told(project, first, "last")
+
+
+def test_a_trend_names_sessions_that_are_damaged(project: Path) -> None:
+    """It goes on without them, but not in silence."""
+    first = add(project)
+    (project.parent / "sessions" / add(project) / "record.json").write_text("{")
+    talk, out = io.StringIO(), io.StringIO()
+    ways = {"as_json": False, "as_markdown": False}
+    assert 0 == comparison.show_trend(project, None, 50, Screen(out, talk), **ways)
+    assert first in out.getvalue()
+    assert "record.json: damaged" in talk.getvalue()
 
 
 def test_a_trend_with_a_new_baseline(project: Path) -> None:

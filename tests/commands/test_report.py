@@ -8,17 +8,20 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from loop.commands import digest, recorded
 from loop.commands import report as reports
 from loop.commands.definitions import schema_text
 from loop.commands.report import FORMATS
 from loop.errors import LoopError
 from loop.model.measurement import Segment
+from loop.report.digest import LIMIT
 from loop.screen import Screen
 from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder
 from tests.commands.projects import make_project
 from tests.makers import NOON
-from tests.report.golden_sessions import SESSIONS, WORKLOADS
+from tests.report.golden_sessions import SESSIONS
+from tests.report.golden_steps import WORKLOADS
 
 SAMPLES = "2-measure-1-measure"
 
@@ -140,6 +143,26 @@ def test_a_session_that_runs_can_be_traced(project: Path, root: Path) -> None:
         told("html", project)
 
 
+def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -> None:
+    """The list shows it, so it is not said to be missing; by which command it is shown is."""
+    make_session(root, "passed")
+    recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
+    screen = Screen(io.StringIO(), io.StringIO())
+    with pytest.raises(LoopError, match="recorded elsewhere: there is no report") as error:
+        reports.report("N+4", "md", project, None, screen)
+    assert "loop sessions show recorded-" in (error.value.hint or "")
+    with pytest.raises(LoopError, match="recorded elsewhere: there is no report"):
+        digest.summarise("N+4", project, LIMIT, "", screen)
+    with pytest.raises(LoopError, match="no session nope"):
+        reports.report("nope", "md", project, None, screen)
+
+
+def test_a_dash_is_stdout(project: Path, root: Path) -> None:
+    """As in other programs; no file of that name, no figures beside it."""
+    make_session(root, "passed")
+    assert told("md", project) == told("md", project, Path("-"))
+
+
 def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:
     """A folder, a path below a file, a format that is none."""
     make_session(root, "passed")
@@ -152,3 +175,4 @@ def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Pat
     with pytest.raises(LoopError, match="unknown format 'pdf'") as error:
         told("pdf", project)
     assert "html" in (error.value.hint or "")
+    assert "summary" in (error.value.hint or "")

@@ -70,6 +70,11 @@ HOSTILE_REPORT = """# Title <script>alert(1)</script>
 
 [out](http://evil.example) and [file](changes/1.patch) \x1b[31mred
 
+```text
+a log with [x](y) and
+![z](figures/a.svg)
+```
+
 <img src=x onerror=alert(1)>
 """
 
@@ -90,7 +95,8 @@ def test_reports_come_along(project: Path, tmp_path: Path) -> None:
     assert "Figure: What it shows" in page.text
     assert "out and file" in page.text
     assert "\x1b" not in page.text
-    assert not [link for link in page.links if not link.startswith("#")]
+    assert "a log with [x](y) and\n![z](figures/a.svg)" in page.text
+    assert ["a.html"] == [link for link in page.links if not link.startswith("#")]
     assert ([], 0) == (page.handlers, page.tags.count("img"))
 
 

@@ -132,7 +132,7 @@ def _parameters(command: Any) -> Iterator[str]:
     rows = [(code(one.metavar or one.name.upper()), cell(getattr(one, "help", "") or "")) for one in arguments]
     yield from table(("Argument", "Meaning"), rows)
     hints = inspect.signature(inspect.unwrap(command.callback)).parameters
-    rows = [
+    chosen = [
         (
             code(_option(one, hints[one.name].annotation)),
             code(_default(one)) if _default(one) else "",
@@ -140,7 +140,7 @@ def _parameters(command: Any) -> Iterator[str]:
         )
         for one in options
     ]
-    yield from table(("Option", "Default", "Meaning"), rows)
+    yield from table(("Option", "Default", "Meaning"), chosen)
 
 
 def _option(option: Any, annotation: Any) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ NAMES = (
     (re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-[a-z]+)(-\d+)?"), r"<session\1>"),
     (re.compile(r"(/[^\s:'\"]+)+/(?=[^\s/])"), "<folder>/"),
     (re.compile(r"\b[0-9a-f]{12,64}\b"), "<hash>"),
-    (re.compile(r"[<>]?\b\d[\d.,]*(e[+-]?\d+)?"), "#"),
+    (re.compile(r"[<>]?(?:(?<=\s)-)?\b\d[\d.,]*(e[+-]?\d+)?"), "#"),
     (re.compile(r"# (ms|µs|s|min #? ?s?|min)\b"), "# <time>"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -73,22 +73,39 @@ def write_files(text: str, folder: Path) -> list[Path]:
     return made
 
 
-def run(text: str, folder: Path) -> Iterator[tuple[Block, Block | None, int, str]]:
-    """Run every `sh` block; with what the document says that it prints, how it ended and what it printed."""
+def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | None, int, str]]:
+    """Run every `sh` block; with what the document says that it prints, how it ended and what it printed.
+
+    `own`: variables of the environment that the commands see.
+    """
     write_files(text, folder)
     every = blocks(text)
     for place, one in enumerate(every):
         if one.language == "sh" and one.rest != "elsewhere":
             after = every[place + 1] if place + 1 < len(every) else None
-            done = _bash(one.body, folder)
+            done = _bash(one.body, folder, own)
             yield one, after if after and after.language == "text" else None, done.returncode, done.stdout
 
 
-def _bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    own = {"GIT_AUTHOR_NAME": "t", "GIT_COMMITTER_NAME": "t", "GIT_AUTHOR_EMAIL": "t@e.org", "LC_ALL": "C.UTF-8"}
+def wrong(name: str, text: str, folder: Path, **own: str) -> Iterator[str]:
+    """Where a document called `name` says something else than what happens: its line, and what was printed."""
+    for block, expected, code, printed in run(text, folder, **own):
+        wanted = expected.rest.removeprefix("exit=") if expected and expected.rest else "0"
+        if wanted != str(code) or (expected and not agrees(printed, expected.body)):
+            yield f"{name}:{block.line}: exit {code}\n{printed}"
+
+
+def _bash(script: str, folder: Path, own: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    author = {
+        "GIT_AUTHOR_NAME": "t",
+        "GIT_COMMITTER_NAME": "t",
+        "GIT_AUTHOR_EMAIL": "t@e.org",
+        "LC_ALL": "C.UTF-8",
+    }
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, **own, "GIT_COMMITTER_EMAIL": "t@e.org", "PATH": path}
+    env = {**os.environ, **author, "GIT_COMMITTER_EMAIL": "t@e.org", "PATH": path}
     env.pop("LOOP_SESSIONS", None)
+    env |= own
     return subprocess.run(
         ["bash", "-uc", script],
         cwd=folder,

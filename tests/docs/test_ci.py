@@ -1,8 +1,10 @@
 """The worked workflow: YAML that needs no secret, pins what it uses, and calls what there is."""
 
+import os
 import re
 import shlex
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -56,6 +58,27 @@ def test_its_commands_exist_with_their_options() -> None:
             command, rest = command.commands[rest[0]], rest[1:]
         known = {name for option in command.params for name in option.opts}
         assert set() == {word for word in rest if word.startswith("--")} - known
+
+
+def test_a_run_leaves_the_checkout_as_the_commit_has_it(tmp_path: Path) -> None:
+    """Else each session has changes that are not committed, and no commit to bisect from: the scripts, with a loop
+    of ours that prints what was asked of it."""
+    fake = tmp_path / "bin" / "loop"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\ngit status --porcelain >> "$SEEN"\necho "{}"\n')
+    fake.with_name("jq").write_text("#!/bin/sh\ncat > /dev/null\ndate +%N\n")
+    for one in fake.parent.iterdir():
+        one.chmod(0o755)
+    checkout, seen = tmp_path / "checkout", tmp_path / "seen"
+    subprocess.run(["git", "init", "-q", checkout], check=True)
+    env = {**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}", "SEEN": str(seen), "TARGET": "."}
+    env |= {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    for step in (
+        step for step in WORKFLOW["jobs"]["session"]["steps"] if step.get("name") in ("Session", "Summary")
+    ):
+        subprocess.run(["bash", "-e", "-c", step["run"]], cwd=checkout, env=env, check=True)
+    assert "" == seen.read_text()
+    assert (checkout / ".loop" / "comment.md").is_file()
 
 
 def test_its_scripts_are_bash() -> None:

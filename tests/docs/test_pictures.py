@@ -47,6 +47,14 @@ def test_every_picture_is_there_and_of_its_command(one: pictures.Picture) -> Non
     assert f"docs/pictures/{one.name}.svg" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.parametrize("name", pictures.FIGURES)
+def test_every_figure_is_shown(name: str) -> None:
+    """In the README, with words for those who cannot see it."""
+    assert re.search(
+        rf"^!\[.{{20,}}\]\(docs/pictures/{re.escape(name)}\)$", (ROOT / "README.md").read_text(), re.M
+    )
+
+
 def test_no_picture_is_left_over() -> None:
     """Each is one that the target makes."""
     known = {f"{one.name}.svg" for one in pictures.PICTURES} | set(pictures.FIGURES)

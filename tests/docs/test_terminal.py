@@ -12,6 +12,11 @@ COMMANDS = (
     "loop patterns list",
     "loop plan show baseline",
     "loop cost rates",
+    "loop patterns show baseline-first",
+    "loop patterns graph --tree",
+    "loop kernels show cpu",
+    "loop run session --dry-run",
+    "loop status",
 )
 WAYS = {"no colour": {"NO_COLOR": "1"}, "dumb": {"TERM": "dumb"}}
 

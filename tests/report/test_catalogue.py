@@ -172,12 +172,15 @@ def test_a_wrong_variant_has_no_speed() -> None:
 
 def test_a_kernel_page_has_its_ratios_and_resources() -> None:
     """A table beside the drawing, with every number of it; the compiler's figures with their session."""
-    rows = [make_row(f"2026-11-2{n}-120000-quick", ratios={"ours": ratio}) for n, ratio in ((1, 0.5), (2, 2.0))]
+    rows = [
+        make_row(f"2026-11-2{n}-120000-quick", ratios={"ours": ratio}, plan=f"set{n}")
+        for n, ratio in ((1, 0.5), (2, 2.0))
+    ]
     figures = ("40", "0 B", "1 KiB", "3", "-")
     looked = Looked(rows[0].id, "NVIDIA L4", (KernelRow("scale<64>", figures, trouble=False),))
     files = site(make_contents(*rows, resources={"ours": (looked,)}))
     shown = read(files)["kernels/ours.html"].text
-    for text in ("0.50x", "2.00x", "scale<64>", "NVIDIA L4", "40", "first 0.50x, last 2.00x"):
+    for text in ("0.50x", "2.00x", "scale<64>", "NVIDIA L4", "40", "first 0.50x, last 2.00x", "set1", "set2"):
         assert text in shown
     assert 2 == files["kernels/ours.html"].count('class="mark')
 

@@ -3,9 +3,10 @@
 from loop.model.comparison import Comparison, Point, Revisions
 from loop.report import comparison as page
 from loop.report import trend
+from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
-from loop.report.sections import markdown
-from loop.rules.comparison import compare
+from loop.report.sections import markdown, pieces
+from loop.rules.comparison import PLACE, compare
 from tests.makers import NOON
 from tests.rules.test_comparison import judged, seen
 
@@ -43,6 +44,17 @@ def test_latencies_are_on_the_page_where_they_may_be() -> None:
     timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
     assert "20.0 µs" in text(compare([seen("a", timed), seen("b", timed)]))
     assert "µs" not in text(compare([seen("a", timed), seen("b", timed, facts={"machine": "other"})]))
+    assert "µs" not in text(compare([seen("a", timed), seen("b", judged(2.0))])), "one alone is no comparison"
+
+
+def test_no_more_is_claimed_of_the_environment_than_is_on_record() -> None:
+    """A plan without an environment check does not know its torch."""
+    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
+    whole = dict.fromkeys(PLACE, "x")
+    known = [seen(name, timed, facts=whole) for name in "ab"]
+    assert "one machine, one day and one environment; noise" in text(compare(known))
+    unsure = [seen(name, timed, facts={**whole, "torch": None}) for name in "ab"]
+    assert "one environment as far as it is on record, without torch; noise" in text(compare(unsure))
 
 
 def test_hostile_text_stays_text() -> None:
@@ -62,6 +74,23 @@ def test_plain_text_has_nothing_that_moves_a_cursor() -> None:
     assert "a\n\tb" == plain("\x1b[2Ja\n\t\x1b]0;title\x07b")
     assert "a b" == one_line("a\r\nb")
     assert ("abc...", "abc") == (shortened("abcdefgh", 6), shortened("abc", 6))
+
+
+def test_a_table_that_is_too_wide_comes_in_pieces() -> None:
+    """All columns once, in their order; each piece begins with what names its rows, and fits."""
+    heads = columns("Workload", *(f">{letter}" for letter in "ABCDEFGHIJKL"), "Change")
+    row = ("B1 H1 S64 D64 causal float32", *(f"{n}.00x" for n in range(10, 22)), "1.20x higher")
+    found = list(pieces(Table(heads, (row,)), 80))
+    assert 2 == len(found)
+    assert [row[1:], heads[1:]] == [
+        tuple(cell for one in found for cell in one.rows[0][1:]),
+        tuple(head for one in found for head in one.columns[1:]),
+    ]
+    assert {row[0]} == {one.rows[0][0] for one in found}
+    assert all(20 + sum(2 + len(cell) for cell in one.rows[0][1:]) <= 80 for one in found)
+    narrow = Table(columns("a", "b"), (("1", "2"),))
+    assert [narrow] == list(pieces(narrow, 80))
+    assert [narrow] == list(pieces(narrow, 1))
 
 
 def points(*ratios: float | None, breaks: int = -1) -> list[Point]:

@@ -90,6 +90,24 @@ def test_hostile_text_stays_text() -> None:
     assert 1 == page.count("<pre>")
 
 
+def test_nobody_is_called_and_no_issue_is_linked() -> None:
+    """`@triton.jit` in an error is nobody's name in a comment; code, fenced or not, stays as it is."""
+    said = "error #20012 at `@here #1`: @triton.jit\n@other"
+    bad = make_finished("verify", status="failed", message=said, hint="ask @somebody")
+    verdicts = [make_speed("@w #3", variant="@v")]
+    text = digest(make_record(verdicts=verdicts, status="failed", reason="@all"), [bad])
+    for words in (
+        "#<!-- -->20012",
+        "@<!-- -->triton.jit",
+        "@<!-- -->somebody",
+        "@<!-- -->w #<!-- -->3",
+        "`@here #1`",
+    ):
+        assert words in text
+    assert "```text\nerror #20012 at `@here #1`: @triton.jit\n@other\n```" in text
+    assert not re.search(r"(?m)^[^`\n]*@\w", re.sub(r"```text.*?```|`[^`]*`", "", text, flags=re.DOTALL))
+
+
 def test_the_mark_is_a_comment_whatever_the_name() -> None:
     """Nothing in a name ends it."""
     assert "<!-- loop: a-b -->" == marker("a--><b")
@@ -110,6 +128,16 @@ def test_long_names_of_wide_letters_fit_too() -> None:
     text = digest(make_record(head, status="failed", reason="語" * 500), [], LEAST, "https://e.org/" + "x" * 280)
     assert LEAST >= len(text.encode())
     assert "`loop report 2026-11-21-120000-baseline`" in text
+
+
+def test_no_field_of_a_record_breaks_the_limit() -> None:
+    """Whatever is 100 kB long."""
+    long = "x" * 100_000
+    head = make_session_head(target=long, baseline=long, target_folder=f"/{long}")
+    bad = make_finished("verify", status="failed", message=long, hint=long)
+    verdicts = [make_speed(long, variant=long)]
+    record = make_record(head, verdicts, status="failed", reason=long, grade=long, not_exercised=(long,))
+    assert 5000 >= len(digest(record, [bad], 5000).encode())
 
 
 def test_too_few_bytes_are_refused() -> None:

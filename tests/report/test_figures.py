@@ -7,14 +7,17 @@ import pytest
 from loop.report.bars import bar, sparkline
 from loop.report.chain import chain, mermaid
 from loop.report.course import log
+from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import MOST_WORKLOADS, ratios
+from loop.report.figures.roofline import roofline
 from loop.report.figures.scales import Scale, linear, logarithmic, plain_number, with_prefix
-from loop.report.figures.svg import number, text
+from loop.report.figures.svg import WIDTH, hue, mark, number, text
 from loop.report.figures.timeline import MOST, timeline
 from loop.report.plain import one_line, plain
 from loop.report.spans import spans
-from tests.makers import make_finished, make_no_speed, make_pattern, make_speed
+from tests.makers import make_check, make_finished, make_no_speed, make_pattern, make_speed, make_verify
 from tests.report.golden_sessions import plan
+from tests.report.golden_steps import profile
 from tests.report.test_html import HOSTILE
 
 
@@ -77,7 +80,7 @@ def test_values_are_drawn_between_the_ends_of_their_axis() -> None:
     assert [0.0, 100.0, 200.0] == [scale(value) for value in (0.5, 10.0, 1e6)]
     narrow = logarithmic([1.0], 0, 100)
     assert narrow.high / narrow.low >= 2
-    assert ["0.25", "1", "1e-5"] == [plain_number(value) for value in (0.25, 1.0, 1e-5)]
+    assert ["0.25", "1", "1e-5", "2000", "1e+06"] == [plain_number(v) for v in (0.25, 1.0, 1e-5, 2000.0, 1e6)]
     assert ["100 G", "2.5 T", "0"] == [with_prefix(value) for value in (1e11, 2.5e12, 0.0)]
 
 
@@ -104,6 +107,53 @@ def test_many_workloads_and_steps_do_not_make_a_figure_longer_than_a_page() -> N
     assert drawn is not None
     assert "and 440 shorter steps" in drawn.body
     assert MOST == drawn.body.count("baseline-first/s")
+
+
+def test_no_two_variants_look_alike() -> None:
+    """Shape and colour together tell sixteen apart, on paper too where the first four differ in both."""
+    assert 16 == len({mark(0, 0, which) for which in range(16)})
+    assert 4 == len({hue(which) for which in range(4)})
+
+
+def test_a_legend_stays_inside_its_figure() -> None:
+    """Long names take more lines, and the rows begin below them."""
+    names = [f"a_variant_with_a_long_name_{place}" for place in range(9)]
+    made = ratios([make_speed("w0", ratio=1 + n / 10, variant=name) for n, name in enumerate(names)], "library")
+    alone = ratios([make_speed("w0")], "library")
+    assert made is not None
+    assert alone is not None
+    places = [float(x) for x in re.findall(r'<text class="ink" x="([\d.]+)" y="(?:46|64|82)"', made.body)]
+    assert 9 == len(places)
+    assert max(places) + 150 <= WIDTH
+    assert alone.height + 36 + 8 * 14 == made.height
+
+
+def test_a_roofline_says_how_many_variants_it_leaves_out() -> None:
+    """In the figure and in its words."""
+    made = roofline([profile(f"v{place}") for place in range(11)], "library")
+    assert made is not None
+    assert "each where it does worst; hollow: library on the same workload; and 3 more variants" in made.body
+    assert made.description.endswith("; and 3 more variants")
+    assert "more variant" not in roofline([profile()], "library").body  # type: ignore[union-attr]
+
+
+def test_an_error_map_says_how_many_variants_it_leaves_out() -> None:
+    """Four are drawn."""
+    parts = {"H": [{"first": 0, "last": 0, "wrong": 3, "largest": 0.1}]}
+    checks = [make_verify(make_check("w0", right=False, map=parts), variant=f"v{n}") for n in range(6)]
+    made = error_map([make_finished(run=n + 1, output=one) for n, one in enumerate(checks)])
+    assert made is not None
+    assert "and 2 more variants" in made.body
+    assert made.description.endswith("and 2 more variants")
+
+
+def test_a_chain_of_many_runs_counts_those_that_are_not_drawn() -> None:
+    """And says of none of them that it was not reached."""
+    steps = [make_finished(run=run, pattern="first") for run in range(1, 70)]
+    last = make_finished("end", run=70, pattern="last")
+    links = chain([*steps, last], plan(make_pattern("first", ("verify",)), make_pattern("last", ("end",))))
+    assert ("10 more runs", "in the table of patterns") == (links[-1].title, links[-1].outcome)
+    assert "not reached" not in {one.outcome for one in links}
 
 
 def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:

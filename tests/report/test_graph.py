@@ -1,6 +1,10 @@
 """The drawing of plans, patterns and answers: whole, and never broken by what things are called."""
 
 import re
+import shutil
+import subprocess
+
+import pytest
 
 from loop.report.graph import Answer, Graph, dot, mermaid, tree
 
@@ -44,9 +48,15 @@ def test_nothing_answers() -> None:
 
 def test_the_tree_is_for_a_terminal() -> None:
     """One line a pattern, the answers below it."""
-    assert ["plan quick", "  ├─ build", "       └─ when failed and build.wrong != []: debug", "  └─ gone"] == list(
-        tree(GRAPH)
-    )
+    answers = [*GRAPH.answers, Answer("build", "passed", "gone"), Answer("gone", "failed", "debug")]
+    assert [
+        "plan quick",
+        "  ├─ build",
+        "  │   ├─ when failed and build.wrong != []: debug",
+        "  │   └─ when passed: gone",
+        "  └─ gone",
+        "      └─ when failed: debug",
+    ] == list(tree(Graph(GRAPH.plans, answers)))
 
 
 def test_names_cannot_break_out() -> None:
@@ -72,3 +82,20 @@ def test_labels_are_bounded() -> None:
     """A condition of a thousand letters does not make the drawing unreadable."""
     graph = Graph({}, [Answer("a", "x" * 1000, "a")])
     assert all(len(line) < 120 for line in (mermaid(graph) + dot(graph)).splitlines())
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz: apt-get install graphviz")
+@pytest.mark.parametrize("graph", [GRAPH, Graph({HOSTILE: (HOSTILE,)}, [Answer(HOSTILE, HOSTILE, HOSTILE)])])
+def test_graphviz_draws_it(graph: Graph) -> None:
+    """Without a word of complaint, every box and arrow."""
+    done = subprocess.run(["dot", "-Tsvg"], input=dot(graph), capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    boxes = sum(map(len, graph.plans.values())) + 2 - (graph is not GRAPH)
+    assert boxes == done.stdout.count('class="node"')
+
+
+def test_plans_are_drawn_in_their_order() -> None:
+    """From top to bottom: what is written last is drawn on top."""
+    text = dot(Graph({"one": ("a",), "two": ("b",)}, []))
+    assert text.index("plan two") < text.index("plan one")
+    assert "rankdir=LR" in text

@@ -30,7 +30,8 @@ from tests.makers import (
     make_speed,
     make_verify,
 )
-from tests.report.golden_sessions import SESSIONS, profile, profile_step
+from tests.report.golden_sessions import SESSIONS
+from tests.report.golden_steps import profile, profile_step
 from tests.report.test_golden import rendered
 
 HOSTILE = (
@@ -124,7 +125,12 @@ def hostile() -> Rendered:
     """A session in which every text is an attack."""
     pattern = make_pattern("baseline-first", ("verify", "measure"), title=HOSTILE, next=())
     head = make_session_head(
-        plan=make_plan(pattern), machine=make_machine(name=HOSTILE), baseline=HOSTILE, variants=(HOSTILE,)
+        id=HOSTILE,
+        plan=make_plan(pattern),
+        machine=make_machine(name=HOSTILE, gpus=(HOSTILE,)),
+        device="cuda",
+        baseline=HOSTILE,
+        variants=(HOSTILE,),
     )
     parts = {"B": [{"first": 0, "last": 1, "wrong": 1, "largest": None}]}
     wrong = make_verify(make_check(HOSTILE, right=False, message=HOSTILE, map=parts), variant="other")
@@ -136,7 +142,8 @@ def hostile() -> Rendered:
         make_finished("broken", status="failed", output={"traceback": HOSTILE}, message="it broke"),
         profile_step(profile(HOSTILE, HOSTILE)),
     ]
-    said = {"reason": HOSTILE, "grade_reason": HOSTILE, "learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
+    said = {"reason": HOSTILE, "grade": HOSTILE, "grade_reason": HOSTILE}
+    said |= {"learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
     verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant="other")]
     record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **said)
     return render_session(shipped("templates"), record, steps)
@@ -210,6 +217,7 @@ def test_ids_of_a_page_are_its_own(name: str) -> None:
         ("a <code>b*c</code> <strong>d <code>e</code></strong>", "a `b*c` **d `e`**"),
         ("&lt;b&gt; | * &amp;lt;", r"&lt;b> \| \* &amp;lt;"),
         ("<code>a`b</code> <code>`a</code>", "``a`b`` `` `a ``"),
+        ("<strong><code>a`**b</code> *</strong>", r"**``a`**b`` \***"),
         ('<a href="a/b.md">x</a>', "[x](a/b.md)"),
         ("[x](javascript:y)", "[x](javascript:y)"),
         ("&lt;script&gt;", "<script>"),
@@ -218,6 +226,13 @@ def test_ids_of_a_page_are_its_own(name: str) -> None:
 def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
     """Code, bold, escapes, links that are safe; nothing else is markup."""
     assert expected == inline(text)
+
+
+def test_a_line_that_opens_and_never_closes_takes_no_longer_than_others() -> None:
+    """Bold, with many pieces of code in it that could be paired in many ways: without care this never ends."""
+    line = "**" + "`a` " * 2000
+    assert "**" + "<code>a</code> " * 2000 == inline(line)
+    assert "<b>" not in inline("**" + "`" * 3000)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from loop.library import figures
 from loop.model.grade import RULE
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
+from loop.model.verdict import TOO_WIDE
 from loop.places import shipped
 from loop.report import format as say
 from loop.report import render_report
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
+from loop.report.render import environment
 from loop.rules import compare
 from loop.rules.costing import Applied, bill
 from tests.makers import (
@@ -92,6 +94,42 @@ def test_a_mean_of_noise_is_not_printed() -> None:
     text = report(record_of(steps), steps)
     assert "**Passed: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**" == text.splitlines()[2]
     assert "geometric mean" not in section(text, "Speed against torch_sdpa")
+
+
+def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
+    """One disturbed interval is enough: neither headline, section nor the earlier sessions have a figure then."""
+    noise = make_speed("w1", "inconclusive", 5.0, interval=(0.01, 2500.0))
+    steps = measured(1.5, 5.0)
+    record = make_record(verdicts=[make_speed("w0", ratio=1.5), noise])
+    before = make_session_head(id="2026-11-20-120000-baseline", started=NOON - datetime.timedelta(days=1))
+    text = report(record, steps, earlier=[make_record(before, [make_speed("w0"), make_speed("w1")])])
+    assert "geometric mean" not in text.partition("## Earlier sessions")[0]
+    speed = section(text, "Speed against torch_sdpa")
+    assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
+    cells = rows(section(text, "Earlier sessions"))[2]
+    assert ["2", "1.50x", "disturbed"] == [cell.strip() for cell in cells[-3:]]
+
+
+def test_what_a_template_prints_without_a_filter_is_escaped(tmp_path: Path) -> None:
+    """A filter that was forgotten lets nothing through; what a filter made is not escaped twice."""
+    (tmp_path / "t.j2").write_text("{{ a }}{{ ', ' }}{{ a | code }}{{ a if false }}\n")
+    text = environment(tmp_path).get_template("t.j2").render(a="<b>\n# *x* \x1b[31m\u202e")
+    assert "&lt;b> # \\*x\\*, `<b> # *x*`\n" == text
+
+
+def test_evidence_beyond_a_million_is_not_given_as_another_number() -> None:
+    """And noise is a percentage without an exponent."""
+    strong = make_speed("w0", against="known_good", e_value=4.1e6)
+    weak = make_speed("w1", against="known_good", e_value=1234.4)
+    cells = [row[3].strip() for row in rows(section(report(make_record(verdicts=[strong, weak])), "Controls"))]
+    assert ["over 1,000,000 : 1", "1,234 : 1"] == cells[2:]
+
+
+def test_a_long_reason_is_cut_in_the_verdict() -> None:
+    """It is a paragraph; the record has all of it."""
+    line = report(make_record(status="failed", reason="x" * 5000)).splitlines()[2]
+    assert 700 > len(line)
+    assert line.endswith("xxx....**")
 
 
 def test_a_failed_session_says_where_and_reports_no_speed() -> None:
@@ -258,7 +296,7 @@ def test_every_number_can_be_had_again() -> None:
 
 def test_the_margins_named_are_those_applied() -> None:
     """The report's words and the rule that judges must not drift apart."""
-    assert (0.01, 0.02, 10.0) == (compare.MARGIN, compare.SAME, compare.TOO_WIDE)
+    assert (0.01, 0.02, 10.0) == (compare.MARGIN, compare.SAME, TOO_WIDE)
 
 
 def test_what_was_not_run_is_named() -> None:

@@ -2,9 +2,22 @@
 
 from markdown_it import MarkdownIt
 
-from loop.report import render
+from loop.places import shipped
+from loop.report import render, render_session
 from loop.report.render import LARGEST, fitted
-from tests.makers import make_finished, make_record
+from tests.makers import (
+    make_check,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_pattern,
+    make_plan,
+    make_record,
+    make_session_head,
+    make_speed,
+    make_verify,
+)
+from tests.report.golden_steps import profile, profile_step
 from tests.report.test_report import report, rows, section
 
 
@@ -25,6 +38,23 @@ def test_a_huge_session_has_a_report_that_fits() -> None:
     assert len(text.encode()) <= LARGEST
     assert "more rows, which are in the records of the session." in text
     assert render.CUT in text or "## How to have each number again" in text
+
+
+def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
+    """Names, titles and a grade of 100 kB: in tables, headings, descriptions and drawings."""
+    long = "y" * 100_000
+    pattern = make_pattern("baseline-first", ("verify", "measure"), title=long, next=())
+    head = make_session_head(plan=make_plan(pattern), baseline=long, variants=(long,))
+    steps = [
+        make_finished(output=make_verify(make_check(long), variant=long)),
+        make_finished("measure", output=make_measured(make_measurement(long, variant=long))),
+        profile_step(profile(long, long)),
+    ]
+    record = make_record(head, [make_speed(long, variant=long)], reason=long, grade=long)
+    made = render_session(shipped("templates"), record, steps)
+    assert 50_000 > max(map(len, made.text.splitlines()))
+    assert {"chain", "timeline", "ratios", "roofline"} == {one.name for one in made.figures}
+    assert 100_000 > max(len(one.file) for one in made.figures)
 
 
 def test_a_cut_closes_what_is_open() -> None:

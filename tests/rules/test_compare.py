@@ -187,3 +187,13 @@ def test_a_variant_that_replaced_its_judge_is_invalid() -> None:
     assert [("w", "invalid", "known_good", "replaced time.time")] == [
         (verdict.workload, verdict.verdict, verdict.against, verdict.reason) for verdict in found
     ]
+
+
+def test_the_first_failure_of_a_workload_speaks_for_it() -> None:
+    """As in the step's own message: another seed's figures would contradict it. What cheated goes before it."""
+    checks = [make_check("w", right=False, message=f"{n} elements wrong") for n in (4011, 4010)]
+    both = VariantChecks(variant="cpu", build_id=None, checks=(make_check("v"), *checks))
+    assert ["4011 elements wrong"] == [verdict.reason for verdict in incorrect(both)]
+    cheat = make_check("w", status="tampered", message="replaced")
+    (verdict,) = incorrect(both.model_copy(update={"checks": (*checks, cheat)}))
+    assert ("invalid", "replaced") == (verdict.verdict, verdict.reason)

@@ -60,6 +60,8 @@ def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
     found = compare([seen("a"), seen("b", facts={"torch": None})])
     assert () == found.environment
     assert "torch" not in found.same
+    assert "torch" in found.unknown
+    assert "machine" not in found.unknown
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,17 @@ def test_steps_without_output_break_nothing() -> None:
     broken = [make_finished(status="failed", output={}), make_finished("measure", output={"traceback": "x"})]
     assert learnings(broken)
     assert proposal(make_session_head(), broken)
+
+
+def test_good_verdicts_on_a_few_do_not_speak_for_the_rest() -> None:
+    """Two of five judged, both well ahead: measure again. One of them behind is worth a look all the same."""
+
+    def proposed(*judged: float) -> str:
+        wild = [make_measurement(f"wild{n}", 1.0, interval=(0.01, 90.0)) for n in range(3)]
+        output = make_measured(*(make_measurement(f"w{n}", one) for n, one in enumerate(judged)), *wild)
+        return proposal(make_session_head(), [make_finished("measure", output=output)])
+
+    assert "Leave the speed alone" in proposed(2.0, 3.0, 2.5)
+    assert "Measure again" in proposed(2.0, 3.0)
+    assert "3 of 5 timings could not be judged" in proposed(2.0, 3.0)
+    assert "Profile next" in proposed(0.6, 3.0)

@@ -22,6 +22,15 @@ from loop.report.html import page
 from loop.report.spans import spans
 from tests.makers import make_finished
 from tests.report import golden_sessions as golden
+from tests.report.golden_steps import (
+    SCATTER,
+    measure_step,
+    measured,
+    profile,
+    profile_step,
+    torch_step,
+    verify_step,
+)
 
 RECORDS = 500
 WORKLOADS = 200
@@ -48,13 +57,13 @@ def stretched() -> golden.Session:
         for n in range(RECORDS - 4)
     ]
     steps = [
-        golden.torch_step(),
-        golden.verify_step(names),
-        golden.measure_step(*golden.measured(names, ratios)),
-        golden.profile_step(golden.profile()),
+        torch_step(),
+        verify_step(names),
+        measure_step(*measured(names, ratios)),
+        profile_step(profile()),
         *filling,
     ]
-    return golden.session(steps, rounds={("cpu", name): golden.SCATTER for name in names})
+    return golden.session(steps, rounds={("cpu", name): SCATTER for name in names})
 
 
 def rendered(made: golden.Session) -> Rendered:

@@ -28,6 +28,8 @@ class Point:
     """False where a workload was inconclusive."""
     place: str
     """Where it was measured."""
+    plan: str
+    """Says which workloads the ratio is the mean over."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def points(variant: str, rows: Sequence[SessionRow]) -> tuple[Point, ...]:
     """The sessions that measured a variant against the baseline and found it right, oldest first."""
     return tuple(
         Point(row.id, say.day(row.started) if row.started else "", row.ratios[variant], variant not in row.unsure,
-              place(row))
+              place(row), row.plan)
         for row in rows
         if row.ratios.get(variant, 0.0) > 0 and variant not in row.incorrect
     )  # fmt: skip

@@ -13,7 +13,7 @@ from loop.report.figures.svg import Figure
 from loop.report.findings import found
 
 MOST = 4
-"""Variants whose first failure is drawn."""
+"""Variants whose first failure is drawn; of more it is said how many."""
 LEFT, ROW = 64.0, 44.0
 HUGE = 1e300
 """From here on an error says no more than that it is not finite."""
@@ -29,7 +29,8 @@ class Wrong:
 
 def error_map(finished: Sequence[Finished]) -> Figure | None:
     """The figure; None where nothing is wrong, or nobody knows where."""
-    wrong = list(_wrong(finished))[:MOST]
+    every = list(_wrong(finished))
+    wrong, left = every[:MOST], len(every[MOST:])
     if not wrong:
         return None
     parts, y = [svg.text(12, 22, "Where it is wrong", "big ink"), *_key()], 62.0
@@ -41,7 +42,10 @@ def error_map(finished: Sequence[Finished]) -> Figure | None:
             parts += _strip(name, stretches, y)
             y += ROW
         y += 14
-    return svg.drawn("error-map", "Where the output is wrong", _told(wrong), y, parts)
+    more = f"and {say.count(left, 'more variant')}" if left else ""
+    parts += [svg.text(12, y + 4, more, "soft")] if more else []
+    told = ". ".join(filter(None, (_told(wrong), more)))
+    return svg.drawn("error-map", "Where the output is wrong", told, y + (18 if more else 0), parts)
 
 
 def _wrong(finished: Sequence[Finished]) -> Iterator[Wrong]:

@@ -1,6 +1,7 @@
 """Ratio by workload, with its interval, and a line at 1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -8,6 +9,7 @@ from loop.report.figures import svg
 from loop.report.figures.scales import logarithmic, plain_number
 from loop.report.figures.svg import Figure
 from loop.report.findings import speed_verdicts
+from loop.report.plain import one_line
 
 MOST_WORKLOADS = 40
 """Rows of the figure; of more workloads those with the lowest ratios are shown. The report's table has all."""
@@ -15,6 +17,10 @@ LEFT, RIGHT = 250.0, svg.WIDTH - 24
 TOP = 66.0
 LINE = 14.0
 """Height of one interval."""
+LEGEND_LINE = 18.0
+"""Height of a line of the legend."""
+NAME = 150.0
+"""Room for a variant's name."""
 FURTHEST = 4.0
 """Intervals are drawn up to this factor beyond the outermost ratio; an arrow says that they go on."""
 
@@ -28,11 +34,14 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     workloads = _shown(judged)
     shown = [one for one in judged if one.workload in workloads]
     row = LINE * len(variants) + 8
-    bottom = TOP + row * len(workloads)
-    axis = _Axis(shown, bottom)
-    parts = [*_legend(variants), *axis.drawn()]
+    legend = list(_legend(variants))
+    top = TOP + LEGEND_LINE * max(one.line for one in legend)
+    bottom = top + row * len(workloads)
+    axis = _Axis(shown, top, bottom)
+    parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *(part for one in legend for part in one.drawn())]
+    parts += axis.drawn()
     for place, workload in enumerate(workloads):
-        parts += _row(shown, workload, variants, TOP + row * place, row, axis)
+        parts += _row(shown, workload, variants, top + row * place, row, axis)
     hidden = len({one.workload for one in judged}) - len(workloads)
     if hidden:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
@@ -44,41 +53,60 @@ def _shown(judged: Sequence[SpeedVerdict]) -> list[str]:
     workloads = list(dict.fromkeys(one.workload for one in judged))
     if len(workloads) <= MOST_WORKLOADS:
         return workloads
-    lowest = sorted(workloads, key=lambda name: min(one.ratio for one in judged if one.workload == name))
-    kept = set(lowest[:MOST_WORKLOADS])
+    lowest: dict[str, float] = {}
+    for one in judged:
+        lowest[one.workload] = min(one.ratio, lowest.get(one.workload, one.ratio))
+    kept = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
     return [name for name in workloads if name in kept]
 
 
 class _Axis:
     """The axis of ratios below the rows."""
 
-    def __init__(self, shown: Sequence[SpeedVerdict], bottom: float) -> None:
+    def __init__(self, shown: Sequence[SpeedVerdict], top: float, bottom: float) -> None:
         centres = [one.ratio for one in shown]
         low, high = min([*centres, 1.0]) / FURTHEST, max([*centres, 1.0]) * FURTHEST
         ends = [min(max(end, low), high) for one in shown for end in one.interval]
         self.scale = logarithmic([*centres, *ends, 1.0], LEFT, RIGHT, room=1.05)
-        self.bottom = bottom
+        self.top, self.bottom = top, bottom
 
     def drawn(self) -> list[str]:
         parts = []
         for value in self.scale.marks(7):
             x = self.scale(value)
-            parts.append(svg.line(x, TOP, x, self.bottom, "line"))
+            parts.append(svg.line(x, self.top, x, self.bottom, "line"))
             parts.append(svg.text(x, self.bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
         one = self.scale(1.0)
-        parts.append(svg.line(one, TOP - 4, one, self.bottom, "ink", wide=1.5))
+        parts.append(svg.line(one, self.top - 4, one, self.bottom, "ink", wide=1.5))
         said = "ratio, logarithmic: slower below 1, faster above; bars are 99 % intervals"
         parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, said, "soft", anchor="end"))
         return parts
 
 
-def _legend(variants: Sequence[str]) -> list[str]:
-    parts, x = [svg.text(12, 22, "Ratio by workload", "big ink")], 12.0
+@dataclass(frozen=True)
+class _Named:
+    """One variant in the legend: its mark and its name."""
+
+    which: int
+    name: str
+    x: float
+    line: int
+    """Of the legend, from 0."""
+
+    def drawn(self) -> list[str]:
+        y = 42 + LEGEND_LINE * self.line
+        return [svg.mark(self.x + 6, y, self.which), svg.text(self.x + 17, y + 4, self.name, room=NAME)]
+
+
+def _legend(variants: Sequence[str]) -> Iterator[_Named]:
+    """The variants beside each other, in as many lines as they need."""
+    x, line = 12.0, 0
     for which, name in enumerate(variants):
-        room = min(150.0, (svg.WIDTH - 24) / len(variants) - 24)
-        parts += [svg.mark(x + 6, 42, which), svg.text(x + 17, 46, name, room=room)]
-        x += min(svg.width_of(name), room) + 40
-    return parts
+        wide = min(svg.width_of(one_line(name)), NAME)
+        if x > 12 and x + 17 + wide > svg.WIDTH - 12:
+            x, line = 12.0, line + 1
+        yield _Named(which, name, x, line)
+        x += wide + 40
 
 
 def _row(
@@ -93,7 +121,7 @@ def _row(
 
 
 def _interval(one: SpeedVerdict, which: int, y: float, axis: _Axis) -> list[str]:
-    scale, hue = axis.scale, f"h{which % svg.HUES}"
+    scale, hue = axis.scale, svg.hue(which)
     low, high = one.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):

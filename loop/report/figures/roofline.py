@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 84.0, svg.WIDTH - 24, 40.0, 300.0
 ALIKE = 0.02
 """Roofs that differ by less than this share are drawn as one."""
 MOST = 8
-"""Variants that are shown."""
+"""Variants that are shown; of more it is said how many."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Point:
 
 def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     """The figure; None where nothing was profiled of which operations, bytes and time are known."""
-    points = [point for one in profiles if (point := _point(one)) is not None][:MOST]
+    known = [point for one in profiles if (point := _point(one)) is not None]
+    points, left = known[:MOST], len(known[MOST:])
     if not points:
         return None
     roofs = _roofs(points)
@@ -45,16 +46,15 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     )
     heights = [value for one in points for value in (one.reached, one.library) if value]
     y = logarithmic([*heights, *(roof[0] for roof in roofs)], BOTTOM, TOP, room=2)
-    key = list(_key(points, baseline))
     parts = [
         svg.text(12, 22, "Roofline", "big ink"),
         *_axes(x, y),
         *_lines(roofs, x, y),
         *_marks(points, x, y),
-        *key,
+        *_key(points, left, baseline),
     ]
     height = BOTTOM + 56 + 18 * (len(points) + 1)
-    return svg.drawn("roofline", "Roofline with the variants on it", _told(points, baseline), height, parts)
+    return svg.drawn("roofline", "Roofline with the variants on it", _told(points, left, baseline), height, parts)
 
 
 def _point(one: Profile) -> Point | None:
@@ -118,21 +118,29 @@ def _lines(roofs: Sequence[tuple[float, float]], x: Scale, y: Scale) -> Iterator
 
 
 def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
+    """The library's first, so that none of them hides a variant."""
     for which, one in enumerate(points):
         if one.library:
             yield svg.line(x(one.intensity), y(one.reached), x(one.intensity), y(one.library), "soft", dash="3 3")
             yield svg.mark(x(one.intensity), y(one.library), which, hollow=True)
+    for which, one in enumerate(points):
         yield svg.mark(x(one.intensity), y(one.reached), which)
 
 
-def _key(points: Sequence[Point], baseline: str) -> Iterator[str]:
+def _key(points: Sequence[Point], left: int, baseline: str) -> Iterator[str]:
     y = BOTTOM + 58
     for which, one in enumerate(points):
         yield svg.mark(20, y - 4, which)
         yield svg.text(34, y, _words(one), room=svg.WIDTH - 46)
         y += 18
-    said = f"hollow: {baseline} on the same workload" if any(one.library for one in points) else ""
-    yield svg.text(34, y, said or "each where it does worst", "soft", room=svg.WIDTH - 46)
+    hollow = f"; hollow: {baseline} on the same workload" if any(one.library for one in points) else ""
+    said = f"each where it does worst{hollow}{_more(left)}"
+    yield svg.text(34, y, said, "soft", room=svg.WIDTH - 46)
+
+
+def _more(left: int) -> str:
+    """What is said of variants that have no room; the report's table has them."""
+    return f"; and {say.count(left, 'more variant')}" if left else ""
 
 
 def _words(one: Point) -> str:
@@ -147,7 +155,6 @@ def _share(one: Point) -> str:
     return f", {say.significant(100 * one.reached / roof, 2)} % of its roof"
 
 
-def _told(points: Sequence[Point], baseline: str) -> str:
-    return f"Each variant on the workload where it does worst, {baseline} hollow. " + "; ".join(
-        map(_words, points)
-    )
+def _told(points: Sequence[Point], left: int, baseline: str) -> str:
+    said = "; ".join(map(_words, points))
+    return f"Each variant on the workload where it does worst, {baseline} hollow. {said}{_more(left)}"

@@ -70,7 +70,9 @@ def _log_marks(low: float, high: float, most: int) -> list[float]:
 
 
 def plain_number(value: float) -> str:
-    """`0.25`, `1`, `12.5`."""
+    """`0.25`, `1`, `12.5`, `2000`."""
+    if 1000 <= abs(value) < 100_000:
+        return f"{value:.0f}"
     return f"{value:.3g}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.0e}".replace("e-0", "e-")
 
 

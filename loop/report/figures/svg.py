@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from loop.report.plain import one_line
+from loop.report.plain import one_line, shortened
 
 WIDTH = 640.0
 """Width of every figure, in units of its own: with letters of 12 it is read at half that width in pixels."""
 LETTER = 6.6
 """Width of a letter, about."""
+LONGEST = 4000
+"""Letters of a description, or of a text whose beginning and end are drawn."""
 SHAPES = ("circle", "square", "triangle", "diamond")
 HUES = 4
 
@@ -110,7 +112,8 @@ class Figure:
 def drawn(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
     """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{number(WIDTH)}" height="{number(height)}"/>'
-    return Figure(name, title, description, WIDTH, height, paper + "".join(parts))
+    said = shortened(description, LONGEST)
+    return Figure(name, shortened(title, LONGEST), said, WIDTH, height, paper + "".join(parts))
 
 
 def number(value: float) -> str:
@@ -120,8 +123,8 @@ def number(value: float) -> str:
 
 
 def words(text: object) -> str:
-    """Text inside an element or an attribute."""
-    return escape(one_line(text))
+    """Text inside an element or an attribute; what is longer than a page is cut."""
+    return escape(shortened(text, LONGEST))
 
 
 def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", room: float = 0) -> str:
@@ -162,9 +165,15 @@ def path(points: Iterable[tuple[float, float]], kind: str, *, closed: bool = Fal
     return f'<path class="{shape}" d="M{course}{" Z" if closed else ""}" stroke-width="1.5"/>'
 
 
+def hue(which: int) -> str:
+    """The colour of the variant with that number: each further turn through the shapes begins one colour later."""
+    return f"h{(which + which // len(SHAPES)) % HUES}"
+
+
 def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
-    """The mark of the variant with that number: a shape and a colour of its own."""
-    kind = f"hollow s-h{which % HUES}" if hollow else f"h{which % HUES} s-h{which % HUES}"
+    """The mark of the variant with that number: shape and colour together are its own, for the first sixteen."""
+    colour = hue(which)
+    kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
     shape, r = SHAPES[which % len(SHAPES)], 4.5
     if shape == "circle":
         return f'<circle class="{kind}" cx="{number(x)}" cy="{number(y)}" r="{number(r)}" stroke-width="1.5"/>'

@@ -1,0 +1,81 @@
+"""Steps of golden sessions: what each found, made by hand. Nothing of a machine is in them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from loop.model.measurement import Build, Measurement
+from loop.model.output import MeasureOutput, ProfileOutput
+from loop.model.profile import FACTS, Profile
+from loop.model.record import Finished
+from tests.makers import (
+    make_build,
+    make_built,
+    make_check,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_verify,
+)
+
+WORKLOADS = tuple(f"B1 H1 S{size} D64{mask} float32" for size in (32, 64, 128) for mask in (" causal", ""))
+HALVES = tuple(name.replace("float32", "float16") for name in WORKLOADS)
+SCATTER = (0.97, 1.0, 1.05, 0.99, 1.02)
+"""Ratios of five rounds over their mean, about."""
+
+
+def torch_step(**fields: Any) -> Finished:
+    """The first step."""
+    said = {"message": "torch 2.9.0+cpu, CPU build", "seconds": 1.3, "budget_s": 15.0}
+    made = {"pattern": "environment-validation", "action": "environment.torch", **said}
+    return make_finished("torch", **{**made, **fields})
+
+
+def build_step(*builds: Build, **fields: Any) -> Finished:
+    """The build."""
+    output = make_built(*(builds or (make_build(),)))
+    return make_finished("build", run=2, output=output, **{"seconds": 4.4, "message": "cpu compiled", **fields})
+
+
+def verify_step(names: Sequence[str] = WORKLOADS, variant: str = "cpu", **fields: Any) -> Finished:
+    """All right."""
+    output = make_verify(*(make_check(name) for name in names), variant=variant)
+    said = {"seconds": 5.4, "message": f"{variant} right in {len(names)} checks"}
+    return make_finished("verify", run=2, output=output, **{**said, **fields})
+
+
+def measured(
+    names: Sequence[str], ratios: Sequence[float], variant: str = "cpu", **fields: Any
+) -> list[Measurement]:
+    """One measurement a workload."""
+    pairs = zip(names, ratios, strict=True)
+    return [make_measurement(name, one, width=0.04 * one, variant=variant, **fields) for name, one in pairs]
+
+
+def measure_step(*all_measured: Measurement, **fields: Any) -> Finished:
+    """The timing."""
+    output: MeasureOutput = make_measured(*all_measured, **fields.pop("found", {}))
+    said = {"seconds": 17.0, "message": "measured", "artifacts": ("samples/2-measure-1-measure.json",)}
+    return make_finished("measure", run=2, output=output, **{**said, **fields})
+
+
+def profile_step(*profiles: Profile) -> Finished:
+    """Where variants are on the roofline."""
+    output = ProfileOutput(ok=True, message="profiled", profiles=profiles)
+    return make_finished("profile", run=2, output=output, seconds=0.9, message="cpu: latency")
+
+
+def profile(variant: str = "cpu", workload: str = WORKLOADS[0], **facts: Any) -> Profile:
+    """A profile with a known roof."""
+    known: dict[str, Any] = {"device": "cpu", "ratio": 1.4, "time_us": 20.0, "flops": 1048576, "bytes": 32768}
+    shares = {"intensity": 32.0, "flops_share": 0.42, "bandwidth_share": 0.066, "roof": "compute"}
+    leaf = {"severity": "high", "tool": "counters", "bottleneck": "latency", "when": "flops_share < 0.5"}
+    return Profile(
+        variant=variant,
+        workload=workload,
+        facts={**dict.fromkeys(FACTS), **known, **shares, **facts},
+        fix="more independent work",
+        gain="up to 2 times",
+        sources={"flops_share": "of 125 GFLOP/s, measured here on 8 threads"},
+        unknown={"ipc": "perf is not installed"},
+        **leaf,
+    )
