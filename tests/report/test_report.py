@@ -88,6 +88,17 @@ def test_mixed_verdicts_are_counted() -> None:
     assert words in report(record_of(steps), steps).splitlines()[2]
 
 
+def test_the_fastest_variant_is_named_first() -> None:
+    """Whatever the order in the manifest; one without a mean comes last."""
+    verdicts = [
+        make_speed("w0", "inconclusive", 9.0, variant="doubtful"),
+        make_speed("w0", "slower", 0.1, variant="plain"),
+        make_speed("w0", ratio=2.0, variant="best"),
+    ]
+    first = report(make_record(verdicts=verdicts), []).splitlines()[2]
+    assert ["best", "plain", "doubtful"] == re.findall("`([a-z]+)`", first)
+
+
 def test_a_mean_of_noise_is_not_printed() -> None:
     """Where nothing could be judged there is no figure to quote."""
     steps = measured(1.01, 0.99)
