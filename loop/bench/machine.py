@@ -1,6 +1,7 @@
 """Facts about this machine that need no torch: processor, compilers, driver, GPUs."""
 
 import functools
+import importlib.metadata
 import os
 import platform
 import re
@@ -38,6 +39,7 @@ def machine() -> Machine:
         cores=cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
+        torch=_installed("torch"),
         compiler=compiler_version("g++"),
         nvcc=nvcc_release("nvcc"),
         gpus=tuple(gpu.name for gpu in found.usable),
@@ -63,6 +65,14 @@ def nvcc_release(compiler: str) -> str | None:
     """The CUDA release of an nvcc, as in 13.0; None for another compiler, or one that is not there."""
     found = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
     return found[1] if found else None
+
+
+def _installed(package: str) -> str | None:
+    """Version of a package by its metadata: importing torch takes seconds."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

@@ -176,7 +176,7 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
         "threads": str(head.threads),
         "GPU": (machine.gpus[0] if machine.gpus else None) if gpu else "not used",
         "driver": machine.driver if gpu else "not used",
-        "torch": torch,
+        "torch": torch or machine.torch,
         "nvcc": machine.nvcc or "none",
         "compiler": machine.compiler or "none",
         "Python": machine.python,

@@ -163,6 +163,8 @@ class Machine(Model):
     """Memory in GiB."""
     python: str
     """Version of Python."""
+    torch: str | None = None
+    """Version of the torch that is installed; None when there is none, or where it was not yet written down."""
     compiler: str | None
     """Version line of g++, None when there is none."""
     nvcc: str | None

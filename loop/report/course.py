@@ -127,7 +127,7 @@ def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tu
         if one.capability:
             runs = f"its driver runs CUDA {one.cuda}" if one.cuda else ""
             yield "Compute capability", ", ".join(filter(None, [one.capability, one.uuid, runs]))
-    yield "Python", f"{machine.python}{_packages(finished)}"
+    yield "Python", f"{machine.python}{_packages(machine, finished)}"
     yield "Compilers", ", ".join(_compilers(head, finished))
     yield (
         "Ran on",
@@ -152,10 +152,12 @@ def _gpu(machine: Machine) -> str:
     return f"{first}{more}{f', driver {machine.driver}' if machine.driver else ''}"
 
 
-def _packages(finished: Sequence[Finished]) -> str:
-    torch = [f", torch {one.version}" for one in found(finished, TorchOutput) if one.version]
-    numpy = [f", NumPy {one.version}" for one in found(finished, NumpyOutput) if one.version]
-    return "".join([*torch[-1:], *numpy[-1:]])
+def _packages(machine: Machine, finished: Sequence[Finished]) -> str:
+    """Versions as the packages told them when they were imported, else torch's as it is installed."""
+    torch = [machine.torch, *(one.version for one in found(finished, TorchOutput))]
+    numpy = [one.version for one in found(finished, NumpyOutput)]
+    known = (("torch", torch), ("NumPy", numpy))
+    return "".join(f", {name} {told[-1]}" for name, versions in known if (told := [*filter(None, versions)]))
 
 
 def _compilers(head: SessionHead, finished: Sequence[Finished]) -> list[str]:

@@ -87,7 +87,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 
 def _speed(record: SessionRecord) -> Iterator[str]:
-    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The fastest variant comes first."""
+    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The fastest comes first."""
     of: dict[str, list[SpeedVerdict]] = {}
     for one in speed_verdicts(record.verdicts):
         of.setdefault(one.variant, []).append(one)

@@ -106,7 +106,7 @@ def _variants(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
 
 def _environment(head: SessionHead, steps: Sequence[Finished]) -> Environment:
     found = (step.output.get("version") for step in reversed(steps) if step.action == TORCH)
-    return Environment.of(head.machine, head.device, next(found, None) or None)
+    return Environment.of(head.machine, head.device, next(found, None) or head.machine.torch)
 
 
 def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:

@@ -1,5 +1,8 @@
 """What a processor cannot exceed: an upper bound, or nothing."""
 
+import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +73,10 @@ def test_no_real_program_beats_the_bound(dtype: Dtype, build_cache: Path) -> Non
     assert peak is None or roof.flops_per_s < peak
     assert roof.flops_per_s > 1e8
     assert roof.bytes_per_s > 1e8
+
+
+def test_torch_is_told_without_importing_it() -> None:
+    """A session without an environment step says which one it was held against all the same."""
+    code = "import sys; from loop.bench.machine import machine; print(machine().torch, 'torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [importlib.metadata.version("torch"), "False"] == told

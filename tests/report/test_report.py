@@ -15,8 +15,8 @@ from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
 from loop.places import shipped
+from loop.report import course, render_report
 from loop.report import format as say
-from loop.report import render_report
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.render import environment
 from loop.rules import compare
@@ -341,3 +341,11 @@ def test_the_report_leaves_no_gaps() -> None:
         assert "\n\n\n" not in text
         assert not re.search(r"[ \t]+$", text, re.MULTILINE)
         assert text.endswith(".\n")
+
+
+def test_without_an_environment_step_torch_is_told_as_it_is_installed() -> None:
+    """What the package says of itself goes before it: it is what was imported."""
+    head = make_session_head(machine=make_machine(torch="2.13.0+cpu"))
+    assert ("Python", "3.11.9, torch 2.13.0+cpu") in course.environment(head, [])
+    told = make_finished(action="environment.torch", output={"ok": True, "message": "", "version": "2.14.0"})
+    assert ("Python", "3.11.9, torch 2.14.0") in course.environment(head, [told])
