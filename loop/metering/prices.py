@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from loop.model.metering import Tokens
 
-MISSING = "no price list of language models: pip install 'kernel-loop[ai]'"
+MISSING = "no price list of language models: pip install 'genai-prices>=0.2'"
 Price = Callable[[str, Tokens, datetime.datetime | None], float | None]
 """Model, tokens of one call and its time, to dollars; None for a model without a price."""
 
