@@ -81,6 +81,11 @@ def project(target: Path | None, here: Path) -> Project:
     return Project(folder.resolve(), _sessions(here) if bundled else _override() or folder / "sessions", bundled)
 
 
+def named(folder: Path) -> list[str]:
+    """How a command names a target: nothing for the bundled one."""
+    return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
+
+
 def _override() -> Path | None:
     chosen = os.environ.get("LOOP_SESSIONS")
     return Path(chosen).absolute() if chosen else None

@@ -55,7 +55,7 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
             BriefOutput(
                 ok=False,
                 message="nothing to improve: no compiled variant has a speed to be trusted",
-                hint="loop run session baseline",
+                hint=context.command("run", "session", "baseline"),
             )
         )
     yield Tick("preparing the worktree")

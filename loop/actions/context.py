@@ -1,5 +1,6 @@
 """What an action is given and what it gives back."""
 
+import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, Machine
+from loop.places import named
 from loop.processes import Tick
 
 
@@ -81,6 +83,10 @@ class Context:
     """Earlier sessions of the target, oldest first."""
     watch: Watch | None = None
     """What asks whether the machine is about to be taken away."""
+
+    def command(self, *words: str) -> str:
+        """A command of loop on this target, to be copied: `loop kernels verify cpu --target my-kernel`."""
+        return shlex.join(["loop", *words, *named(self.folder)])
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step of a kind; None when there was none."""

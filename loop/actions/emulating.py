@@ -32,7 +32,8 @@ def emulate(context: Context, arguments: NoArguments) -> Working:
     missing = [f"{name} under the emulator: it has no build" for name in context.emulated if name not in built]
     missing += [f"{one.name} under the emulator: too much work for it" for one in wanted if one not in checked]
     missing += [text for job in jobs if (text := untaken(job.side, checked))]
-    whole = Verification(marked, control, tuple(failures), context.emulated, context.seed, tuple(missing))
+    rest = (tuple(failures), context.emulated, context.seed, context.command, tuple(missing))
+    whole = Verification(marked, control, *rest)
     return Result(whole.output(EmulateOutput))
 
 

@@ -120,7 +120,9 @@ def extension(context: Context, arguments: NoArguments) -> Working:
             return Result(_extension("missing", f"{name} needs a build", None))
         problem = yield from _smoke(context.bench, name, built)
         if problem:
-            return Result(_extension("broken", f"{name}: {problem}", f"`loop kernels verify {name}`"))
+            return Result(
+                _extension("broken", f"{name}: {problem}", f"`{context.command('kernels', 'verify', name)}`")
+            )
         ready.append(name)
     message = f"{', '.join(ready)}: fresh, loads, answers" if ready else "no variant here has to be built"
     return Result(_extension("ready", message, None))

@@ -73,7 +73,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working:
     chosen = _worst(context)
     if found.builds is None or not chosen:
         why = found.why_not or "no variant has a speed"
-        hint = found.hint or "measure first: loop run pattern baseline-first"
+        hint = found.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
     profiles = []
     with ExitStack() as stack:

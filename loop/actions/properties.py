@@ -23,7 +23,7 @@ def properties(context: Context, arguments: NoArguments) -> Working:
     device: Device = context.bench.device if context.variants else "cuda"
     for side in (yield from _sides(context)):
         found += yield from relate(context.bench, side, names, chosen(context, device))
-    return Result(_output(names, found))
+    return Result(_output(context, names, found))
 
 
 def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
@@ -50,7 +50,7 @@ def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
     return (*(one for one in timed if one.values == "normal"), *others.values())
 
 
-def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesOutput:
+def _output(context: Context, names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesOutput:
     failed = [check for check in found if check.status == "failed"]
     held = [check for check in found if check.status == "holds"]
     idle = [
@@ -59,12 +59,14 @@ def _output(names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesO
         if not any(check.property == name and check.status != "inapplicable" for check in found)
     ]
     message = _held(len(names) - len(idle), len(held)) if found else "nothing to try them on: no variant runs here"
+    hint = None
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
+        hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
     return PropertiesOutput(
         ok=not failed,
         message=message,
-        hint=f"`loop kernels verify {failed[0].variant}` shows where it is wrong" if failed else None,
+        hint=hint,
         verdicts=tuple(_verdict(check) for check in failed),
         not_exercised=tuple(f"property {name}: it applies to no workload" for name in idle),
         checks=tuple(found),

@@ -68,7 +68,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
             yield from _prove(context, side, proof)
     output = _score(proof)
     left = [name for name in context.variants if name not in chosen]
-    missing = [f"the gate's controls of {name}: `loop kernels prove-gate {name}` tries them" for name in left]
+    missing = [
+        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
+        for name in left
+    ]
     if not output.total:
         missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(missing)}))

@@ -1,6 +1,5 @@
 """Compiled CUDA variants under compute-sanitizer: an answer that is right today may rest on a race."""
 
-import shlex
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +89,8 @@ def _candidates(context: Context) -> tuple[str, ...]:
 def _why_not(context: Context) -> str:
     """Why nothing can be sanitized here, and what would help; empty where it can."""
     if context.bench.device != "cuda":
-        return "there is no GPU here; on one: loop kernels verify --sanitize --device cuda"
+        verify = context.command("kernels", "verify", "--sanitize", "--device", "cuda")
+        return f"there is no GPU here; on one: {verify}"
     if not compute_sanitizer.version():
         return f"there is no {compute_sanitizer.PROGRAM} on the PATH: {compute_sanitizer.INSTALL}"
     return ""
@@ -254,9 +254,9 @@ def _replay(context: Context, one: SanitizerRun, calls: Mapping[str, Sequence[Wo
     named = [w for w in calls[one.variant] if w.name == one.workload] or list(calls[one.variant])
     signature = context.bench.target.signature
     given = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
-    words = ["loop", "kernels", "verify", one.variant, "--sanitize", "--device", "cuda", *given]
+    words = ("verify", one.variant, "--sanitize", "--device", "cuda", *given, "--seed", str(context.seed))
     lines = "" if one.first is None or one.first.places else f"; {WITHOUT_LINES}"
-    return f"again: {shlex.join([*words, '--seed', str(context.seed)])}{lines}"
+    return f"again: {context.command('kernels', *words)}{lines}"
 
 
 def _describe(runs: Sequence[SanitizerRun], clean: Sequence[str]) -> str:

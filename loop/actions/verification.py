@@ -1,6 +1,6 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ class Verification:
     meant: tuple[str, ...]
     """Names of the variants that were to be verified."""
     seed: int
+    command: Callable[..., str]
+    """Makes a command of loop on this target."""
     missing: tuple[str, ...] = ()
     """What was not exercised, besides what hung."""
 
@@ -93,14 +95,15 @@ class Verification:
         wrong = next((checks for checks in self.found if checks.first_failure), None)
         if wrong is None:
             return self.failures[0].hint if self.failures else self._other_workloads
-        return f"mend {wrong.variant}, then `loop kernels verify {wrong.variant}`"
+        return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
 
     @property
     def _other_workloads(self) -> str | None:
         """What to do where a variant had nothing to compute."""
         if all(checks.checks for checks in self.found):
             return None
-        return "`loop kernels list` shows the types of each: say dtype=... in --workloads, or name another set"
+        types = f"`{self.command('kernels', 'list')}` shows the types of each"
+        return f"{types}: say dtype=... in --workloads, or name another set"
 
 
 def _right(checks: VariantChecks) -> str:

@@ -1,6 +1,7 @@
 """`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -205,8 +206,24 @@ def walk_alone(
     if request.json:
         screen.data(to_json(findings(walk.finished, failed)))
     else:
-        show_findings(walk.finished, screen)
+        show_findings(walk.finished, again(request), screen)
     return ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+
+
+def again(request: BenchRequest) -> Callable[[str, int], str]:
+    """Makes the command that verifies a variant as it was asked for, on the same values."""
+    sets = [word for name in request.workloads for word in ("--workloads", name)]
+    device = ["--device", request.device] if request.device != "auto" else []
+    how = [*device, *(["--emulate"] if request.emulate else []), *(["--sanitize"] if request.sanitize else [])]
+    threads = ["--threads", str(request.threads)] if request.threads else []
+    target = ["--target", str(request.target)] if request.target else []
+
+    def command(variant: str, seed: int) -> str:
+        return shlex.join(
+            ["loop", "kernels", "verify", variant, *sets, *how, *threads, *target, "--seed", str(seed)]
+        )
+
+    return command
 
 
 def findings(finished: Sequence[Finished], failed: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What single steps of the bench found, as tables and lines on the screen."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import GateOutput, MeasureOutput, ResourcesOutput, VerifyOutput
@@ -18,12 +18,16 @@ COLUMNS = 110
 """Width of a line on a control; its whole reason is in the JSON."""
 
 
-def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
+Again = Callable[[str, int], str]
+"""Makes the command that verifies a variant on the values of a seed."""
+
+
+def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
     for record in finished:
         output = read_output(record.action, record.output)
         if isinstance(output, VerifyOutput):
-            _show_checks(output, screen)
+            _show_checks(output, again, screen)
         if isinstance(output, MeasureOutput):
             _show_timings(output, screen)
         if isinstance(output, GateOutput):
@@ -34,7 +38,7 @@ def show_findings(finished: Sequence[Finished], screen: Screen) -> None:
             _show_sanitized(output, screen)
 
 
-def _show_checks(output: VerifyOutput, screen: Screen) -> None:
+def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
     rows = []
     for checks in output.variants:
         right = sum(check.passed for check in checks.checks)
@@ -56,17 +60,17 @@ def _show_checks(output: VerifyOutput, screen: Screen) -> None:
                 f"{checks.variant}: and {len(checks.failures) - MOST_FAILURES} more; all of them with --json"
             )
         if not checks.right:
-            screen.data(_again(checks, output.seed))
+            screen.data(_again(checks, again(checks.variant, output.seed)))
     screen.data("")
 
 
-def _again(checks: VariantChecks, seed: int) -> str:
+def _again(checks: VariantChecks, command: str) -> str:
     """The command with which the first failure comes again, by the emulator's schedule too where it named one."""
     message = checks.first_failure.message if checks.first_failure else ""
     drawn = re.search(r"\(seed (\d+)\)", message)
     schedule = f"LOOP_EMULATOR_SEED={drawn[1]} " if drawn else ""
     what = "values and schedule" if drawn else "values"
-    return f"the same {what} again: {schedule}loop kernels verify {checks.variant} --seed {seed}"
+    return f"the same {what} again: {schedule}{command}"
 
 
 def _show_timings(output: MeasureOutput, screen: Screen) -> None:

@@ -89,7 +89,7 @@ def test_a_wrong_variant_is_named_first(bench: Bench) -> None:
     assert (False, ("right",)) == (found.ok, found.right)
     assert found.message.startswith(f"epsilon is incorrect: 1 of 6 elements wrong on {SMALL}; worst N=1 M=1: ")
     assert found.message.endswith("; so is crashes")
-    assert "mend epsilon, then `loop kernels verify epsilon`" == found.hint
+    assert f"mend epsilon, then `loop kernels verify epsilon --target {bench.folder}`" == found.hint
     assert {("epsilon", "incorrect"), ("crashes", "incorrect")} == {(v.variant, v.verdict) for v in found.verdicts}
 
 

@@ -99,10 +99,8 @@ def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
         "on N1 M3 float32: Race reported between Write access at simt::cp_async_16("
     )
     assert found.message.endswith("(91 more)")
-    command = (
-        "again: loop kernels verify right --sanitize --device cuda --workloads 'N=1 M=3 dtype=float32' --seed 7"
-    )
-    assert command == found.hint
+    words = "verify right --sanitize --device cuda --workloads 'N=1 M=3 dtype=float32' --seed 7"
+    assert f"again: loop kernels {words} --target {bench.folder}" == found.hint
 
 
 def test_what_is_found_has_no_speed(bench: Bench, program: FakeTool) -> None:
@@ -200,7 +198,7 @@ def test_without_a_gpu_nothing_is_claimed(bench: Bench, program: FakeTool) -> No
     found = sanitized(bench, emulated=("gpu",))
     assert (True, []) == (found.ok, program.calls)
     assert found.not_exercised[0].endswith(
-        "of gpu: there is no GPU here; on one: loop kernels verify --sanitize --device cuda"
+        f"of gpu: there is no GPU here; on one: loop kernels verify --sanitize --device cuda --target {bench.folder}"
     )
 
 

@@ -1,6 +1,7 @@
 """A wrong kernel, as a user meets it: the session looks for the cause by itself, and repeats no try."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,11 @@ def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     assert [1, 1] == [done.returncode for done in runs]
     first, second = (json.loads(done.stdout)["steps"][-1]["output"]["variants"][0]["checks"] for done in runs)
     assert first == second
+    shown = loop("kernels", "verify", "sum_twice", *words[:-1], "--target", str(folder)).stdout
+    command = shlex.join(
+        ["loop", "kernels", "verify", "sum_twice", *words[:2], "--target", str(folder), *words[2:4]]
+    )
+    assert f"the same values again: {command}\n" in shown
     assert {"B1 Sq1 D1 Sk2 float32"} == {check["workload"]["name"] for check in first}
 
 

@@ -48,7 +48,9 @@ def test_findings_are_shown_with_the_command_that_shows_them_again(capsys: pytes
     output = SanitizeOutput(
         ok=False, message="m", hint="again: loop", runs=runs, not_exercised=("racecheck: why",)
     )
-    show_findings([make_finished("sanitize", action="kernel.sanitize", output=output)], Screen())
+    show_findings(
+        [make_finished("sanitize", action="kernel.sanitize", output=output)], lambda variant, seed: "", Screen()
+    )
     text = capsys.readouterr().out
     assert ["small", "clean", "unknown"] == next(line.split() for line in text.splitlines() if "small" in line)
     assert "not exercised: racecheck: why\nagain: loop\n" in text
