@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from loop.model.history import History
@@ -14,6 +15,8 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.places import shipped
+from loop.report import ReportInput, render_session
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -49,6 +52,13 @@ def make_plan(*patterns: Pattern) -> ResolvedPlan:
     )
     planned = [PlannedPattern(pattern=one, planned=True, seconds=30.0, evidence="prior") for one in chosen]
     return ResolvedPlan(plan=plan, patterns=tuple(planned))
+
+
+def make_report(
+    record: SessionRecord, finished: Sequence[Finished], templates: Path | None = None, **more: Any
+) -> str:
+    """The report of a session as Markdown."""
+    return render_session(templates or shipped("templates"), ReportInput(record, finished, **more)).text
 
 
 def make_machine(**fields: Any) -> Machine:

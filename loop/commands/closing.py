@@ -20,7 +20,7 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.places import shipped
-from loop.report import Rendered, render_session
+from loop.report import Rendered, ReportInput, render_session
 from loop.report.diagnosis import diagnoses
 from loop.rules import calibration, clock, costing, grading, learnings, summary
 from loop.rules.charging import NO_AI, Used
@@ -153,17 +153,17 @@ def sources_of(setting: Setting) -> dict[str, tuple[str, ...]]:
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
     """The report of a session, beside its predecessors, with its figures."""
     finished = folder.finished()
-    return render_session(
-        setting.project.own("templates") or shipped("templates"),
-        record,
-        finished,
-        list(predecessors(setting, record)),
-        figures.histories(),
-        recall(setting, record.head.id).lines,
-        predictions_held(setting, record),
-        folder.lines(),
-        samples.rounds(folder, finished),
+    given = ReportInput(
+        record=record,
+        finished=finished,
+        earlier=list(predecessors(setting, record)),
+        histories=figures.histories(),
+        recalled=recall(setting, record.head.id).lines,
+        calibration=predictions_held(setting, record),
+        journal=folder.lines(),
+        rounds=samples.rounds(folder, finished),
     )
+    return render_session(setting.project.own("templates") or shipped("templates"), given)
 
 
 def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRecord]:

@@ -1,23 +1,18 @@
 """A view through its template: Jinja2 with every unknown name an error, and never more than fits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
-from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from loop.model.history import History
-from loop.model.record import Finished, Line, SessionRecord
 from loop.report import markdown
-from loop.report.course import Recalled
 from loop.report.figures.svg import Figure
-from loop.report.findings import Rounds
 from loop.report.markdown import Markdown
 from loop.report.plain import shortened
-from loop.report.view import View, view
+from loop.report.view import ReportInput, View, view
 
 TEMPLATE = "report.md.j2"
 LARGEST = 2**20
@@ -49,36 +44,9 @@ class Rendered:
     figures: tuple[Figure, ...] = ()
 
 
-def render_report(
-    templates: Path,
-    record: SessionRecord,
-    finished: Sequence[Finished],
-    earlier: Sequence[SessionRecord] = (),
-    histories: Sequence[History] = (),
-    recalled: Recalled = lambda record: (),
-    calibration: str = "",
-    journal: Sequence[Line] = (),
-    rounds: Rounds = MappingProxyType({}),
-) -> str:
-    """The report of a session as Markdown. `templates`: the folder of report.md.j2."""
-    return render_session(
-        templates, record, finished, earlier, histories, recalled, calibration, journal, rounds
-    ).text
-
-
-def render_session(
-    templates: Path,
-    record: SessionRecord,
-    finished: Sequence[Finished],
-    earlier: Sequence[SessionRecord] = (),
-    histories: Sequence[History] = (),
-    recalled: Recalled = lambda record: (),
-    calibration: str = "",
-    journal: Sequence[Line] = (),
-    rounds: Rounds = MappingProxyType({}),
-) -> Rendered:
-    """The same with the figures that it shows. `journal` gives steps their times, `rounds` the curves."""
-    shown = view(record, finished, earlier, histories, recalled, calibration, journal, rounds)
+def render_session(templates: Path, given: ReportInput) -> Rendered:
+    """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
+    shown = view(given)
     text = fitted(lambda room: _render(templates, shown, room))
     return Rendered(text, shown.pictures.drawn)
 

@@ -1,8 +1,7 @@
 """Records to a plain view: everything a template shows, formatted, nothing decided in the template."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from loop.model.grade import RULE
 from loop.model.history import History
@@ -134,17 +133,28 @@ class View:
     again: Again
 
 
-def view(
-    record: SessionRecord,
-    finished: Sequence[Finished],
-    earlier: Sequence[SessionRecord] = (),
-    histories: Sequence[History] = (),
-    recalled: Recalled = lambda record: (),
-    calibration: str = "",
-    journal: Sequence[Line] = (),
-    rounds: Rounds = MappingProxyType({}),
-) -> View:
-    """Everything the report of a session shows. `earlier` may hold any sessions; those that fit are taken."""
+@dataclass(frozen=True)
+class ReportInput:
+    """Everything that the report of a session is made from."""
+
+    record: SessionRecord
+    finished: Sequence[Finished]
+    earlier: Sequence[SessionRecord] = ()
+    """Any sessions; those that fit are taken."""
+    histories: Sequence[History] = ()
+    recalled: Recalled = lambda record: ()
+    """What earlier sessions tell of a failed step."""
+    calibration: str = ""
+    """How earlier predictions held."""
+    journal: Sequence[Line] = ()
+    """Gives steps their times."""
+    rounds: Rounds = field(default_factory=dict)
+    """Ratios round by round: the curves."""
+
+
+def view(given: ReportInput) -> View:
+    """Everything the report of a session shows."""
+    record, finished = given.record, given.finished
     head = record.head
     found = correctness(finished)
     return View(
@@ -160,13 +170,13 @@ def view(
         started=say.day(head.started),
         took=_took(record),
         steps=course.steps(finished),
-        pictures=pictures(record, finished, journal),
+        pictures=pictures(record, finished, given.journal),
         chain=mermaid(chain(finished, head.plan)),
-        troubles=course.troubles(finished, recalled),
+        troubles=course.troubles(finished, given.recalled),
         environment=course.environment(head, finished),
         correctness=found,
         no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
-        speeds=speeds(record, finished, rounds),
+        speeds=speeds(record, finished, given.rounds),
         speed_reasons=reasons(record.verdicts),
         sensors=sensor_lines(finished, head.baseline),
         no_speed=_no_speed(finished, found),
@@ -178,10 +188,10 @@ def view(
         decisions=decisions(finished),
         patterns=course.patterns(finished, head.plan),
         predicted=predicted(record, finished),
-        calibration=calibration,
+        calibration=given.calibration,
         money=_money(record),
-        earlier=account.earlier(record, earlier),
-        recorded=account.recorded(histories) if head.target_folder == "bundled" else (),
+        earlier=account.earlier(record, given.earlier),
+        recorded=account.recorded(given.histories) if head.target_folder == "bundled" else (),
         not_exercised=tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished)))),
         learnings=record.learnings,
         grade=shortened(record.grade, LONGEST_GRADE),

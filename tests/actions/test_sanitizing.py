@@ -197,9 +197,8 @@ def test_without_a_gpu_nothing_is_claimed(bench: Bench, program: FakeTool) -> No
     bench.target = bench.target.model_copy(update={"variants": write_target(bench.folder, variants).variants})
     found = sanitized(bench, emulated=("gpu",))
     assert (True, []) == (found.ok, program.calls)
-    assert found.not_exercised[0].endswith(
-        f"of gpu: there is no GPU here; on one: loop kernels verify --sanitize --device cuda --target {bench.folder}"
-    )
+    command = f"loop kernels verify --sanitize --device cuda --target {bench.folder}"
+    assert found.not_exercised[0].endswith(f"of gpu: there is no GPU here; on one: {command}")
 
 
 def test_only_compiled_variants_are_sanitized(bench: Bench, program: FakeTool) -> None:

@@ -15,10 +15,8 @@ from loop.model.change import (
     TuneOutput,
 )
 from loop.model.record import Finished
-from loop.places import shipped
-from loop.report import render_report
 from loop.report.changes import MOST_TRIALS, Gain, changes, kept, outcomes, spared
-from tests.makers import make_finished, make_record, make_speed, make_verify
+from tests.makers import make_finished, make_record, make_report, make_speed, make_verify
 
 
 def finished(run: int, action: str, output: Any, status: str = "passed") -> Finished:
@@ -134,7 +132,7 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     skipped = finished(1, "change.verify", BriefOutput(ok=True, message=""), "skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
     assert expected == spared(skipped, [*before, skipped, elsewhere])
-    text = render_report(shipped("templates"), make_record(), [*before, skipped, elsewhere])
+    text = make_report(make_record(), [*before, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)
 
 
@@ -150,7 +148,7 @@ def test_a_session_that_only_searched_says_so() -> None:
     checked = ChangeVerifyOutput(ok=True, message="", good=True, found=make_verify())
     steps = [finished(1, "change.tune", tuned), finished(1, "change.verify", checked)]
     steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
-    text = render_report(shipped("templates"), make_record(reason="all steps passed"), steps)
+    text = make_report(make_record(reason="all steps passed"), steps)
     assert (
         "**Passed: all steps passed; 1 of 1 change kept, `cpu` 33.00x against what was there on the workloads of "
         "`tile`; only changes were timed: see Changes.**"
@@ -164,7 +162,7 @@ def test_a_session_that_only_searched_says_so() -> None:
 def test_what_was_kept_stands_before_the_speed_of_the_checkout() -> None:
     """Which is what it was."""
     steps = [finished(n, "change.decide", decision(n, kept=n > 1)) for n in (1, 2, 3)]
-    text = render_report(shipped("templates"), make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
+    text = make_report(make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
     assert (
         "**Passed: 2 of 3 changes kept, `cpu` 2.25x against what was there (the product of 2); `cpu` is faster"
     ) in text

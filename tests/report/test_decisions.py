@@ -4,10 +4,8 @@ import pytest
 
 from loop.model.decision import KeepOutput, Option, Options, PivotOutput, Restart
 from loop.model.record import Finished
-from loop.places import shipped
-from loop.report import render_report
 from loop.rules import keeping_gpu, pivoting
-from tests.makers import make_finished, make_record
+from tests.makers import make_finished, make_record, make_report
 
 
 def kept() -> Finished:
@@ -27,7 +25,7 @@ def weighed(*options: Option) -> Finished:
 
 def section(*finished: Finished) -> str:
     """The section alone; empty where there is none."""
-    text = render_report(shipped("templates"), make_record(), finished)
+    text = make_report(make_record(), finished)
     return text.partition("## Decisions\n")[2].partition("\n## ")[0]
 
 

@@ -15,10 +15,8 @@ from loop.model.debugging import (
 )
 from loop.model.measurement import Check, VariantChecks
 from loop.model.record import Finished
-from loop.places import shipped
-from loop.report import render_report
 from loop.report.diagnosis import diagnoses
-from tests.makers import make_check, make_finished, make_record, make_session_head, make_verify
+from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
 
 HEAD = make_session_head()
 WRONG = make_check(right=False)
@@ -74,7 +72,7 @@ def lines(*finished: Finished) -> list[tuple[str, str]]:
 
 def report(finished: Sequence[Finished]) -> str:
     """The report of a failed session."""
-    return render_report(shipped("templates"), make_record(HEAD, status="failed"), finished)
+    return make_report(make_record(HEAD, status="failed"), finished)
 
 
 def test_everything_that_was_found_stands_at_the_top() -> None:

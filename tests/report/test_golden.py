@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.places import shipped
-from loop.report import Rendered, render_session
+from loop.report import Rendered, ReportInput, render_session
 from loop.report.html import page
 from tests.report.golden_sessions import SESSIONS
 
@@ -20,7 +20,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def rendered(name: str) -> Rendered:
     """The report of one of the sessions."""
     made = SESSIONS[name]()
-    return render_session(shipped("templates"), made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    given = ReportInput(made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    return render_session(shipped("templates"), given)
 
 
 def held_against(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loop.places import shipped
-from loop.report import Rendered, render_session
+from loop.report import Rendered, ReportInput, render_session
 from loop.report.html import page
 from loop.report.html.inline import inline
 from loop.report.html.sorting import sort_value
@@ -146,7 +146,7 @@ def hostile() -> Rendered:
     said |= {"learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
     verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant="other")]
     record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **said)
-    return render_session(shipped("templates"), record, steps)
+    return render_session(shipped("templates"), ReportInput(record, steps))
 
 
 def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:

@@ -2,10 +2,8 @@
 
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionRecord
-from loop.places import shipped
-from loop.report import render_report
 from loop.report.prediction import predicted
-from tests.makers import make_bill, make_finished, make_plan, make_record, make_session_head
+from tests.makers import make_bill, make_finished, make_plan, make_record, make_report, make_session_head
 
 KNOWN = Predicted(seconds=10, low_s=8, high_s=13, usd=0.14, low_usd=0.11, high_usd=0.18)
 STEPS = (make_finished("verify", seconds=4.0), make_finished("measure", seconds=9.0))
@@ -42,11 +40,11 @@ def test_a_pattern_that_was_left_half_way_is_not_judged() -> None:
 def test_a_session_of_an_older_version_says_nothing() -> None:
     """No prediction was stored."""
     assert predicted(make_record(), STEPS) is None
-    assert "Predicted and actual" not in render_report(shipped("templates"), make_record(), STEPS)
+    assert "Predicted and actual" not in make_report(make_record(), STEPS)
 
 
 def test_the_report_says_how_predictions_held() -> None:
     """Below the table."""
-    text = render_report(shipped("templates"), foreseen(), STEPS, calibration="Of the last 9, 7 held.")
+    text = make_report(foreseen(), STEPS, calibration="Of the last 9, 7 held.")
     assert "## Predicted and actual" in text
     assert "Of the last 9, 7 held." in text

@@ -14,8 +14,7 @@ from loop.model.grade import RULE
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
-from loop.places import shipped
-from loop.report import course, render_report
+from loop.report import course
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.render import environment
@@ -33,6 +32,7 @@ from tests.makers import (
     make_no_speed,
     make_pattern,
     make_record,
+    make_report,
     make_session_head,
     make_speed,
     make_verify,
@@ -43,7 +43,7 @@ HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ 
 
 def report(record: SessionRecord | None = None, finished: Sequence[Finished] = (), **more: object) -> str:
     """The report of a session, by the shipped template."""
-    return render_report(shipped("templates"), record or make_record(), finished, **more)  # type: ignore[arg-type]
+    return make_report(record or make_record(), finished, **more)  # type: ignore[arg-type]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -331,7 +331,7 @@ def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
     """A user's own template cannot print nothing by mistake."""
     (tmp_path / "report.md.j2").write_text("{{ view.headlin }}")
     with pytest.raises(UndefinedError):
-        render_report(tmp_path, make_record(), ())
+        make_report(make_record(), (), tmp_path)
 
 
 def test_the_report_leaves_no_gaps() -> None:

@@ -3,7 +3,7 @@
 from markdown_it import MarkdownIt
 
 from loop.places import shipped
-from loop.report import render, render_session
+from loop.report import ReportInput, render, render_session
 from loop.report.render import LARGEST, fitted
 from tests.makers import (
     make_check,
@@ -51,7 +51,7 @@ def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
         profile_step(profile(long, long)),
     ]
     record = make_record(head, [make_speed(long, variant=long)], reason=long, grade=long)
-    made = render_session(shipped("templates"), record, steps)
+    made = render_session(shipped("templates"), ReportInput(record, steps))
     assert 50_000 > max(map(len, made.text.splitlines()))
     assert {"chain", "timeline", "ratios", "roofline"} == {one.name for one in made.figures}
     assert 100_000 > max(len(one.file) for one in made.figures)

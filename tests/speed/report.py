@@ -15,7 +15,7 @@ from loop.bench.machine import machine
 from loop.documents import write_atomic
 from loop.model.measurement import Segment
 from loop.places import shipped
-from loop.report import Rendered, render_session
+from loop.report import Rendered, ReportInput, render_session
 from loop.report.exports.rows import Sampled, rows
 from loop.report.exports.trace import trace
 from loop.report.html import page
@@ -68,7 +68,8 @@ def stretched() -> golden.Session:
 
 def rendered(made: golden.Session) -> Rendered:
     """The report and its figures."""
-    return render_session(shipped("templates"), made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    given = ReportInput(made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    return render_session(shipped("templates"), given)
 
 
 def formats(made: golden.Session) -> dict[str, Callable[[], str]]:
