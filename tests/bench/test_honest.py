@@ -15,6 +15,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
 from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
+from tests.noise import timed
 from tests.targets import make_sides, open_bench
 
 PYTHON = tuple(f"py_{name}" for name in PYTHON_HONEST)
@@ -60,11 +61,13 @@ def test_honest_compiled_candidates_are_found_right(bench: Bench) -> None:
     assert {} == failures(bench, make_sides(bench, *HONEST), SEEDS)
 
 
+@timed
 def test_honest_compiled_candidates_are_trusted_when_timed(bench: Bench) -> None:
     """No memory, no wrong output, no stray thread is seen where there is none."""
     assert {} == doubts(bench, make_sides(bench, *HONEST), 3)
 
 
+@timed
 @pytest.mark.slow
 def test_honest_python_candidates_are_found_right_and_trusted(bench: Bench) -> None:
     """Views, kept buffers, tensors of inference mode, threads that are joined, a slow first call."""

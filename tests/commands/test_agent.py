@@ -11,6 +11,7 @@ from loop.commands.agent import Agent, use_of
 from tests.commands.projects import KERNEL
 from tests.commands.test_optimize import SLOW, Project
 from tests.commands.test_optimize import project as project
+from tests.noise import timed
 
 AGENT = """
 import json, pathlib, sys
@@ -41,6 +42,7 @@ def bill(project: Project) -> dict[str, Any]:
     return found
 
 
+@timed
 @pytest.mark.slow
 def test_an_agent_s_change_is_judged_kept_and_charged(project: Project, agent: str) -> None:
     """One change, then the session ends with its report; one JSON object; the checkout is as it was."""

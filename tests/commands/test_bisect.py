@@ -14,6 +14,7 @@ from tests.bisect.histories import make_history
 from tests.commands.projects import KERNEL, loop, make_project, start
 from tests.commands.test_optimize import LINE, SIZES
 from tests.commands.test_session import add_plan
+from tests.noise import timed
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
 
@@ -125,6 +126,7 @@ def develop(folder: Path, kernels: dict[int, str], count: int = 8) -> list[str]:
     return found
 
 
+@timed
 @pytest.mark.slow
 def test_a_slower_kernel_names_its_commit(project: Path) -> None:
     """Through a commit that does not build; the checkout is as it was."""
@@ -170,6 +172,7 @@ def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> 
     assert WRONG == (project / "scale.c").read_text()
 
 
+@timed
 @pytest.mark.slow
 def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
     """By itself, in its report, with a log for git."""

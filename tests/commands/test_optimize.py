@@ -12,6 +12,7 @@ import pytest
 
 from loop.places import shipped
 from tests.commands.projects import KERNEL, loop, make_project, start
+from tests.noise import timed
 from tests.repository.test_reading import git
 
 LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
@@ -106,6 +107,7 @@ def project(tmp_path: Path) -> Project:
     return Project(folder, tmp_path / "sessions")
 
 
+@timed
 @pytest.mark.slow
 def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) -> None:
     """The whole of it, in one session; the user's checkout is never touched."""
@@ -180,6 +182,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     assert KERNEL == (project.folder / "scale.c").read_text()
 
 
+@timed
 @pytest.mark.slow
 def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> None:
     """The next session's brief has it with its reason; the very same edit waits, and `--again` judges it."""
@@ -202,6 +205,7 @@ def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> N
     assert "change 1 reverted: " in again.stderr
 
 
+@timed
 @pytest.mark.slow
 def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     """The edit is still there, what was judged stands, and the decision falls once."""
@@ -217,6 +221,7 @@ def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     assert 1 == git(project.folder, "log", "--format=%s", f"loop/{project.session.name}").count("ours: ")
 
 
+@timed
 @pytest.mark.soak
 def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
     """What was handed back is what is judged: the step fails and says how to have it back."""

@@ -9,6 +9,7 @@ import yaml
 
 from tests.commands.projects import KERNEL, loop, make_project
 from tests.commands.test_optimize import LINE, SIZES, in_haste
+from tests.noise import timed
 from tests.repository.test_reading import git
 
 GUARDED = KERNEL.replace(
@@ -65,6 +66,7 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
     return {one["values"]["again"]: one for one in searches(session)[0]["output"].get("trials", ())}
 
 
+@timed
 @pytest.mark.slow
 def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> None:
     """Losers are on record with their reasons; the manifest changes on a branch, in one place, comments stay."""
@@ -93,6 +95,7 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> 
         assert words not in report
 
 
+@timed
 @pytest.mark.soak
 def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
     """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
@@ -114,6 +117,7 @@ def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, t
     assert "x where the best had " in points[1][2]["reason"]
 
 
+@timed
 @pytest.mark.slow
 def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
     """No edit, nothing to be judged, and the session passes."""
@@ -136,6 +140,7 @@ TIRES = GUARDED.replace(
 """Computing twice, it gives up after a while: not while it is verified, but while it is timed."""
 
 
+@timed
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tired", "words"),
