@@ -65,8 +65,11 @@ class DefinitionError(LoopError):
         self.complaints = tuple(complaints)
 
 
-class Stopped(Exception):
-    """The walk has to end now: interrupted by the user or the system, or out of time. Never caught by a step."""
+class Stopped(BaseException):
+    """The walk has to end now: interrupted by the user or the system, or out of time. Never caught by a step.
+
+    No Exception, like KeyboardInterrupt: a library that goes on after every Exception would go on after Ctrl-C.
+    """
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loop.commands import serving, site
-from loop.errors import LoopError
+from loop.commands.drive import interruptible
+from loop.errors import LoopError, Stopped
 from loop.model.output import ResourcesOutput
 from loop.model.record import Opened
 from loop.report.catalogue import folder
@@ -219,6 +221,15 @@ def test_a_folder_that_is_no_catalogue_is_not_served(project: Path, tmp_path: Pa
     assert "loop catalog build --out" in (told.value.hint or "")
 
 
+@contextlib.contextmanager
+def killed_in_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A test that fails must not wait for it."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_end(project: Path, tmp_path: Path, number: signal.Signals) -> None:
     """The first line is where; then Ctrl-C, exit 0, and what was made for it is gone."""
@@ -236,10 +247,28 @@ def test_it_serves_until_it_is_told_to_end(project: Path, tmp_path: Path, number
             asking.request("GET", "/sessions/2026-11-21-120000-try.html")
             assert 200 == asking.getresponse().status
         process.send_signal(number)
-        _, err = process.communicate(timeout=STARTS_WITHIN_S)
+        with killed_in_the_end(process):
+            _, err = process.communicate(timeout=STARTS_WITHIN_S)
     assert (0, True) == (process.returncode, "ended" in err)
     assert "Traceback" not in err
     assert [] == os.listdir(tmp_path / "scratch")
+
+
+def test_ctrl_c_while_a_page_is_asked_for(tmp_path: Path) -> None:
+    """What a server does with errors of its pages is not done with this one."""
+
+    class Interrupted(serving.Server):
+        def process_request(self, request: Any, client_address: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with Interrupted(tmp_path, 0) as server:
+        server.socket.settimeout(STARTS_WITHIN_S)
+        with (
+            socket.create_connection((serving.ADDRESS, server.server_port)),
+            pytest.raises(Stopped),
+            interruptible(),
+        ):
+            server.handle_request()
 
 
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:
