@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.bench.gpus import gpus
 from tests.commands import projects as commands
 from tests.conftest import ROOT
 from tests.docs import shell
@@ -97,6 +98,8 @@ def test_the_triton_kernel_is_python(folder: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton is installed")
 def test_the_triton_kernel_is_right(folder: Path) -> None:
     """On a GPU, held against the reference."""
+    if not gpus().usable:
+        pytest.skip(gpus().why)
     allow(folder)
     done = loop(folder, "kernels", "verify", "triton", "--device", "cuda", "--workloads", "edges")
     assert 0 == done.returncode, done.stdout + done.stderr
