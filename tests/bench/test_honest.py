@@ -19,7 +19,7 @@ from tests.noise import timed
 from tests.targets import make_sides, open_bench
 
 PYTHON = tuple(f"py_{name}" for name in PYTHON_HONEST)
-SEEDS = 50 if os.environ.get("LOOP_FUZZ") else 2
+SEEDS = 50 if os.environ.get("LOOP_FUZZ") else 1
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.bisect.histories import make_history
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
 
-CHECKOUTS = int(os.environ.get("LOOP_FUZZ", "24")) // 4
+CHECKOUTS = int(os.environ.get("LOOP_FUZZ", "16")) // 4
 HOOKS = ("post-checkout", "pre-commit", "post-commit", "post-merge", "post-index-change", "reference-transaction")
 COUNT = 8
 

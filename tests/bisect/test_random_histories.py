@@ -12,7 +12,7 @@ from loop.screen import Screen
 from tests.bisect.histories import grow, import_history
 from tests.repository.test_reading import git
 
-HISTORIES = int(os.environ.get("LOOP_FUZZ", "6"))
+HISTORIES = int(os.environ.get("LOOP_FUZZ", "4"))
 TELLING = (8, 10)
 """A branch that begins where nothing can be tried; one that is a little slower itself, merged by the culprit."""
 JUDGE = "test ! -e broken || exit 125; test $(cat state) = good"

@@ -105,8 +105,10 @@ def test_a_session_within_its_bounds_is_left_alone(tmp_path: Path) -> None:
     assert (0, False) == (done.returncode, "budget" in record(tmp_path)["reason"])
 
 
-@pytest.mark.parametrize("option", ["--budget-minutes", "--max-usd"])
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--budget-minutes", "0"), ("--max-usd", "-1"), ("--budget-minutes", "nan"), ("--max-usd", "inf")],
+)
 def test_what_is_no_amount_is_wrong_usage(option: str, value: str, tmp_path: Path) -> None:
     """Exit 2 before anything is made."""
     folder = project(tmp_path, "touch never")
