@@ -133,13 +133,12 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     widths[wrap] = max(min(widths[wrap], columns - others), 12)
     lines = []
     for row in [list(heads), *cells]:
-        parts = [
-            textwrap.wrap(cell, widths[i]) if i == wrap and len(cell) > widths[i] else [cell]
-            for i, cell in enumerate(row)
-        ]
-        for number in range(max(len(part) for part in parts)):
-            line = (part[number] if number < len(part) else "" for part in parts)
-            lines.append("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
+        wide, empty = row[wrap], [""] * len(row)
+        parts = textwrap.wrap(wide, widths[wrap]) if len(wide) > widths[wrap] else [wide]
+        for number, part in enumerate(parts or [""]):
+            line = empty if number else row
+            line[wrap] = part
+            lines.append("  ".join(map(str.ljust, line, widths)).rstrip())
     return lines
 
 

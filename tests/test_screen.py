@@ -118,3 +118,9 @@ def test_quiet_silences_talk_but_not_errors() -> None:
     screen.say("talk")
     screen.fail(LoopError("it broke", hint="mend it"))
     assert "error: it broke\n  next: mend it\n" == err.getvalue()
+
+
+def test_a_row_of_blanks_stays_a_row() -> None:
+    """Though there is nothing in it to wrap."""
+    lines = table_lines(("name", "n"), [(" " * 200, 1), ("a", 2)], 40, wrap=0)
+    assert [["name", "n"], ["1"], ["a", "2"]] == [line.split() for line in lines]

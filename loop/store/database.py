@@ -184,7 +184,8 @@ def stamps(root: Path) -> dict[str, str]:
 def _stamp(folder: str) -> str:
     """Empty where the folder is no session."""
     try:
-        one, two, three = (os.stat(folder + name) for name in ("/session.json", "/record.json", "/journal.jsonl"))
+        one, two = os.stat(f"{folder}/session.json"), os.stat(f"{folder}/record.json")
+        three = os.stat(f"{folder}/journal.jsonl")
     except OSError:
         return _stamp_of_some(folder)
     return f"{one.st_size} {one.st_mtime_ns} {two.st_size} {two.st_mtime_ns} {three.st_size} {three.st_mtime_ns}"
