@@ -11,6 +11,6 @@ _ACTS = re.compile(rf"{ESCAPES}|{ACTED_ON}|\r(?!\n)")
 
 def inert(text: str) -> str:
     """`text` without escape sequences, a space for every other character that a terminal would act on."""
-    if text.isprintable():  # Most of what is shown, and told ten times as quickly.
+    if text.isprintable():  # Most of what is shown is, and that is told quickly.
         return text
     return _ACTS.sub(lambda found: "" if len(found[0]) > 1 else " ", text)

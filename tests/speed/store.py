@@ -1,4 +1,4 @@
-"""`make bench-store`: what a store of 10,000 sessions costs to list, to total and to index from nothing.
+"""`make bench-store`: what 10,000 sessions cost to list, to total and to index, and a catalogue of 1,000 to build.
 
 Not a test: the figures go to STORE.md. The store is made from a session that is run for real first: its head,
 journal and record, with times, outcomes, machines and plans varied. `--quick` is a smoke test of it: 200 sessions,
@@ -32,6 +32,9 @@ SESSIONS = 10_000
 QUICK = 200
 REPEATS = 9
 """Processes that are timed of each command; the median counts."""
+SITE = 1_000
+"""Sessions of the catalogue that is built, each with the report and the figures of the one that was run."""
+SITES = 3
 COMMANDS = (
     ("--version",),
     ("sessions", "list"),
@@ -172,8 +175,22 @@ def document(count: int, repeats: int, folder: Path) -> Iterator[str]:
     at = START + datetime.timedelta(hours=count + 1)
     make_session(root, original(real), at, random.Random(1))
     yield row_of("sessions list", [timed(("sessions", "list"), root, cache)]).replace("list`", "list`, one new")
+    yield _site(folder, real, min(count, SITE), cache)
     index_size = sum(path.stat().st_size for path in (cache / "index").iterdir())
     yield f"\nThe index is a file of {index_size / 1e6:.0f} MB. {BOUNDS}"
+
+
+def _site(folder: Path, real: Path, count: int, cache: Path) -> str:
+    """The row of a catalogue that is built from nothing."""
+    root, out = folder / "published", folder / "site"
+    make_store(root, original(real), count)
+    for session in root.iterdir():
+        shutil.copy(real / "report.md", session)
+        shutil.copytree(real / "figures", session / "figures")
+    words = ("catalog", "build", "--out", str(out))
+    timings = [timed(words, root, cache) for _ in range(SITES)]
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return row_of("catalog build", timings).replace("build`", f"build`, {count:,} sessions, {size / 1e6:.0f} MB")
 
 
 BOUNDS = """What bounds these figures: starting Python and typer (the first row), the

@@ -27,9 +27,9 @@ WARM_UP_S = 1e-3
 WINDOWS = 32
 """Windows that a process draws for a call, and calls in a sample at most, so that none of them comes twice; with
 the rotations there are millions of combinations."""
-PROBES, SEEN = 3, 2
-"""Calls on values not seen before, and calls on the same again after each, to tell whether a variant remembers: an
-odd number in all, so that what happens at every other call comes to both."""
+PROBES, CALLS = 3, 3
+"""Draws of values to tell whether a variant remembers them, and calls on each: on fresh values, on the same again,
+and once more, so that what happens at every other call comes to both."""
 
 
 class TimedCall:
@@ -155,9 +155,9 @@ def probe(timed: TimedCall) -> tuple[float, float]:
     run, fresh, again = timed.draw.choice(timed.windows), [], []
     for _ in range(1 + PROBES):
         seed = timed.draw.random()
-        first, *seen = (timed.on_values(random.Random(seed), run) for _ in range(1 + SEEN))
+        first, second, *_ = [timed.on_values(random.Random(seed), run) for _ in range(CALLS)]
         fresh.append(first)
-        again.append(min(seen))
+        again.append(second)
     return min(fresh[1:]), min(again[1:])  # The first ones warm up.
 
 
