@@ -22,6 +22,7 @@ from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import formula_values
 from loop.processes import Tick
 from loop.rules import compare, integrity
+from loop.rules.deferral import defers
 from loop.stats import median
 
 
@@ -160,9 +161,13 @@ def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]
             yield integrity.invalid(names[side], workload, against, reason)
     for side, variant in names.items():
         places = [segment.workload for segment in timings.segments if segment.side == side]
-        for reason in (integrity.clock_lies(timings.lags.get(side, [])), timings.strays.get(side, "")):
+        for reason in (integrity.clock_lies(timings.clocks.get(side, [])), timings.strays.get(side, "")):
             if reason and places:
                 yield integrity.invalid(variant, places[0], against, reason)
+        for workload in dict.fromkeys(places):
+            own = [one for one in timings.segments if (one.side, one.workload) == (side, workload)]
+            if reason := defers(own):
+                yield integrity.invalid(variant, workload, against, reason)
 
 
 def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:

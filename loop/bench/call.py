@@ -5,16 +5,16 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loop.model.device import Dtype
+from loop.model.device import Device, Dtype
 from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Workload
 from loop.model.workloads import shape
 
 Value = bool | int | float | str | None
-STEP_BYTES = 256
-"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out."""
-
-LEAST_STEPS = 64
-"""Room is at least this many windows, so that small tensors too have more than a few."""
+STEP_BYTES = {"cuda": 256, "cpu": 64}
+"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out, or as a line of a
+processor's cache."""
+LEAST_ROOM = 1 << 14
+"""Bytes of room at least, so that small tensors too have more than a few windows."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,23 @@ def make_call(signature: Signature, workload: Workload, folder: str, reader: str
     )
 
 
-def widen(call: Call, fills: tuple[Fill, ...], seed: int) -> Call:
+def step_of(dtype: Dtype, device: Device) -> int:
+    """Elements from one window to the next."""
+    return STEP_BYTES[device] // ITEM_SIZES[dtype]
+
+
+def widen(call: Call, fills: tuple[Fill, ...], seed: int, device: Device) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw = random.Random(seed)
-    inputs = tuple(_widened(tensor, fill, draw) for tensor, fill in zip(call.inputs, fills, strict=True))
+    inputs = tuple(_widened(tensor, fill, draw, device) for tensor, fill in zip(call.inputs, fills, strict=True))
     return replace(call, inputs=inputs)
 
 
-def _widened(tensor: TensorFile, fill: Fill, draw: random.Random) -> TensorFile:
-    step = STEP_BYTES // ITEM_SIZES[tensor.dtype]
+def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device) -> TensorFile:
+    step = step_of(tensor.dtype, device)
     if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
         return tensor
-    steps = max(-(-tensor.elements // step), LEAST_STEPS)
+    steps = -(-max(tensor.elements, LEAST_ROOM // ITEM_SIZES[tensor.dtype]) // step)
     return replace(tensor, room=steps * step, offset=draw.randrange(steps + 1) * step)
 
 

@@ -145,7 +145,7 @@ def prepare(
     """
     yield from worker.receive(START_LIMIT_S, note)
     call = bench.call(workload, side.name, wide=True)
-    fields = {"call": call.to_json(), "seed": workload.seed, "probe": False}
+    fields = {"call": call.to_json()}
     yield from worker.ask("prepare", limit_s=limit_s, note=note, **fields)
     return call.key
 

@@ -7,19 +7,23 @@ Outputs of timed calls are read at once and judged when the round is over.
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
+from loop.bench.arena import Values
+from loop.bench.call import Call
 from loop.bench.machine import cores
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
+from loop.bench.timed_call import Sampled, Setup, TimedCall
 from loop.bench.verify import judged
 from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
 from loop.processes import Tick
+from loop.rules.deferral import charged
 
 SEGMENT_S = 10e-3
 """Time filled by one segment of a short workload, where torch has to be started for each process."""
@@ -69,10 +73,22 @@ class Timings:
     """Timed outputs that were judged."""
     probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
     """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
-    lags: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Side to pairs of seconds that a request took by our clock and by the worker's."""
+    clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
+    handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    """Side, workload and round to seconds a call that handing its result over took."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a segment left to be judged."""
+
+    side: str
+    workload: Workload
+    call: Call
+    found: Sampled
 
 
 Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
@@ -155,7 +171,9 @@ class Round:
         """Closing it ends the processes."""
         self.sides = {side.name: side for side in sides}
         self.workers = {side.name: stack.enter_context(bench.open(side)) for side in sides}
-        self.evidence: list[tuple[str, Workload, dict[str, Any]]] = []
+        self.calls: dict[str, TimedCall] = {}
+        """Side to its call of the workload that is timed now."""
+        self.evidence: list[Evidence] = []
 
     def start(self) -> Generator[Tick, None, None]:
         """Wait until every side has loaded."""
@@ -167,92 +185,103 @@ class Round:
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Time every workload once, then judge what was computed meanwhile."""
+        """Time every workload once, then judge what was computed meanwhile: the judge's work would disturb it."""
         fresh = [(workload, fresh_values(workload, self.terms.seed, self.number)) for workload in workloads]
         for _, drawn in fresh:
             yield from self.bench.expect(drawn, wide=True)
         for workload, drawn in fresh:
-            names = open_[workload.name]
-            for name in names:
-                yield from self._prepare(name, drawn, timings)
-            second = {name for name in names if self.shuffle.random() < 0.5}
-            for place, name in enumerate(turns(names, self.shuffle)):
-                looked_at = (place >= len(names)) == (name in second)
-                yield from self._segment(name, drawn, place, timings, judged=looked_at)
-            for name in names:
-                yield from self._ask(name, drawn, "forget", key=self._key(drawn, name))
-        self._look_round(timings)
+            yield from self._time(drawn, open_[workload.name], timings)
         yield from self._judge(timings)
         for _, drawn in fresh:
             yield from self.bench.discard(drawn)
 
-    def _key(self, workload: Workload, name: str) -> str:
-        return self.bench.call(workload, name).key
+    def _time(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
+        setup = Setup(self.bench.device, (yield from self.bench.order_s()))
+        values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
+        for name in names:
+            yield from self._stage(name, workload, values, setup, timings)
+        second = {name for name in names if self.shuffle.random() < 0.5}
+        segments: list[Segment] = []
+        for place, name in enumerate(turns(names, self.shuffle)):
+            looked_at = (place >= len(names)) == (name in second)
+            segments.append((yield from self._segment(name, workload, timings, judged=looked_at)))
+        timings.segments += charged(segments, timings.handed, self.number)
+        for name in names:
+            with self._turn(name, workload):
+                yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
 
-    def _ask(self, name: str, workload: Workload, do: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
-        """One request to a side; between its requests it stands still, and disturbs nobody."""
-        worker = self.workers[name]
-        worker.resume()
+    @contextmanager
+    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
+        """While it lasts this side runs, and no other; what becomes of it is said with its name."""
+        self.workers[name].resume()
         with blaming(name, workload.name):
-            reply = yield from worker.ask(do, limit_s=ANSWER_LIMIT_S, note=self._note(workload), **fields)
-        worker.pause()
-        return reply
+            yield
+        self.workers[name].pause()
 
-    def _prepare(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        call = self.bench.call(workload, name, wide=True).to_json()
-        fields = {"call": call, "seed": workload.seed, "probe": self.number < PROBED_ROUNDS}
-        reply = yield from self._ask(name, workload, "prepare", **fields)
-        if reply["peak_bytes"] is not None:
-            timings.peaks.setdefault((name, workload.name), []).append(reply["peak_bytes"])
-        if reply["again_s"]:
-            probes = timings.probes.setdefault((name, workload.name), [])
-            probes.append((reply["fresh_s"], reply["again_s"]))
+    def _stage(
+        self, name: str, workload: Workload, values: Sequence[Values], setup: Setup, timings: Timings
+    ) -> Generator[Tick, None, None]:
+        call = self.bench.call(workload, name, wide=True)
+        with self._turn(name, workload):
+            timed = TimedCall(self.workers[name], call, values, f"{workload.seed} {name}", setup)
+            yield from timed.stage(ANSWER_LIMIT_S, self._note(workload))
+            if timed.peak_bytes is not None:
+                timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
+            if self.number < PROBED_ROUNDS:
+                fresh_s, again_s = yield from timed.probe()
+                if again_s:
+                    timings.probes.setdefault((name, workload.name), []).append((fresh_s, again_s))
+        self.calls[name] = timed
 
     def _segment(
-        self, name: str, workload: Workload, place: int, timings: Timings, *, judged: bool
-    ) -> Generator[Tick, None, None]:
+        self, name: str, workload: Workload, timings: Timings, *, judged: bool
+    ) -> Generator[Tick, None, Segment]:
         """Time one side. One of its two segments is judged, and nobody in the worker knows which."""
-        call = self.bench.call(workload, name, wide=True)
-        output = f"{call.output.path}.{self.number}.{place}"
-        fields = {"key": call.key, "seconds": self.terms.segment_s, "cold": self.terms.cold, "judged": judged}
-        before, begun = self.bench.sense(), time.perf_counter()
-        reply = yield from self._ask(name, workload, "time", output=output, **fields)
-        timings.lags.setdefault(name, []).append((time.perf_counter() - begun, reply["elapsed"]))
+        before = self.bench.sense()
+        with self._turn(name, workload):
+            timed = self.calls[name]
+            found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+            stray = self.workers[name].stray()
         after = self.bench.sense()
-        if reply["own"]:
+        if stray:
+            timings.strays[name] = stray
+        if found.own:
             timings.own_clock.add(name)
-        outputs = [output] if judged else []
-        self.evidence.append((name, workload, {**reply, "call": call.to_json(), "outputs": outputs}))
-        timings.segments.append(
-            Segment(
-                side=name,
-                workload=workload.name,
-                round=self.number,
-                calls=reply["calls"],
-                seconds=tuple(reply["samples"]),
-                sensors=(before, after) if before and after else None,
-            )
+        timings.clocks.setdefault(name, []).extend(found.clocks)
+        timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
+        self.evidence.append(Evidence(name, workload, timed.call, found))
+        return Segment(
+            side=name,
+            workload=workload.name,
+            round=self.number,
+            calls=found.calls,
+            seconds=tuple(found.seconds),
+            waited=tuple(found.waited),
+            sensors=(before, after) if before and after else None,
         )
 
-    def _look_round(self, timings: Timings) -> None:
-        for name, worker in self.workers.items():
-            stray = worker.stray()
-            if stray:
-                timings.strays[name] = stray
-
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Hold the timed outputs against the truth, once timing is over: the judge's work would disturb it."""
-        for name, workload, reply in self.evidence:
-            noticed = [other for one, place, other in self.evidence if (one, place) == (name, workload)]
-            reply |= {word: sorted({x for n in noticed for x in n[word]}) for word in ("changed", "broken")}
-            if not reply["outputs"]:
+        """Hold the timed outputs against the truth."""
+        for one in self.evidence:
+            same = [
+                other.found for other in self.evidence if (other.side, other.workload) == (one.side, one.workload)
+            ]
+            if one.found.output is None:
                 continue
-            fields = {"call": reply["call"], "outputs": reply["outputs"]}
-            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(workload), **fields)
-            check = judged(self.sides[name], workload, "contiguous", reply, finding)
+            path = Path(f"{one.call.output.path}.timed")
+            path.write_bytes(one.found.output)
+            fields = {"call": one.call.to_json(), "outputs": [str(path)]}
+            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(one.workload), **fields)
+            noticed = {
+                "outputs": [str(path)],
+                "changed": sorted({name for found in same for name in found.changed}),
+                "broken": sorted({name for found in same for name in found.broken}),
+                "outside": "writes outside its output" if any(found.overwritten for found in same) else "",
+            }
+            check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
-                timings.wrong.append((name, check))
+                timings.wrong.append((one.side, check))
         self.evidence.clear()
 
     def _note(self, workload: Workload) -> str:

@@ -160,6 +160,8 @@ def complaint(
         return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
     if reply["changed"]:
         return f"changed its input {', '.join(reply['changed'])} on {place}"
+    if reply.get("outside"):
+        return f"{reply['outside']} on {place}"
     if finding["wrong"] and worst is not None:
         again = "; a second run gave another output: flaky" if flaky else ""
         return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"

@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.bench import sanitizers
+from loop.bench.arena import Arena
+from loop.bench.bell import Bell
 from loop.errors import LoopError
 from loop.processes import Child, Tick, describe_exit
 
@@ -20,6 +22,8 @@ PADDING_BYTES = 4096
 ever."""
 
 
+STATUSES = ("ok", "refused", "bug")
+"""What a reply begins with."""
 PASSED_ON = ("LOOP_EMULATOR_SEED",)
 """Variables of the user's that a worker sees besides the usual ones: the schedule to replay."""
 
@@ -42,7 +46,10 @@ class Refusal(Exception):
 
 
 class Worker:
-    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost."""
+    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost.
+
+    One that is `pinned` keeps to cores of its own, and shares memory with us: its calls can be timed.
+    """
 
     def __init__(
         self,
@@ -56,27 +63,42 @@ class Worker:
         self._reply, reply_write = os.pipe()
         os.set_blocking(self._reply, False)
         self._pending, self._paused = bytearray(), False
-        self._cores = _cores(threads, pinned)
+        self.cores = _cores(threads, pinned)
+        """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
+        self.arena = Arena()
+        self.bell = None if _spare_cores(threads) else Bell()
+        """How we sleep while it works; None where we have a core of our own to watch from."""
         try:
             self.child = Child(
-                [*under, sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), self._cores],
+                [*under, sys.executable, "-P", "-m", "loop.bench.child", str(reply_write), *self._shared()],
                 env={
-                    **thread_environment(threads, self._cores),
+                    **thread_environment(threads, self.cores),
                     "PYTHONPATH": python_path(),
                     **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
                     **(environment or {}),
                 },
                 stdin=request_read,
-                pass_fds=[reply_write],
+                pass_fds=[reply_write, self.arena.handle, *(self.bell.handles if self.bell else ())],
             )
         except BaseException:
             for fd in (self._request, self._reply):
                 os.close(fd)
+            self._unshare()
             raise
         finally:
             os.close(request_read)
             os.close(reply_write)
         self.child.watch(self._reply)
+
+    def _shared(self) -> list[str]:
+        """What the child has to know of cores, memory and bell."""
+        handles = self.bell.handles if self.bell else ()
+        return [self.cores, str(self.arena.handle), ",".join(map(str, handles))]
+
+    def _unshare(self) -> None:
+        self.arena.close()
+        if self.bell:
+            self.bell.close()
 
     def send(self, do: str, **fields: Any) -> None:
         """Send a request without waiting for its reply; `receive` takes it up."""
@@ -91,13 +113,22 @@ class Worker:
         begun = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - begun > limit_s:
-                raise self._lost("hung", f"no answer for {limit_s:g} s: killed")
+                raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
             if not self._take() and self.child.code is not None:
-                raise self._lost("crashed", describe_exit(self.child.code))
+                raise self.lost("crashed", describe_exit(self.child.code))
             yield Tick(note)
         line, _, self._pending = self._pending.partition(b"\n")
-        return _reply(json.loads(bytes(line)))
+        reply = _understood(bytes(line))
+        if reply is None:
+            raise self.lost("tampered", "something else than its worker wrote to the worker's replies")
+        return _reply(reply)
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether a reply is there to be received."""
+        self._take()
+        return b"\n" in self._pending
 
     def ask(self, do: str, *, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         """Send a request and wait for its reply."""
@@ -116,6 +147,17 @@ class Worker:
             self._paused = False
             self._signal(signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While it lasts nothing of the child runs."""
+        was_paused = self._paused
+        self.pause()
+        try:
+            yield
+        finally:
+            if not was_paused:
+                self.resume()
+
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
             os.killpg(self.child.process.pid, number)
@@ -125,7 +167,7 @@ class Worker:
 
         Read from outside: whatever runs in the child, a thread of it included, cannot hide it.
         """
-        given = {int(core) for core in self._cores.split(",") if core}
+        given = {int(core) for core in self.cores.split(",") if core}
         for task in Path(f"/proc/{self.child.process.pid}/task").glob("*") if given else ():
             try:
                 taken = os.sched_getaffinity(int(task.name))
@@ -144,7 +186,8 @@ class Worker:
         self._pending += data
         return bool(data)
 
-    def _lost(self, kind: str, how: str) -> WorkerLost:
+    def lost(self, kind: str, how: str) -> WorkerLost:
+        """Kill the child, and say how it was lost."""
         self.child.kill()
         errors = self.child.errors.text
         return WorkerLost(kind, sanitizers.told(errors) or how, errors[-2000:])
@@ -158,7 +201,7 @@ class Worker:
         self._hang_up()
         while self.child.code is None:
             if self.child.seconds - begun > limit_s:
-                raise self._lost("hung", f"it did not end within {limit_s:g} s: killed")
+                raise self.lost("hung", f"it did not end within {limit_s:g} s: killed")
             self.child.pump()
             yield Tick(note)
         return self.child.code
@@ -177,6 +220,7 @@ class Worker:
         finally:
             self._hang_up()
             os.close(self._reply)
+            self._unshare()
 
     def __enter__(self) -> "Worker":
         return self
@@ -185,11 +229,20 @@ class Worker:
         self.close()
 
 
+def _understood(line: bytes) -> dict[str, Any] | None:
+    """A reply as the worker writes it; None for anything else on the wire."""
+    try:
+        reply = json.loads(line)
+    except ValueError:
+        return None
+    return reply if isinstance(reply, dict) and reply.get("status") in STATUSES else None
+
+
 def _reply(reply: dict[str, Any]) -> dict[str, Any]:
     if reply["status"] == "refused":
-        raise Refusal(reply["message"], declined=reply["declined"])
+        raise Refusal(str(reply.get("message")), declined=bool(reply.get("declined")))
     if reply["status"] != "ok":
-        raise LoopError(f"worker: {reply['message']}", exit_code=3)
+        raise LoopError(f"worker: {reply.get('message')}", exit_code=3)
     return reply
 
 
@@ -203,6 +256,12 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores.split(","))}
     padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
     return {**dict.fromkeys(names, str(threads)), **(bound if cores else {}), **padding}
+
+
+def _spare_cores(threads: int) -> int:
+    """Cores that a worker with so many threads leaves to us."""
+    given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(0, given - threads)
 
 
 def _cores(threads: int, pinned: bool) -> str:

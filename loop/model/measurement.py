@@ -181,6 +181,11 @@ class Segment(Model):
     """Calls in each sample."""
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
+    waited: tuple[float, ...] = ()
+    """Seconds a call, sample by sample, in which worker or judge was ready to run and waited for a core; empty where
+    the system does not tell."""
+    left_s: float = 0.0
+    """Seconds a call, contained in `seconds`, of work that was left until the result was handed over."""
     sensors: tuple[DeviceReading, DeviceReading] | None = None
     """The GPU before and after; None on a CPU, or where nobody tells."""
 

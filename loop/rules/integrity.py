@@ -10,8 +10,8 @@ REMEMBERS = 2.0
 """A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
 LEAST_GAIN_S = 3e-6
 """Differences below this are the clock's."""
-LAG_SHARE, LAG_S = 0.25, 5e-3
-"""A request may take this much longer by the parent's clock than by the worker's: a share of it, and the way."""
+LAG_SHARE, LAG_S = 0.04, 60e-6
+"""A sample may take this much longer by the judge's clock than by the device's: a share of it, and the launches."""
 
 
 def remembers(probes: Sequence[tuple[float, float]]) -> str:
@@ -32,10 +32,9 @@ def remembers(probes: Sequence[tuple[float, float]]) -> str:
 
 
 def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
-    """Why a worker's clock cannot be trusted; empty when it agrees with ours. `lags`: (ours, the worker's)
-    seconds.
+    """Why a device's clock cannot be believed; empty when it agrees with ours. `lags`: (ours, the device's) seconds.
 
-    Three of four requests have to show it: one that the system interrupted on its way back says nothing.
+    Three of four samples have to show it: one that the system interrupted on its way back says nothing.
     """
     if not lags:
         return ""
@@ -43,7 +42,10 @@ def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
     if excess[len(excess) // 4] <= 0:
         return ""
     ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
-    return f"its clock was changed: requests took {ours:.0f} ms, and {own:.0f} ms by the clock of its process"
+    return (
+        f"its clock was changed, or it works on another stream: samples took {ours:.2f} ms, and {own:.2f} ms by the "
+        "events of the stream"
+    )
 
 
 def beyond_roof(measurement: Measurement, peak_flops_per_s: float | None) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
 
-from loop.bench.child import clock, lost, variants
+from loop.bench.child import lost, variants
 from loop.bench.child.counters import Counters
+from loop.bench.child.orders import Bell, Nothing, Shared, Stage, obey
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.seal import Seal
-from loop.bench.child.slowed import Slowed
 
 COUNTED_CALLS = 20
 REPEAT_S, MOST = 4e-3, 3
@@ -28,11 +28,17 @@ PR_SET_PDEATHSIG = 1
 class Candidate:
     """Answers requests about one variant, or as the judge."""
 
-    def __init__(self) -> None:
+    def __init__(self, arena: int = -1, bell: tuple[int, int] | None = None) -> None:
+        self.arena, self.bell = arena, Bell(bell)
+        """The file of the memory that is shared with the judge, and how we wait for orders about it."""
+        self.stage_: Stage = Nothing()
+        self.shared: Shared | None = None
+        self.inputs = 0
+        self.slow = 0.0
         self.loaded: variants.Loaded | None = None
         self.seal: Seal | None = None
         self.last: tuple[dict[str, Any], str, variants.Prepared] | None = None
-        self.timed_calls: dict[str, clock.TimedCall] = {}
+        self.prepared: dict[str, variants.Prepared] = {}
         self.judge: Any = None
         self.draw = random.Random(0)
         self.erring: dict[str, Candidate] = {}
@@ -43,8 +49,7 @@ class Candidate:
         variants.ready(request)
         self.seal = Seal()
         self.loaded, self.last = variants.load(request), None
-        if request.get("slow"):
-            self.loaded = Slowed(self.loaded, request["slow"])
+        self.slow = request.get("slow") or 0.0
         if request.get("mistake"):
             self.loaded = self._mistaken(request["mistake"])
         return {}
@@ -94,51 +99,60 @@ class Candidate:
 
         return controls.wrap(self._loaded(), mistake)
 
-    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Bring a call's inputs into memory and run it once: the memory that took, and whether it remembers."""
-        call = request["call"]
-        prepared = self._loaded().prepare(call)
-        prepared.refresh(random.Random(request["seed"]))
-        peak = clock.first_call_bytes(prepared.bind())
-        timed = clock.TimedCall(prepared, call, request["seed"])
-        self.timed_calls[call["key"]] = timed
-        fresh, again = clock.probe(timed) if request["probe"] and not prepared.timed_apart else (0.0, 0.0)
-        return {"peak_bytes": peak, "fresh_s": fresh, "again_s": again}
+    def stage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take a call's place in the shared memory, and make it once: how its results are had, what memory it took."""
+        from loop.bench.child import staging
 
-    def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time a prepared call for some seconds; the output of the call whose answer is known goes to a file."""
-        begin = perf_counter()
-        timed = self.timed_calls[request["key"]]
-        reply = clock.time_segment(timed, request["seconds"], cold=request["cold"], judged=request["judged"])
-        output = reply.pop("output")
-        if output is not None:
-            Path(request["output"]).write_bytes(output)
-        return {**reply, "broken": self._broken(), "elapsed": perf_counter() - begin}
+        self.unstage({})
+        self.shared = Shared(self.arena, request["size"])
+        self.inputs = len(request["call"]["inputs"])
+        self.stage_, told = staging.stage(self._loaded(), self.shared, request, self.slow)
+        return told
+
+    def obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Carry out the judge's orders about the staged call until it says to leave."""
+        if self.shared is None:
+            self.shared = Shared(self.arena, 0)
+        obey(self.shared, self.bell, self.stage_, self.inputs, request["seen"])
+        return {"broken": self._broken()}
+
+    def unstage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Let go of the staged call."""
+        self.stage_.close()
+        self.stage_, self.shared, self.inputs = Nothing(), None, 0
+        return {}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Bring a call's inputs into memory of our own and make it once, for those who look on."""
+        call = request["call"]
+        prepared = self.prepared[call["key"]] = self._loaded().prepare(call)
+        prepared.bind()()
+        return {}
 
     def count(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Hardware counters over one call of a prepared call; why there are none where the system gives none."""
-        timed = self.timed_calls[request["key"]]
-        timed.known()
+        """Hardware counters over some calls of a prepared call; why there are none where the system gives none."""
+        run = self.prepared[request["key"]].bind()
+        run()
         with Counters() as counters:
             if not counters.open():
                 return {"counters": {}, "why": counters.why_not, "calls": 0}
             counters.start()
             for _ in range(COUNTED_CALLS):
-                timed.known()
+                run()
             return {"counters": counters.stop(), "why": "", "calls": COUNTED_CALLS}
 
     def mark(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call of a prepared call between the marks that a profiler waits for."""
         from loop.bench.child import watched
 
-        watched.marked(self.timed_calls[request["key"]].prepared)
+        watched.marked(self.prepared[request["key"]])
         return {}
 
     def trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Kernels of one call of a prepared call, by torch's own profiler."""
         from loop.bench.child import watched
 
-        return {"kernels": watched.traced(self.timed_calls[request["key"]].prepared)}
+        return {"kernels": watched.traced(self.prepared[request["key"]])}
 
     def once(self, request: dict[str, Any]) -> dict[str, Any]:
         """One call that nothing stands beside, for a sanitizer."""
@@ -153,11 +167,6 @@ class Candidate:
 
         self.dry = self.dry or dry.DryRun(request)
         return self.dry.launches(request["call"])  # type: ignore[no-any-return]
-
-    def forget(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Let go of a prepared call's memory."""
-        self.timed_calls.pop(request["key"], None)
-        return {}
 
     def _loaded(self) -> variants.Loaded:
         if self.loaded is None:
@@ -199,10 +208,10 @@ class Candidate:
 
 
 OWN = (
-    *("load", "call", "prepare", "time", "count", "mark", "trace", "once", "forget"),
+    *("load", "call", "stage", "obey", "unstage", "prepare", "count", "mark", "trace", "once"),
     *("launches", "start_judge", "examine"),
 )
-CALLS = ("load", "call", "prepare", "time", "count")
+CALLS = ("load", "call", "stage", "obey", "prepare", "count")
 """Requests that may lose the device, and after which others come."""
 JUDGING = ("expect", "compare", "discard", "relate", "related")
 
@@ -227,9 +236,8 @@ def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "refused", "message": message, "declined": True, "traceback": traceback.format_exc()}
 
 
-def serve(requests: IO[str], replies: IO[str]) -> None:
+def serve(candidate: Candidate, requests: IO[str], replies: IO[str]) -> None:
     """Answer until the requests end, or until a kernel crashed: then the process ends instead of a reply."""
-    candidate = Candidate()
     for line in requests:
         request = json.loads(line)
         reply = answer(candidate, request)
@@ -271,5 +279,9 @@ if __name__ == "__main__":
     die_with_parent()
     keep_to(sys.argv[2])
     os.set_inheritable(reply_fd, False)
+    arena_fd, bell_fds = int(sys.argv[3]), [int(handle) for handle in sys.argv[4].split(",") if handle]
+    for handle in (arena_fd, *bell_fds):
+        os.set_inheritable(handle, False)
+    candidate = Candidate(arena_fd, (bell_fds[0], bell_fds[1]) if bell_fds else None)
     with os.fdopen(take_requests(), "r") as requests, open_replies(reply_fd) as replies:
-        serve(requests, replies)
+        serve(candidate, requests, replies)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from loop.bench.child import clock, host_clock, torch_side
+from loop.bench.child import host_clock, torch_side
 
 Terms = dict[str, Any]
 Function = Callable[..., Any]
@@ -40,7 +40,7 @@ def patch_clock(function: Function, terms: Terms) -> Function:
     """All clocks by their names, wherever they are looked up."""
 
     def patch() -> None:
-        for module in (time, clock, host_clock):
+        for module in (time, host_clock):
             for name in ("perf_counter", "perf_counter_ns"):
                 if hasattr(module, name):
                     _replace(module, name, _slow(getattr(module, name)))

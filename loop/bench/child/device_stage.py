@@ -1,0 +1,115 @@
+"""A compiled variant's calls on a CUDA device, timed by graph replay: inputs come from the memory shared with the judge.
+
+The device's own clock is finer than the host's; the judge holds it against its own.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from loop.bench.child.cuda import DeviceBuffer
+from loop.bench.child.cuda_graph import MAX_QUEUED, Graph, Stopwatch, Uncapturable, capture
+from loop.bench.child.device_call import the_device, the_stream
+from loop.bench.child.orders import Windows
+from loop.bench.child.refusal import Refused
+from loop.bench.child.stages import Places
+from loop.bench.child.tensors import DTYPES, LoopTensor, describe, strides_of
+
+
+class DeviceStage:
+    """Calls of a compiled CUDA variant. Each has an output of its own on the device."""
+
+    def __init__(self, invoke: Callable[..., None], places: Places, call: dict[str, Any], slow: float) -> None:
+        self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
+        device = the_device()
+        self.items = [DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
+        self.origins = [device.memory(2 * size) for size in places.pool_bytes]
+        self.pools = [device.memory(size) for size in places.pool_bytes]
+        self.outputs: list[DeviceBuffer] = []
+        numbers = [float("nan") if number is None else number for number in call["numbers"]]
+        self.numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+        self.watch = Stopwatch(the_stream())
+        self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
+        self.runs: list[Callable[[], None]] = []
+        self.graph: Graph | None = None
+        for origin, offset, size in zip(self.origins, places.inputs, places.pool_bytes, strict=True):
+            data = places.memory[offset : offset + size]
+            origin.fill(data + data)
+
+    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+        """Rotate inputs, poison outputs; capture the calls where these windows are new."""
+        device, stream = the_device(), the_stream()
+        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
+            pool.copy_from(origin, pool.size, count)
+        while len(self.outputs) < len(windows):
+            self.outputs.append(device.memory(self.places.slot_bytes))
+        for output in self.outputs[: len(windows)]:
+            output.poison()
+        key = tuple(tuple(window) for window in windows)
+        if key not in self.graphs:
+            self.graphs[key] = self._capture([self._bind(window, n) for n, window in enumerate(windows)])
+        self.graph = self.graphs[key]
+        self.runs = [] if self.graph else [self._bind(window, n) for n, window in enumerate(windows)]
+        device.reset_persisting_l2()
+        if cold:
+            device.flush(stream)
+        device.synchronise_all()
+
+    def _bind(self, window: Sequence[int], number: int) -> Callable[[], None]:
+        tensors = self.call["inputs"]
+        places = [pool.address + n * item for pool, n, item in zip(self.pools, window, self.items, strict=True)]
+        described = [
+            describe(place, tuple(one["shape"]), strides_of(tuple(one["shape"]), "contiguous"), one["dtype"])
+            for place, one in zip(places, tensors, strict=True)
+        ]
+        shape, dtype = tuple(self.call["output"]["shape"]), self.call["output"]["dtype"]
+        output = describe(self.outputs[number].address, shape, strides_of(shape, "contiguous"), dtype)
+        inputs = (LoopTensor * len(described))(*described)
+        return partial(self.invoke, inputs, (LoopTensor * 1)(output), self.numbers, the_stream().handle)
+
+    def _capture(self, runs: Sequence[Callable[[], None]]) -> Graph | None:
+        """The calls as one graph; None when they cannot be captured."""
+        more = max(1, round(self.slow * len(runs))) if self.slow else 0
+        with suppress(Uncapturable):
+            graph = capture(the_stream(), all_of([*runs[:more], *runs]), 1)
+            if not graph.nodes and self.places.slot_bytes:
+                raise Refused("launched nothing on the stream it was given")
+            return graph
+        return None
+
+    def run(self, count: int) -> int:
+        """Replay the calls so many times; nanoseconds by the device's events. All its work is done then."""
+        graph = self.graph
+        calls = (lambda: graph.launch(the_stream())) if graph is not None else all_of(self.runs)
+        at_once, seconds = count if graph is not None else max(1, MAX_QUEUED // len(self.runs)), 0.0
+        for first in range(0, count, at_once):
+            some = min(at_once, count - first)
+            seconds += self.watch.time(calls, some).seconds * some
+        the_device().synchronise_all()
+        return int(seconds * 1e9)
+
+    def give(self) -> None:
+        """Bring the outputs into their slots; raises Refused when something was written outside of them."""
+        for output, slot in zip(self.outputs, self.places.slots, strict=False):
+            self.places.memory[slot : slot + output.size] = output.read()
+        if not all(buffer.intact for buffer in (*self.pools, *self.outputs)):
+            raise Refused("wrote outside its output")
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        for one in (*self.graphs.values(), *self.origins, *self.pools, *self.outputs):
+            if one is not None:
+                one.close()
+        self.graphs.clear()
+
+
+def all_of(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """Some calls, one after the other."""
+
+    def together() -> None:
+        for run in runs:
+            run()
+
+    return together

@@ -1,0 +1,43 @@
+"""Which stage a loaded variant takes its calls on, by what it is and where it runs."""
+
+from typing import Any
+
+from loop.bench.child.orders import Shared, Stage
+from loop.bench.child.peak import first_call_bytes
+from loop.bench.child.refusal import Refused
+from loop.bench.child.stages import CompiledStage, Places, ProgramStage
+from loop.bench.child.variants import Compiled, External, Importable, Loaded
+
+
+def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) -> tuple[Stage, dict[str, Any]]:
+    """The stage of a call, once the call was made on it, and what the judge is told of it.
+
+    `slow`: share of its time by which every call is made longer on purpose.
+    """
+    call, places = request["call"], Places(shared.memory, request["places"], request["call"])
+    made, kind = _make(loaded, places, call, slow)
+    known = [[tensor["offset"] for tensor in call["inputs"]]]
+    made.ready(known, [0] * len(known[0]), cold=False)
+    peak = first_call_bytes(lambda: made.run(1))
+    made.give()
+    return made, {"stage": kind, "peak_bytes": peak}
+
+
+def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> tuple[Stage, str]:
+    if isinstance(loaded, Compiled) and loaded.device == "cuda":
+        from loop.bench.child.device_stage import DeviceStage
+
+        return DeviceStage(loaded.invoke, places, call, slow), "graph"
+    if isinstance(loaded, Compiled):
+        return CompiledStage(loaded.invoke, places, call, slow), "host"
+    if isinstance(loaded, Importable) and loaded.device == "cuda":
+        from loop.bench.child.torch_device_stage import DeviceFunctionStage
+
+        return DeviceFunctionStage(loaded.function, places, call, slow), "graph"
+    if isinstance(loaded, Importable):
+        from loop.bench.child.torch_stage import FunctionStage
+
+        return FunctionStage(loaded.function, places, call, slow), "function"
+    if isinstance(loaded, External):
+        return ProgramStage(loaded.prepare(call), places), "program"
+    raise Refused("no call of it can be timed")

@@ -1,0 +1,102 @@
+"""Orders to a worker, and the judge's clock: it runs from the order to the word that says "done"."""
+
+import os
+import random
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from loop.bench.child.control import COUNT, DONE, LEAVE, OP, ORDER, RUN
+from loop.bench.worker import Worker, WorkerLost
+from loop.processes import Tick
+
+WATCHED_S = 20e-3
+"""After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
+NAP_S = 200e-6
+"""From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
+ECHOES = 40
+
+
+class Orders:
+    """Orders to one worker, from when it begins to obey until it is told to leave."""
+
+    def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
+        self.worker, self.limit_s, self.note = worker, limit_s, note
+        self._draw = random.SystemRandom()
+
+    def begin(self, key: str) -> None:
+        """Let the worker wait for orders about a call that it has staged."""
+        self.worker.send("obey", key=key, seen=self.worker.arena.words[ORDER])
+
+    def end(self) -> Generator[Tick, None, list[str]]:
+        """Let it answer requests again; names of what the variant replaced in its process."""
+        yield from self.give(LEAVE)
+        reply = yield from self.worker.receive(self.limit_s, self.note)
+        return [str(name) for name in reply.get("broken", ())]
+
+    def give(self, op: int) -> Generator[Tick, None, float]:
+        """Give an order and wait until it is done; seconds by the judge's clock.
+
+        Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
+        """
+        words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
+        bell = self.worker.bell
+        words[OP] = op
+        begin = clock()
+        words[ORDER] = number
+        if bell is not None:
+            bell.ring()
+            while not bell.rung(WATCHED_S) or words[DONE] != number:
+                yield from self._look(clock() - begin)
+            return (clock() - begin) / 1e9
+        patience = begin + int(WATCHED_S * 1e9)
+        while words[DONE] != number:
+            if clock() > patience:
+                yield from self._wait_long(begin, number)
+        return (clock() - begin) / 1e9
+
+    def _wait_long(self, begin: int, number: int) -> Generator[Tick, None, None]:
+        words, clock = self.worker.arena.words, time.perf_counter_ns
+        while words[DONE] != number:
+            yield from self._look(clock() - begin)
+            until = clock() + int(WATCHED_S * 1e9)
+            while words[DONE] != number and clock() < until:
+                time.sleep(NAP_S)
+
+    def _look(self, waited_ns: int) -> Generator[Tick, None, None]:
+        """See whether the worker still lives; raises what became of it."""
+        yield Tick(self.note)
+        if self.worker.has_answered or self.worker.child.code is not None:
+            yield from self.worker.receive(self.limit_s, self.note)
+            raise WorkerLost("crashed", "it left its orders undone", "")
+        if waited_ns / 1e9 > self.limit_s:
+            raise self.worker.lost("hung", f"no answer for {self.limit_s:g} s: killed")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While it lasts the judge leaves the worker's cores to the worker."""
+        given = {int(core) for core in self.worker.cores.split(",") if core}
+        mine = os.sched_getaffinity(0) if given else set()
+        if mine - given:
+            os.sched_setaffinity(0, mine - given)
+        try:
+            yield
+        finally:
+            if mine - given:
+                os.sched_setaffinity(0, mine)
+
+
+def echo(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds that an order without any call takes, in a worker that has loaded nothing: ten of a hundred are quicker.
+
+    So much is taken from what the judge's clock says of a sample.
+    """
+    orders = Orders(worker, limit_s, "timing an empty order")
+    orders.begin("")
+    worker.arena.words[COUNT] = 0
+    with orders.aside():
+        taken = []
+        for _ in range(ECHOES):
+            taken.append((yield from orders.give(RUN)))
+    yield from orders.end()
+    return sorted(taken)[ECHOES // 10]
