@@ -189,20 +189,13 @@ def wrong_shape(x):
 def raises(x):
     raise ValueError("cannot do this")
 
-import __main__
 import itertools
-from time import perf_counter
 
 numbers = itertools.count()
 
 def moody(x):
     # Another answer each time for seven rows, and a wrong one for nine.
     return x * {7: 2 + next(numbers) * 1e-6, 9: 3}.get(len(x), 2)
-
-def at_a_slow_clock(x):
-    # The clock with which the worker looks how long a request took runs at a tenth of its speed.
-    __main__.perf_counter = lambda: perf_counter() / 10
-    return x * 2
 
 def half_twice(x):
     # A property that holds: what is half as large comes out half as large.

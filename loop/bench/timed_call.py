@@ -27,9 +27,15 @@ some fifty where it has to sleep meanwhile."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
-WARM_UP_S = 1e-3
-PROBES = 3
-"""Draws of values to tell whether a variant remembers them."""
+WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
+"""Before a segment calls are made for so long, and until so many of them were not disturbed, as far as time allows."""
+MOST_DISTURBED = 10
+"""Where others keep the cores busy a segment goes on for so many times its time, until it has enough sound samples."""
+DISTURBED_SHARE, DISTURBED_S = 0.02, 2e-6
+"""A sample is disturbed in which worker or judge waited for a core for this share of it, and this long."""
+PROBES, PROBE_CALLS = 3, 3
+"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the same
+again, and once more, so that what happens at every other call comes to both."""
 GIVEN = 4
 """One sample in so many is handed over, besides the one that is judged."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
@@ -63,6 +69,11 @@ class Sampled:
     """Whether something was written outside the tensors."""
 
 
+def disturbed(whole: float, waited: float | None) -> bool:
+    """Whether a sample says more of the machine than of the call; both in seconds."""
+    return waited is not None and waited > max(DISTURBED_SHARE * whole, DISTURBED_S)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What all timed calls of a session share."""
@@ -81,19 +92,23 @@ class TimedCall:
         self.arena.lay_out(call, values)
         self.steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
         self.peak_bytes: int | None = None
-        self.stage_kind = ""
-        """`host`, `function` (its results have to be handed over), `graph` (of a GPU) or `program`."""
+        self.replays = self.returns = self.is_program = False
+        """Whether calls are replayed on a GPU, whether a call returns a result of its own, whether it is a program."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
 
     def stage(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
-        """Have the worker take the call's memory, and make the call once."""
+        """Have the worker take the call's memory, and make the call once, on values that are not looked at."""
+        turns, window = self._turns(None), self._window()
+        self._write(turns)
         fields = {"call": self.call.to_json(), "places": self.arena.places(), "size": self.arena.size}
+        fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
         reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
         peak = reply.get("peak_bytes")
         self.peak_bytes = int(peak) if isinstance(peak, int | float) else None
-        self.stage_kind = str(reply.get("stage"))
+        self.replays, self.returns = bool(reply.get("replays")), bool(reply.get("returns"))
+        self.is_program = bool(reply.get("program"))
         self.orders = Orders(self.worker, limit_s, note)
 
     def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
@@ -116,48 +131,58 @@ class TimedCall:
     def _fill(
         self, found: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
     ) -> Generator[Tick, None, None]:
-        if self.stage_kind == "program":
-            yield from self._run_program(found)
+        if self.is_program:
+            yield from self._run_program(found, waits)
             return
-        once = yield from self._warm_up(0.0 if cold else min(WARM_UP_S, seconds))
+        once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
         calls = found.calls = self._calls_at_once(once, cold=cold)
         most = COLD_SAMPLES if cold else MAX_SAMPLES
         place = self.draw.randrange(max(MIN_SAMPLES, min(int(seconds / (calls * self._replays * once)), most)))
-        spent = 0.0
-        while len(found.seconds) <= max(place, MIN_SAMPLES - 1) or (spent < seconds and len(found.seconds) < most):
+        sound = spent = 0.0
+        while len(found.seconds) <= max(place, MIN_SAMPLES - 1) or (
+            sound < seconds and spent < MOST_DISTURBED * seconds and len(found.seconds) < most
+        ):
             known = judged and len(found.seconds) == place
             windows = self._windows(calls)
             chosen = self.draw.randrange(calls) if known else None
             turns = self._turns(None if chosen is None else windows[chosen])
+            if (
+                chosen is not None and self.returns
+            ):  # A result may stand where the next one will: it has to be last.
+                windows = windows[: chosen + 1]
             yield from self._ready(windows, turns, cold=cold)
-            spent += yield from self._sample(found, waits, calls)
+            whole, waited = yield from self._timed(waits, len(windows))
+            self._note(found, whole, waited, len(windows) * self._replays)
+            spent += whole
+            sound += 0.0 if disturbed(whole, waited) else whole
             if len(found.seconds) - 1 == place or self.draw.random() < 1 / GIVEN:
-                yield from self._hand_over(found, calls, chosen)
+                yield from self._hand_over(found, len(windows), chosen)
 
-    def _sample(self, found: Sampled, waits: Waits, calls: int) -> Generator[Tick, None, float]:
-        """Time one sample; its seconds."""
-        self.arena.words[COUNT] = self._replays if self.stage_kind == "graph" else calls
+    def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
+        """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
+
+        What the order itself takes is not counted.
+        """
+        self.arena.words[COUNT] = self._replays if self.replays else calls
         before = waits.read()
-        whole = yield from self._timed()
+        whole = yield from self.orders.give(RUN)
         after = waits.read()
-        made = calls * self._replays
-        own_s = self.arena.words[OWN_NS] / 1e9
-        if self.stage_kind == "graph":
+        waited = None if before is None or after is None else after - before
+        return max(whole - self.floor_s, whole / 10), waited
+
+    def _note(self, found: Sampled, whole: float, waited: float | None, made: int) -> None:
+        """Add a sample of so many calls."""
+        if self.replays:
+            own_s = self.arena.words[OWN_NS] / 1e9
             found.clocks.append((whole, own_s))
             whole = min(own_s, whole) or whole
         found.seconds.append(whole / made)
-        if before is not None and after is not None:
-            found.waited.append(max(0.0, after - before) / made)
-        return whole
-
-    def _timed(self) -> Generator[Tick, None, float]:
-        """Have the calls made; seconds by the judge's clock, without what the order itself takes."""
-        whole = yield from self.orders.give(RUN)
-        return max(whole - self.floor_s, whole / 10)
+        if waited is not None:
+            found.waited.append(waited / made)
 
     def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, None]:
         """Look at the call whose answer is known, and at the inputs, with everything of the worker standing still."""
-        if self.stage_kind != "host":
+        if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
             found.handed.append(max(0.0, taken - self.floor_s) / calls)
         if chosen is None:
@@ -166,36 +191,37 @@ class TimedCall:
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
 
-    def _warm_up(self, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls until so many seconds are over; seconds of one, the shortest seen."""
-        shortest, spent, self._replays = math.inf, 0.0, 1
-        while spent < seconds or shortest == math.inf:
-            windows = self._windows(1)
-            yield from self._ready(windows, self._turns(None), cold=False)
-            self.arena.words[COUNT] = 1
-            taken = yield from self._timed()
-            shortest, spent = min(shortest, taken), spent + max(taken, 1e-6)
-        return max(shortest, 1e-8)
+    def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
+        """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed."""
+        sound, rough, spent, self._replays = math.inf, math.inf, 0.0, 1
+        sounds = 0
+        while rough == math.inf or spent < seconds or (sounds < WARM_UP_CALLS and spent < WARM_UP_MOST_S):
+            yield from self._ready(self._windows(1), self._turns(None), cold=False)
+            whole, waited = yield from self._timed(waits, 1)
+            rough, spent = min(rough, whole), spent + whole
+            if not disturbed(whole, waited):
+                sound, sounds = min(sound, whole), sounds + 1
+        return max(rough if sound == math.inf else sound, 1e-8)
 
     def _calls_at_once(self, once: float, *, cold: bool) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
         if cold:
             return 1
-        if self.stage_kind != "graph":
+        if not self.replays:
             return max(1, min(math.ceil(target / once), most))
         calls = next((n for n in REPLAYED if n * once <= SLEPT_SAMPLE_S and n <= most), 1)
         self._replays = max(1, min(math.ceil(SLEPT_SAMPLE_S / (calls * once)), MOST_REPLAYS))
         return calls
 
-    def _run_program(self, found: Sampled) -> Generator[Tick, None, None]:
+    def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock where it has one, else of its whole runs."""
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
-            whole = yield from self._timed()
+            whole, _ = yield from self._timed(waits, 1)
             own_s = self.arena.words[OWN_NS] / 1e9
             found.own = found.own or own_s > 0
-            found.seconds.append(min(own_s, whole) if own_s else whole)
+            found.seconds.append(own_s or whole)
             if number == MIN_SAMPLES - 1:
                 yield from self.orders.give(GIVE)
                 found.output = self.arena.output(0)
@@ -207,24 +233,29 @@ class TimedCall:
         same addresses, so that a cold cache is no memory. Each comes three times in all, for what happens at every
         other call comes to both. The first draw warms up.
         """
-        if self.stage_kind == "program":
+        if self.is_program:
             return 0.0, 0.0
-        fresh, again = [], []
+        waits = Waits(self.worker.child.process.pid)
         self.orders.begin(self.call.key)
-        with self.orders.aside():
-            once = yield from self._warm_up(0.0)
-            calls = self._calls_at_once(once, cold=False)
-            for _ in range(1 + PROBES):
-                windows, turns = self._windows(calls), self._turns(None)
-                taken = []
-                for _ in range(3):
-                    yield from self._ready(windows, turns, cold=False)
-                    self.arena.words[COUNT] = self._replays if self.stage_kind == "graph" else calls
-                    taken.append((yield from self._timed()) / (calls * self._replays))
-                fresh.append(taken[0])
-                again.append(taken[1])
+        try:
+            with self.orders.aside():
+                once = yield from self._warm_up(waits, WARM_UP_S / 5)
+                pairs = []
+                for _ in range(1 + PROBES):
+                    pairs.append((yield from self._probe(waits, self._calls_at_once(once, cold=False))))
+        finally:
+            waits.close()
         yield from self.orders.end()
-        return min(fresh[1:]), min(again[1:])
+        fresh, again = zip(*pairs[1:], strict=True)
+        return min(fresh), min(again)
+
+    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
+        windows, turns, taken = self._windows(calls), self._turns(None), []
+        for _ in range(PROBE_CALLS):
+            yield from self._ready(windows, turns, cold=False)
+            whole, _ = yield from self._timed(waits, calls)
+            taken.append(whole / (calls * self._replays))
+        return taken[0], taken[1]
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""
@@ -233,7 +264,7 @@ class TimedCall:
 
     def _windows(self, calls: int) -> Windows:
         """Windows for so many calls, drawn anew; for a graph always the same ones."""
-        if self.stage_kind == "graph":
+        if self.replays:
             return self._replayed.setdefault(calls, [self._window() for _ in range(calls)])
         return [self._window() for _ in range(calls)]
 
@@ -255,13 +286,17 @@ class TimedCall:
             turns.append((known - place) % size if size else 0)
         return turns
 
+    def _write(self, turns: Sequence[int]) -> None:
+        """Write the inputs, each rotated by so many elements."""
+        for n, (pool, count) in enumerate(zip(self.arena.pools, turns, strict=True)):
+            turned = count * ITEM_SIZES[pool.tensor.dtype]
+            self.arena.words[ROTATIONS + n] = turned
+            pool.write(self.arena.base, turned)
+
     def _ready(self, windows: Windows, turns: Sequence[int], *, cold: bool) -> Generator[Tick, None, None]:
         """Write inputs and poison outputs; the worker points its calls to them."""
         words = self.arena.words
-        for n, (pool, count) in enumerate(zip(self.arena.pools, turns, strict=True)):
-            turned = count * ITEM_SIZES[pool.tensor.dtype]
-            words[ROTATIONS + n] = turned
-            pool.write(self.arena.base, turned)
+        self._write(turns)
         self.arena.poison(len(windows))
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)

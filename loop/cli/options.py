@@ -25,7 +25,12 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be repeated.")]
 VariantNames = Annotated[list[str] | None, typer.Argument(help="Variants; all of the device when none is named.")]
-Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads of each process. Default: all cores.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", help="CPU threads of each process. Default: all but the one from which the judge watches."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Base of all input seeds.")]
 Sets = Annotated[
     list[str] | None,

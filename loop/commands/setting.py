@@ -122,10 +122,10 @@ def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def choose_threads(wanted: int | None) -> int:
-    """Threads of each process: those asked for, or one a core."""
+    """Threads of each process: those asked for, or one a core but for the one from which the judge watches."""
     if wanted is not None and not 1 <= wanted <= cores():
         raise LoopError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
-    return wanted or cores()
+    return wanted or max(1, cores() - 1)
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:

@@ -18,7 +18,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
 from loop.rules.compare import log_ratios
-from loop.rules.integrity import clock_lies, remembers
+from loop.rules.integrity import remembers
 from tests.targets import make_sides
 
 BIG = {"N": 64, "M": 512}
@@ -169,20 +169,6 @@ def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     assert 2 == len(found.probes["by_value", "big float32"])
     assert remembers(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
     assert [] == found.wrong, "its outputs are right all the same"
-
-
-def test_a_worker_whose_clock_was_slowed_down_disagrees_with_ours(bench: Bench) -> None:
-    """A Python function shares its process with the clock; the parent has one of its own."""
-    found = timed(bench, make_sides(bench, "at_a_slow_clock"), [big(bench)], rounds=1, segment_s=30e-3)
-    said = clock_lies(found.lags["at_a_slow_clock"])
-    assert said.startswith("its clock was changed: requests took ")
-
-
-def test_an_honest_clock_agrees_with_ours(bench: Bench) -> None:
-    """The way there and back is no lie."""
-    found = timed(bench, make_sides(bench, "right"), [big(bench)])
-    assert 4 == len(found.lags["right"])
-    assert "" == clock_lies(found.lags["right"])
 
 
 @pytest.mark.skipif(cores() < 2, reason="there is no other core to go to")

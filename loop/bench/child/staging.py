@@ -16,28 +16,27 @@ def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) 
     """
     call, places = request["call"], Places(shared.memory, request["places"], request["call"])
     made, kind = _make(loaded, places, call, slow)
-    known = [[tensor["offset"] for tensor in call["inputs"]]]
-    made.ready(known, [0] * len(known[0]), cold=False)
+    made.ready([request["window"]], request["turns"], cold=False)
     peak = first_call_bytes(lambda: made.run(1))
     made.give()
-    return made, {"stage": kind, "peak_bytes": peak}
+    return made, {**kind, "peak_bytes": peak}
 
 
-def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> tuple[Stage, str]:
+def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> tuple[Stage, dict[str, bool]]:
     if isinstance(loaded, Compiled) and loaded.device == "cuda":
         from loop.bench.child.device_stage import DeviceStage
 
-        return DeviceStage(loaded.invoke, places, call, slow), "graph"
+        return DeviceStage(loaded.invoke, places, call, slow), {"replays": True}
     if isinstance(loaded, Compiled):
-        return CompiledStage(loaded.invoke, places, call, slow), "host"
+        return CompiledStage(loaded.invoke, places, call, slow), {}
     if isinstance(loaded, Importable) and loaded.device == "cuda":
         from loop.bench.child.torch_device_stage import DeviceFunctionStage
 
-        return DeviceFunctionStage(loaded.function, places, call, slow), "graph"
+        return DeviceFunctionStage(loaded.function, places, call, slow), {"replays": True, "returns": True}
     if isinstance(loaded, Importable):
         from loop.bench.child.torch_stage import FunctionStage
 
-        return FunctionStage(loaded.function, places, call, slow), "function"
+        return FunctionStage(loaded.function, places, call, slow), {"returns": True}
     if isinstance(loaded, External):
-        return ProgramStage(loaded.prepare(call), places), "program"
+        return ProgramStage(loaded.prepare(call), places), {"program": True}
     raise Refused("no call of it can be timed")
