@@ -3,8 +3,10 @@
 import os
 import random
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from loop.bench.child.control import COUNT, DONE, LEAVE, OP, ORDER, RUN
 from loop.bench.worker import Worker, WorkerLost
@@ -14,7 +16,8 @@ WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
 NAP_S = 200e-6
 """From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
-ECHOES = 40
+ECHOES, EMPTY_CALLS = 40, 200
+WAYS = ("c_abi", "python")
 
 
 class Orders:
@@ -24,9 +27,9 @@ class Orders:
         self.worker, self.limit_s, self.note = worker, limit_s, note
         self._draw = random.SystemRandom()
 
-    def begin(self, key: str) -> None:
-        """Let the worker wait for orders about a call that it has staged."""
-        self.worker.send("obey", key=key, seen=self.worker.arena.words[ORDER])
+    def begin(self, **more: Any) -> None:
+        """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
+        self.worker.send("obey", seen=self.worker.arena.words[ORDER], **more)
 
     def end(self) -> Generator[Tick, None, list[str]]:
         """Let it answer requests again; names of what the variant replaced in its process."""
@@ -86,14 +89,30 @@ class Orders:
                 os.sched_setaffinity(0, mine)
 
 
-def echo(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds that an order without any call takes, in a worker that has loaded nothing: ten of a hundred are quicker.
+@dataclass(frozen=True)
+class Floors:
+    """What is below all times here: of a worker that has loaded nothing."""
 
-    So much is taken from what the judge's clock says of a sample.
-    """
-    orders = Orders(worker, limit_s, "timing an empty order")
-    orders.begin("")
-    worker.arena.words[COUNT] = 0
+    order_s: float
+    """Seconds that an order takes which does nothing; taken from what the judge's clock says of a sample."""
+    call_s: Mapping[str, float]
+    """Seconds of a call that does nothing, by the kind of variant: `c_abi`, `python`."""
+
+
+def measure_floors(worker: Worker, limit_s: float) -> Generator[Tick, None, Floors]:
+    """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
+    order_s = yield from _echo(worker, limit_s, "", 0)
+    found = {}
+    for way in WAYS:
+        whole = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+        found[way] = max(whole - order_s, 0.0) / EMPTY_CALLS
+    return Floors(order_s, found)
+
+
+def _echo(worker: Worker, limit_s: float, way: str, calls: int) -> Generator[Tick, None, float]:
+    orders = Orders(worker, limit_s, "timing empty calls")
+    orders.begin(empty=way)
+    worker.arena.words[COUNT] = calls
     with orders.aside():
         taken = []
         for _ in range(ECHOES):

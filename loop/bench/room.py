@@ -17,7 +17,7 @@ from loop.bench.call import Call, make_call, widen
 from loop.bench.gpus import gpus
 from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.orders import echo
+from loop.bench.orders import Floors, measure_floors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
@@ -81,7 +81,7 @@ class Bench:
     _judging: bool = False
     _expected: dict[str, bool] = field(default_factory=dict)
     """Calls whose answer the judge knows, and whether their files have room."""
-    _order_s: float | None = None
+    _floors: Floors | None = None
     _part: Component | None = None
     """The component that is judged; None for the target itself."""
 
@@ -147,12 +147,12 @@ class Bench:
             self._examiner = Worker(self.threads)
         return self._examiner
 
-    def order_s(self) -> Generator[Tick, None, float]:
-        """Seconds that the judge's clock shows of an order which does nothing; measured once."""
-        if self._order_s is None:
+    def floors(self) -> Generator[Tick, None, Floors]:
+        """What the judge's clock shows of calls that do nothing; measured once."""
+        if self._floors is None:
             with Worker(self.threads, pinned=True) as worker:
-                self._order_s = yield from echo(worker, START_LIMIT_S)
-        return self._order_s
+                self._floors = yield from measure_floors(worker, START_LIMIT_S)
+        return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other

@@ -118,7 +118,7 @@ class TimedCall:
         `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
         found, waits = Sampled(), Waits(self.worker.child.process.pid)
-        self.orders.begin(self.call.key)
+        self.orders.begin()
         try:
             with self.orders.aside():
                 yield from self._fill(found, waits, seconds, cold=cold, judged=judged)
@@ -236,7 +236,7 @@ class TimedCall:
         if self.is_program:
             return 0.0, 0.0
         waits = Waits(self.worker.child.process.pid)
-        self.orders.begin(self.call.key)
+        self.orders.begin()
         try:
             with self.orders.aside():
                 once = yield from self._warm_up(waits, WARM_UP_S / 5)

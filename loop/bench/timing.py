@@ -15,6 +15,7 @@ from pathlib import Path
 from loop.bench.arena import Values
 from loop.bench.call import Call
 from loop.bench.machine import cores
+from loop.bench.orders import Floors
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
 from loop.bench.timed_call import Sampled, Setup, TimedCall
 from loop.bench.verify import judged
@@ -64,6 +65,8 @@ class Timings:
     segments: list[Segment] = field(default_factory=list)
     peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """Side and workload to bytes that the first call took, one a round."""
+    floors: Floors | None = None
+    """What calls that do nothing take here."""
     own_clock: set[str] = field(default_factory=set)
     """Sides that timed themselves."""
     rounds: int = 0
@@ -196,7 +199,8 @@ class Round:
             yield from self.bench.discard(drawn)
 
     def _time(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
-        setup = Setup(self.bench.device, (yield from self.bench.order_s()))
+        timings.floors = yield from self.bench.floors()
+        setup = Setup(self.bench.device, timings.floors.order_s)
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
             yield from self._stage(name, workload, values, setup, timings)

@@ -113,6 +113,10 @@ class Candidate:
         """Carry out the judge's orders about the staged call until it says to leave."""
         if self.shared is None:
             self.shared = Shared(self.arena, 0)
+        if "empty" in request:
+            from loop.bench.child import staging
+
+            self.stage_ = staging.empty(request["empty"])
         obey(self.shared, self.bell, self.stage_, self.inputs, request["seen"])
         return {"broken": self._broken()}
 

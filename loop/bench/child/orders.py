@@ -3,7 +3,7 @@
 import gc
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from loop.bench.child.control import (
@@ -46,13 +46,19 @@ class Stage(Protocol):
 
 
 class Nothing:
-    """A stage without calls: what an order costs by itself."""
+    """Calls that do nothing: what an order, and a call itself, cost."""
+
+    def __init__(self, run: Callable[[], object] | None = None) -> None:
+        self.calls = run
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Nothing to do."""
 
     def run(self, count: int) -> int:
-        """No call."""
+        """Make so many calls, one after the other, as any other stage does."""
+        if self.calls is not None:
+            for run in [self.calls] * count:
+                run()
         return 0
 
     def give(self) -> None:

@@ -1,8 +1,10 @@
 """Which stage a loaded variant takes its calls on, by what it is and where it runs."""
 
+import ctypes
+from functools import partial
 from typing import Any
 
-from loop.bench.child.orders import Shared, Stage
+from loop.bench.child.orders import Nothing, Shared, Stage
 from loop.bench.child.peak import first_call_bytes
 from loop.bench.child.refusal import Refused
 from loop.bench.child.stages import CompiledStage, Places, ProgramStage
@@ -20,6 +22,22 @@ def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) 
     peak = first_call_bytes(lambda: made.run(1))
     made.give()
     return made, {**kind, "peak_bytes": peak}
+
+
+def empty(way: str) -> Stage:
+    """Calls of nothing by way of the C interface, or of Python; other ways have none."""
+    if way == "c_abi":
+        nothing = object.__new__(Compiled)
+        nothing.entry = ctypes.CDLL(None).labs
+        nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        return Nothing(partial(nothing.invoke, None, None, None, None))
+    if way == "python":
+        return Nothing(partial(_nothing, None, None))
+    return Nothing()
+
+
+def _nothing(*tensors: object, **attributes: object) -> None:
+    """A function that computes nothing."""
 
 
 def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> tuple[Stage, dict[str, bool]]:
