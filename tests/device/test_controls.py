@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.actions.proving import ProofTerms, prove_gate
-from loop.bench import controls as table
 from loop.model.output import GateOutput
-from loop.model.target import Signature
 from loop.processes import finish
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_context
