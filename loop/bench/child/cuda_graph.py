@@ -173,13 +173,20 @@ class Stopwatch:
         self._gate = Gate(stream.driver)
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
-    def time(self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S) -> Timing:
+    def time(
+        self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S, *, gated: bool = True
+    ) -> Timing:
         """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever.
+        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. Without
+        a gate the launches are part of the time.
         """
         if not 1 <= calls <= MAX_QUEUED:
             raise ValueError(f"expected 1 to {MAX_QUEUED} calls, got {calls}")
+        if not gated:
+            self._queue(run, calls)
+            self.stream.synchronise()
+            return Timing(elapsed_s(self._begin, self._end) / calls, queued=False)
         overdue = threading.Event()
         guard = threading.Timer(hold_s, self._open_early, [overdue])
         guard.daemon = True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from loop.bench.child.control import (
+    CAPTURED,
     COLD,
     CONTROL_BYTES,
     COUNT,
@@ -29,6 +30,9 @@ Windows = Sequence[Sequence[int]]
 class Stage(Protocol):
     """A call with its memory, ready to be made again and again on windows of its inputs."""
 
+    captured: bool
+    """Whether a graph holds what was made ready last."""
+
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Make ready for these calls: nothing of it is timed."""
 
@@ -47,6 +51,8 @@ class Stage(Protocol):
 
 class Nothing:
     """A stage without calls: what an order costs by itself."""
+
+    captured = False
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Nothing to do."""
@@ -115,6 +121,7 @@ def obey(shared: Shared, bell: Bell, stage: Stage, inputs: int, seen: int) -> No
             elif op == READY:
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
                 stage.ready(shared.windows(inputs), rotations, cold=bool(words[COLD]))
+                words[CAPTURED] = int(stage.captured)
             elif op == GIVE:
                 stage.give()
             words[DONE] = seen
