@@ -136,8 +136,10 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
 
 
 def _unexpected(control: Control, result: ControlResult | None) -> bool:
-    """Whether an honest candidate was rejected, or one that errs was not."""
-    return result is not None and result.killed == (control is HONEST)
+    """Whether an honest candidate was rejected, or one that errs was not, or not for its own reason."""
+    if result is None:
+        return False
+    return result.killed if control is HONEST else not result.right_reason
 
 
 def _outcomes(

@@ -283,12 +283,14 @@ class TimedCall:
     def _turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
-        None: any, from the same distribution, so that nothing tells one from the other.
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by elements and
+        windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
         """
         turns = []
         for n, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.room
-            known, place = (tensor.offset, window[n]) if window else (self._offset(n), self._offset(n))
+            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
+            place = window[n] if window else self._offset(n)
             turns.append((known - place) % size if size else 0)
         return turns
 
