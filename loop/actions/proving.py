@@ -26,8 +26,8 @@ from loop.rules import integrity
 
 LARGEST = 1 << 25
 """Product of the sizes of the workload that is timed, at most."""
-ROUNDS, TORCH_ROUNDS = 3, 1
-"""Fresh processes a control is timed in; where torch has to be imported for each, a single one."""
+ROUNDS, GPU_ROUNDS, TORCH_ROUNDS = 3, 2, 1
+"""Fresh processes a control is timed in: on a GPU each has to set up a context, and some import torch."""
 
 
 class ProofTerms(Model):
@@ -61,9 +61,8 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
     chosen = tuple(name for name in context.variants if arguments.python or not made or name in by_name)
     for name in chosen:
         side = bench.side(name, by_name.get(name))
-        problem = _no_controls(bench, side)
-        if problem:
-            proof.left_out.append(f"every control of {name}: {problem}")
+        if side.terms["kind"] == "command":
+            proof.left_out.append(f"every control of {name}: it is a program of its own")
         else:
             yield from _prove(context, side, proof)
     output = _score(proof)
@@ -75,15 +74,6 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
     if not output.total:
         missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(missing)}))
-
-
-def _no_controls(bench: Bench, side: Side) -> str:
-    """Why no mistake can be put into a side; empty when one can."""
-    if side.terms["kind"] == "command":
-        return "it is a program of its own"
-    if side.compiled and bench.device == "cuda":
-        return "its tensors are a device's"
-    return ""
 
 
 def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, None]:
@@ -100,9 +90,8 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
     largest = _largest([one for one in workloads if one.dtype == dtype])
-    if largest is None or context.bench.device == "cuda":
-        why = "no workload can be timed" if largest is None else "a CUDA graph runs nothing on the host"
-        proof.left_out += [f"{side.name} {control.name}: {why}" for control in found.timed]
+    if largest is None:
+        proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
         return
     with ExitStack() as stack:
         yield from hold_device(context, stack)
@@ -117,10 +106,13 @@ def _largest(workloads: Iterable[Workload]) -> Workload | None:
 
 
 def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time the controls of one variant, those that need a single thread by themselves."""
-    together = [control for control in chosen if not control.one_thread]
+    """Time the controls of one variant, those that need a single thread or end a measurement by themselves."""
+    on_a_gpu = setup.bench.device == "cuda" and setup.side.compiled
+    apart = [control for control in chosen if control.unlaunched and on_a_gpu]
     alone = [control for control in chosen if control.one_thread]
-    yield from _time_some(setup, [HONEST, *together], proof)
+    yield from _time_some(setup, [HONEST, *(one for one in chosen if one not in (*apart, *alone))], proof)
+    for control in apart:
+        yield from _time_some(setup, [control], proof)
     if cores() == 1:
         proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
     elif alone:
@@ -134,7 +126,7 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
-    rounds = ROUNDS if setup.side.compiled else TORCH_ROUNDS
+    rounds = (GPU_ROUNDS if setup.bench.device == "cuda" else ROUNDS) if setup.side.compiled else TORCH_ROUNDS
     results = yield from _outcomes(setup, chosen, rounds, proof)
     again = [control for control in chosen if _unexpected(control, results[control.name])]
     if again:
@@ -144,8 +136,10 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
 
 
 def _unexpected(control: Control, result: ControlResult | None) -> bool:
-    """Whether an honest candidate was rejected, or one that errs was not."""
-    return result is not None and result.killed == (control is HONEST)
+    """Whether an honest candidate was rejected, or one that errs was not, or not for its own reason."""
+    if result is None:
+        return False
+    return result.killed if control is HONEST else not result.right_reason
 
 
 def _outcomes(
@@ -154,7 +148,8 @@ def _outcomes(
     """What came of each control, None where it is pointless here."""
     base = setup.side
     sides = [erring(setup.bench, base, control, setup.workload.dtype) for control in chosen]
-    timings, doubts = yield from _doubts(setup, sides if base in sides else [base, *sides], rounds)
+    beside = [base] if base not in sides and any(control.remembers for control in chosen) else []
+    timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
     results: dict[str, ControlResult | None] = {}
     for control, one in zip(chosen, sides, strict=True):
         doubt = _reason(doubts, one, control)
@@ -169,11 +164,21 @@ def _outcomes(
 def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
-    """Timings of these sides, and why they cannot be trusted."""
-    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S)
-    timings = yield from timing.measure(setup.bench, sides, [setup.workload], terms)
-    pairs = [Pair(one, one.name, one.name, "self") for one in sides]
-    return timings, every_doubt(setup.bench, timings, (), pairs)
+    """Timings of these sides, and why they cannot be trusted. One that cannot be timed ends it for all: the others
+    are timed once more."""
+    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S, least=1)
+    refused: list[NoSpeedVerdict] = []
+    left = list(sides)
+    while left:
+        try:
+            timings = yield from timing.measure(setup.bench, left, [setup.workload], terms)
+        except timing.Untimed as error:
+            refused.append(integrity.invalid(error.side, setup.workload.name, "self", error.message))
+            left = [one for one in left if one.name != error.side]
+        else:
+            pairs = [Pair(one, one.name, one.name, "self") for one in left]
+            return timings, [*refused, *every_doubt(setup.bench, timings, (), pairs)]
+    return timing.Timings(), refused
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:

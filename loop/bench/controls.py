@@ -6,16 +6,24 @@ it, in the stage and for the reason that stand here.
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loop.bench.call import attribute_number
+from loop.model.device import Device
 from loop.model.target import Signature, Target, Workload
 
 EVERYWHERE = ("c_abi", "python")
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+ON_A_GPU: tuple[Device, ...] = ("cuda",)
 WRONG = r"elements wrong|error \S+ against \S+ of the plain implementation"
 NAN = r"elements wrong on .*: expected .* got nan"
 TIMED = "while it was timed: .*elements wrong"
+OUTSIDE = "(wrote|writes) outside its output"
+LAUNCHED_NOTHING = "launched nothing on the stream"
+ELSEWHERE = f"{WRONG}|{LAUNCHED_NOTHING}"
+"""Work that is not on the stream that was given: parts are missing, or nothing comes there."""
+LEFT_WORK = f"left work on another stream|{WRONG}"
 CHANGED = "changed its input"
 REPLACED = "replaced .*, which it is judged with"
 
@@ -42,10 +50,14 @@ class Control:
     """Where the gate has to find it."""
     kinds: Sequence[str] = EVERYWHERE
     """Kinds of variant that can make it."""
+    devices: Sequence[Device] = DEVICES
+    """Devices that it can be made on."""
     applies: Applies = always
     """Workloads on which it can show."""
     apart: Sequence[str] = ()
     """Kinds of variant in which it spoils its process for others."""
+    unlaunched: bool = False
+    """Whether a compiled variant can be refused for it when it is timed on a GPU, which ends that measurement."""
     varies: bool = False
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
     remembers: bool = False
@@ -69,11 +81,18 @@ class Control:
 
 WAY = Control("honest, by way of a control", "none", expected="", theme="honest")
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
+"""The same for mistakes that leave tensors on the device."""
 
 
-def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls of a target."""
-    return (
+def ways(device: Device) -> tuple[Control, ...]:
+    """What has to pass: the ways that mistakes take on this device, without a mistake."""
+    return tuple(one for one in (WAY, DEVICE_WAY) if device in one.devices)
+
+
+def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
+    """All controls of a target on a device."""
+    made = (
         *_inputs(signature),
         *_attributes(signature),
         *_dimensions(signature),
@@ -81,7 +100,10 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         *_remembering(),
         *_effects(signature),
         *_tampering(signature),
+        *_streams(),
+        *_graphs(),
     )
+    return tuple(one for one in made if device in one.devices)
 
 
 def _inputs(signature: Signature) -> Iterator[Control]:
@@ -144,7 +166,8 @@ def _outputs(signature: Signature) -> Iterator[Control]:
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", NAN)
     yield Control("nothing written", "nothing", NAN)
-    yield Control("writes beyond the end", "beyond", "wrote outside its output", kinds=("c_abi",))
+    yield Control("writes beyond the end", "beyond", OUTSIDE, kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", OUTSIDE, kinds=("c_abi",))
 
 
 def _remembering() -> Iterator[Control]:
@@ -153,11 +176,13 @@ def _remembering() -> Iterator[Control]:
     yield Control("skips every other call", "skip_every_other", NAN, **only)
     yield Control("repeats every other call", "repeat_every_other", **only)
     yield Control("cached by address", "by_address", **only)
+    yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
     yield Control("slackens after a while", "slackens", **only)
     only["stage"] = "measure"
     yield Control("cached by value", "by_value", "it remembers results", remembers=True, **only)
     yield Control("cached by a sample of the values", "by_sample", "it remembers results", remembers=True, **only)
-    yield Control("computes at its first address only", "at_first_address", TIMED, **only)
+    first = f"{TIMED}|{LAUNCHED_NOTHING}"
+    yield Control("computes at its first address only", "at_first_address", first, unlaunched=True, **only)
     yield Control("computes only what it has met before", "known_only", TIMED, **only)
 
 
@@ -180,7 +205,9 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("slows the clock", "patch_clock", REPLACED, **only)
     yield Control("replaces the digest", "patch_comparison", REPLACED, **only)
     yield Control("replaces the check of results", "patch_reading", REPLACED, **only)
-    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, stage="measure", **only)
+    while_timed: dict[str, Any] = {"stage": "measure", "devices": ("cpu",), **only}
+    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, **while_timed)
+    yield Control("slows the device's clock", "patch_events", REPLACED, devices=ON_A_GPU, **only)
     yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
     yield Control("keeps its result", "keep_result", **only)
     yield Control("leaves every other result unwritten", "leave_unwritten", **only)
@@ -188,3 +215,39 @@ def _tampering(signature: Signature) -> Iterator[Control]:
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
             yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)
+
+
+def _streams() -> Iterator[Control]:
+    """Work that is not on the stream that was given, parts of an output that are left out, other memory."""
+    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
+    yield Control("skips every third tile", "skip_tiles", NAN, **only)
+    yield Control("every third tile is of the call before", "stale_tiles", **only)
+    yield Control("gives the other of two buffers", "double_buffer", **only)
+    yield Control("works on a stream that is done late", "side_stream", NAN, terms={"late": True}, **only)
+    yield Control(
+        "writes its tail on a stream that is done late", "second_tail", NAN, terms={"late": True}, **only
+    )
+    yield Control("computes into memory of the host, copied late", "host_memory", NAN, **only)
+    yield Control("keeps lines of L2", "keep_l2", "the L2 cache keeps", kinds=("c_abi",), **only)
+    only["stage"] = "measure"
+    soon = {"late": False}
+    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, unlaunched=True, terms=soon, **only)
+    yield Control("works on the default stream", "default_stream", ELSEWHERE, unlaunched=True, **only)
+    yield Control("writes its tail on a stream of its own", "second_tail", terms=soon, **only)
+    yield Control("joins its second stream at the next call", "joined_late", LEFT_WORK, unlaunched=True, **only)
+
+
+def _graphs() -> Iterator[Control]:
+    """What tells a call that is captured from one that is made at once, and computes less in one of them."""
+    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
+    yield Control("computes only while captured", "only_captured", NAN, **only)
+    only["stage"] = "measure"
+    nothing, other = {"instead": False}, {"instead": True}
+    missing = f"{TIMED}|{LAUNCHED_NOTHING}"
+    yield Control(
+        "does nothing while captured", "nothing_captured", missing, unlaunched=True, terms=nothing, **only
+    )
+    yield Control("does something else while captured", "nothing_captured", TIMED, terms=other, **only)
+    yield Control("leaves its tail out while captured", "less_captured", TIMED, **only)
+    yield Control("repeats itself while captured", "repeat_captured", TIMED, **only)
+    yield Control("computes one call of those captured", "first_captured", TIMED, **only)

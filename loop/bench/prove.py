@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from loop.bench.controls import WAY, Control, controls
+from loop.bench.controls import Control, controls, ways
 from loop.bench.kept import KeptWorker
 from loop.bench.room import BASELINE, Bench, Side
 from loop.bench.verify import CALL_LIMIT_S, Checker, Job, values_key
@@ -130,7 +130,7 @@ def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proo
     if not trials:
         return []
     honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
-    own = [Trial(shared, base, control, honest) for control in (HONEST, WAY)]
+    own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
 
 
@@ -180,7 +180,7 @@ def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
     """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
-    able = [one for one in controls(bench.target.signature) if base.terms["kind"] in one.kinds]
+    able = [one for one in controls(bench.target.signature, bench.device) if base.terms["kind"] in one.kinds]
     made = [one for one in able if base.deterministic or not one.varies]
     for number, dtype in enumerate(base_dtypes(bench, base)):
         some = [one for one in workloads if one.dtype == dtype]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from loop.bench.arena import Values
 from loop.bench.call import Call, step_of
-from loop.bench.child.control import COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
+from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
 from loop.bench.waits import Waits
 from loop.bench.worker import Worker
@@ -152,7 +152,7 @@ class TimedCall:
                 windows = windows[: chosen + 1]
             yield from self._ready(windows, turns, cold=cold)
             whole, waited = yield from self._timed(waits, len(windows))
-            self._note(found, whole, waited, len(windows) * self._replays)
+            self._note(found, whole, waited, len(windows) * self._passes())
             spent += whole
             sound += 0.0 if disturbed(whole, waited) else whole
             if len(found.seconds) - 1 == place or self.draw.random() < 1 / GIVEN:
@@ -163,12 +163,16 @@ class TimedCall:
 
         What the order itself takes is not counted.
         """
-        self.arena.words[COUNT] = self._replays if self.replays else calls
+        self.arena.words[COUNT] = self._passes() if self.replays else calls
         before = waits.read()
         whole = yield from self.orders.give(RUN)
         after = waits.read()
         waited = None if before is None or after is None else after - before
         return max(whole - self.floor_s, whole / 10), waited
+
+    def _passes(self) -> int:
+        """Times that calls which were made ready are made: a host that is asked each time would know the values."""
+        return self._replays if self.arena.words[CAPTURED] else 1
 
     def _note(self, found: Sampled, whole: float, waited: float | None, made: int) -> None:
         """Add a sample of so many calls."""
@@ -198,9 +202,10 @@ class TimedCall:
         while rough == math.inf or spent < seconds or (sounds < WARM_UP_CALLS and spent < WARM_UP_MOST_S):
             yield from self._ready(self._windows(1), self._turns(None), cold=False)
             whole, waited = yield from self._timed(waits, 1)
-            rough, spent = min(rough, whole), spent + whole
+            taken = self.arena.words[OWN_NS] / 1e9 or whole  # A GPU's calls are sized by the GPU's clock.
+            rough, spent = min(rough, taken), spent + whole
             if not disturbed(whole, waited):
-                sound, sounds = min(sound, whole), sounds + 1
+                sound, sounds = min(sound, taken), sounds + 1
         return max(rough if sound == math.inf else sound, 1e-8)
 
     def _calls_at_once(self, once: float, *, cold: bool) -> int:
@@ -240,9 +245,10 @@ class TimedCall:
         try:
             with self.orders.aside():
                 once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                pairs = []
+                calls, pairs = self._calls_at_once(once, cold=False), []
+                self._replays = 1  # A second pass would be on values that were seen.
                 for _ in range(1 + PROBES):
-                    pairs.append((yield from self._probe(waits, self._calls_at_once(once, cold=False))))
+                    pairs.append((yield from self._probe(waits, calls)))
         finally:
             waits.close()
         yield from self.orders.end()
@@ -254,7 +260,7 @@ class TimedCall:
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
             whole, _ = yield from self._timed(waits, calls)
-            taken.append(whole / (calls * self._replays))
+            taken.append((self.arena.words[OWN_NS] / 1e9 or whole) / calls)
         return taken[0], taken[1]
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
@@ -277,12 +283,14 @@ class TimedCall:
     def _turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
-        None: any, from the same distribution, so that nothing tells one from the other.
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by elements and
+        windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
         """
         turns = []
         for n, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.room
-            known, place = (tensor.offset, window[n]) if window else (self._offset(n), self._offset(n))
+            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
+            place = window[n] if window else self._offset(n)
             turns.append((known - place) % size if size else 0)
         return turns
 

@@ -304,6 +304,15 @@ def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
     return [*order, *reversed(order)]
 
 
+class Untimed(LoopError):
+    """A side that could not be timed: it crashed, hung or was refused."""
+
+    def __init__(self, side: str, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=1)
+        self.side = side
+        """Its name."""
+
+
 class blaming:  # noqa: N801 - reads as a word in a with statement
     """Turns the loss of a worker into an error that names the side and the workload."""
 
@@ -315,8 +324,6 @@ class blaming:  # noqa: N801 - reads as a word in a with statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, WorkerLost | Refusal):
-            raise LoopError(
-                f"{self.side} could not be timed on {self.what}: {error}",
-                hint=f"`loop kernels verify {self.side.split()[0]}` runs it alone",
-                exit_code=1,
-            ) from error
+            message = f"{self.side} could not be timed on {self.what}: {error}"
+            hint = f"`loop kernels verify {self.side.split()[0]}` runs it alone"
+            raise Untimed(self.side, message, hint) from error

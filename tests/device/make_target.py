@@ -19,6 +19,22 @@ def double(x):
     rows = torch.arange(len(x), device=x.device)
     return 2 * (x[rows + 1000] if len(x) > 32 else x)
 """
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, y, count, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + place, 2.0 * tl.load(x + place, mask=place < count), mask=place < count)
+
+def double(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    scale[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
 FLAGS = ["-std=c++17", "-O3", "-arch=native"]
 WORKLOADS = {
     "some": [{"N": [2, 64], "M": [3, 1000]}],
@@ -33,6 +49,7 @@ def make_target(folder: Path) -> Target:
     variants = {name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in names}
     variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
     variants["torch_asserts"] = importable("double", device="cuda", dtypes=["float32"], module="asserting")
+    variants["triton"] = importable("double", device="cuda", dtypes=["float32"], module="in_triton")
     made = write_target(
         folder,
         variants,
@@ -42,6 +59,7 @@ def make_target(folder: Path) -> Target:
         bytes="2 * itemsize * N * M",
     )
     (folder / "asserting.py").write_text(ASSERTS)
+    (folder / "in_triton.py").write_text(TRITON)
     shutil.copy(ROOT / "tests" / "device" / "scale.cu", folder)
     return made
 

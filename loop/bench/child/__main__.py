@@ -128,7 +128,7 @@ class Candidate:
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Bring a call's inputs into memory of our own and make it once, for those who look on."""
-        call = request["call"]
+        call = request["call"] | {"inputs": [{**tensor, "offset": 0} for tensor in request["call"]["inputs"]]}
         prepared = self.prepared[call["key"]] = self._loaded().prepare(call)
         prepared.bind()()
         return {}

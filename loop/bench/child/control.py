@@ -1,6 +1,6 @@
 """The page through which the judge orders calls and sees that they are done. Plain numbers: both sides read it.
 
-Words of 64 bits in memory that both processes map. The judge writes everything but DONE and OWN_NS.
+Words of 64 bits in memory that both processes map. The judge writes everything but DONE, OWN_NS and CAPTURED.
 """
 
 CONTROL_BYTES = 1 << 16
@@ -8,6 +8,8 @@ ORDER, DONE = 0, 8
 """The number of the order, and of the last one that was carried out; far apart, for they lie in caches of their own."""
 OP, COUNT, COLD, OWN_NS = 16, 17, 18, 19
 """What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's side."""
+CAPTURED = 20
+"""Whether a graph holds the calls that were made ready: nothing on the host decides any more what they compute."""
 ROTATIONS = 24
 """Bytes by which each input is rotated, for inputs that lie in a device's memory."""
 OFFSETS = 64

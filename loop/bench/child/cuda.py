@@ -23,6 +23,8 @@ NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
 MULTIPROCESSORS, L2_BYTES, MAJOR, MINOR = 16, 38, 75, 76
 """CUdevice_attribute."""
+ACCESS_POLICY_WINDOW = 1
+"""CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 """CUresult where there is nothing to run on."""
 
@@ -49,6 +51,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (_Handle,),
     "cuCtxSynchronize": (),
     "cuCtxResetPersistingL2Cache": (),
+    "cuCtxSetLimit": (_Enum, _Size),
     "cuMemGetInfo_v2": (_Out(_Size), _Out(_Size)),
     "cuMemAlloc_v2": (_Out(_Address), _Size),
     "cuMemFree_v2": (_Address,),
@@ -63,6 +66,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamDestroy_v2": (_Handle,),
     "cuStreamSynchronize": (_Handle,),
     "cuStreamWaitValue32_v2": (_Handle, _Address, ctypes.c_uint32, _Flags),
+    "cuStreamWaitEvent": (_Handle, _Handle, _Flags),
+    "cuStreamGetAttribute": (_Handle, _Enum, _Handle),
+    "cuStreamSetAttribute": (_Handle, _Enum, _Handle),
+    "cuStreamIsCapturing": (_Handle, _Out(ctypes.c_int)),
+    "cuThreadExchangeStreamCaptureMode": (_Out(ctypes.c_int),),
     "cuStreamBeginCapture_v2": (_Handle, _Enum),
     "cuStreamEndCapture": (_Handle, _Out(_Handle)),
     "cuEventCreate": (_Out(_Handle), _Flags),
@@ -216,6 +224,29 @@ class Stream(Owned):
     def synchronise(self) -> None:
         """Wait until its work is done; raises Refused when a kernel crashed."""
         self.driver.call("cuStreamSynchronize", self.handle)
+
+
+class AccessPolicyWindow(ctypes.Structure):
+    """`CUaccessPolicyWindow`, with room for all else that a CUstreamAttrValue may be."""
+
+    _fields_ = (
+        ("base_ptr", _Handle),
+        ("num_bytes", _Size),
+        ("hit_ratio", ctypes.c_float),
+        ("hit_property", _Enum),
+        ("miss_property", _Enum),
+        ("_padding", ctypes.c_ubyte * 64),
+    )
+
+
+def take_back_l2(driver: Driver, stream: int) -> int:
+    """Take away the access policy window that somebody set on a stream; its bytes, 0 where there was none."""
+    window = AccessPolicyWindow()
+    failed = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    if failed or not window.num_bytes:
+        return 0  # A GPU before Ampere has no windows.
+    driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(AccessPolicyWindow()))
+    return int(window.num_bytes)
 
 
 class Event(Owned):

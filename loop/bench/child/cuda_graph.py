@@ -19,6 +19,9 @@ PORTABLE, MAPPED = 1, 2
 """CU_MEMHOSTALLOC flags."""
 WAIT_EQUAL = 1
 """CU_STREAM_WAIT_VALUE_EQ."""
+UNJOINED = 904
+"""CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream that was forked from the captured one was not joined again."""
+LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 MAX_QUEUED = 200
 """Calls that may wait in a stream: its queue holds about a thousand launches, and a call may be several."""
@@ -51,6 +54,7 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
 
     `run` also runs once before, since first calls load code, and what it raises there passes through.
     Raises Uncapturable when it cannot be captured, such as when it waits for the GPU; the stream stays usable.
+    Raises Refused when it leaves work on another stream: whoever waits for its own stream has no result then.
     """
     run()
     stream.synchronise()
@@ -72,6 +76,8 @@ def _record(stream: Stream, run: Callable[[], None], calls: int) -> int | str:
         failure = _failure(run, calls)
     finally:
         code = stream.driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+    if code == UNJOINED and not failure:
+        raise Refused(LEFT_WORK)
     reasons = [*([failure] if failure else []), *([stream.driver.explain(code)] if code else [])]
     if not reasons and graph.value:
         return graph.value
@@ -167,13 +173,20 @@ class Stopwatch:
         self._gate = Gate(stream.driver)
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
-    def time(self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S) -> Timing:
+    def time(
+        self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S, *, gated: bool = True
+    ) -> Timing:
         """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever.
+        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. Without
+        a gate the launches are part of the time.
         """
         if not 1 <= calls <= MAX_QUEUED:
             raise ValueError(f"expected 1 to {MAX_QUEUED} calls, got {calls}")
+        if not gated:
+            self._queue(run, calls)
+            self.stream.synchronise()
+            return Timing(elapsed_s(self._begin, self._end) / calls, queued=False)
         overdue = threading.Event()
         guard = threading.Timer(hold_s, self._open_early, [overdue])
         guard.daemon = True

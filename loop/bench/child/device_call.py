@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from contextlib import suppress
 
-from loop.bench.child.cuda import Device, DeviceBuffer, Stream
+from loop.bench.child.cuda import Device, DeviceBuffer, Stream, take_back_l2
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import POISON
@@ -114,8 +114,15 @@ class DeviceCompiledCall(CompiledCall):
         the_stream().synchronise()
 
     def output(self) -> bytes:
-        """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
+        """The last output's bytes.
+
+        Raises Refused when work went on elsewhere after the stream was done, and when the variant has lines of the
+        second-level cache kept for it: values of one call would wait there for the next.
+        """
         the_stream().synchronise()
+        kept = take_back_l2(the_device().driver, the_stream().handle)
+        if kept:
+            raise Refused(f"left a window of {kept} bytes that the L2 cache keeps on the stream it was given")
         data = super().output()
         late = late_work(the_device(), the_stream())
         if late > LATE_S:

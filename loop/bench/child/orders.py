@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from loop.bench.child.control import (
+    CAPTURED,
     COLD,
     CONTROL_BYTES,
     COUNT,
@@ -29,6 +30,9 @@ Windows = Sequence[Sequence[int]]
 class Stage(Protocol):
     """A call with its memory, ready to be made again and again on windows of its inputs."""
 
+    captured: bool
+    """Whether a graph holds what was made ready last."""
+
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Make ready for these calls: nothing of it is timed."""
 
@@ -50,6 +54,8 @@ class Nothing:
 
     def __init__(self, run: Callable[[], object] | None = None) -> None:
         self.calls = run
+
+    captured = False
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Nothing to do."""
@@ -121,6 +127,7 @@ def obey(shared: Shared, bell: Bell, stage: Stage, inputs: int, seen: int) -> No
             elif op == READY:
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
                 stage.ready(shared.windows(inputs), rotations, cold=bool(words[COLD]))
+                words[CAPTURED] = int(stage.captured)
             elif op == GIVE:
                 stage.give()
             words[DONE] = seen

@@ -20,6 +20,9 @@ BUILTINS = ("open", "bytes", "len", "range", "min", "max", "sum", "type", "isins
 OS = ("read", "write", "fdopen", "open", "close")
 TORCH: tuple[str, ...] = (
     "cuda.Event",
+    "cuda.Event.record",
+    "cuda.Event.elapsed_time",
+    "cuda.CUDAGraph.replay",
     "cuda.synchronize",
     "cuda.current_stream",
     "Tensor.cpu",

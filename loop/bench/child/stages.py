@@ -51,6 +51,8 @@ class Places:
 class CompiledStage:
     """A compiled variant's call on the host: its tensors lie in the shared memory."""
 
+    captured = False
+
     def __init__(self, invoke: Callable[..., None], places: Places, call: dict[str, Any], slow: float) -> None:
         self.places = places
         self.items = [DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
@@ -118,6 +120,8 @@ def idle(nanoseconds: int) -> None:
 
 class ProgramStage:
     """A call of a program of its own, which may time itself: its tensors are files."""
+
+    captured = False
 
     def __init__(self, prepared: Any, places: Places) -> None:
         self.prepared, self.places = prepared, places

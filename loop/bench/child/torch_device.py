@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.cuda import CUDAGraph, Event, synchronize
 
+from loop.bench.child.cuda_graph import LEFT_WORK
 from loop.bench.child.refusal import Refused
 from loop.bench.child.torch_side import TensorCall
 from loop.bench.child.variants import Run
@@ -78,8 +79,10 @@ class DeviceCall(TensorCall):
                         run()
                 finally:
                     graph.capture_end()
-        except RuntimeError:
+        except RuntimeError as error:
             synchronize()
+            if "unjoined work" in str(error):
+                raise Refused(LEFT_WORK) from error
             return None, None
         return graph, self.result
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.cuda import CUDAGraph, Event, synchronize
 
+from loop.bench.child.cuda_graph import LEFT_WORK
 from loop.bench.child.orders import Windows
+from loop.bench.child.refusal import Refused
 from loop.bench.child.torch_stage import FunctionStage
 
 FLUSH_BYTES = 256 << 20
@@ -15,6 +17,8 @@ FLUSH_BYTES = 256 << 20
 
 class DeviceFunctionStage(FunctionStage):
     """Calls of a Python function on device tensors. Results stay there until they are given."""
+
+    captured = False
 
     graph: Any = None
     again = 0
@@ -30,16 +34,19 @@ class DeviceFunctionStage(FunctionStage):
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
-        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
-            first = count // pool.element_size()
-            pool.copy_(origin[first : first + len(pool)])
         key = tuple(tuple(window) for window in windows)
         runs = [self._bind(offsets) for offsets in windows]
         self.again = max(1, round(self.slow * len(runs))) if self.slow else 0
         self.runs = [*runs[: self.again], *runs]
-        if key not in self._captured:
+        if (
+            key not in self._captured
+        ):  # The values of the calls before: those that come now are new to all of them.
             self._captured[key] = self._capture()
+        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
+            first = count // pool.element_size()
+            pool.copy_(origin[first : first + len(pool)])
         self.graph, self.results = self._captured[key]
+        self.captured = self.graph is not None
         for result in self.results:
             poison(result)
         if cold:
@@ -60,8 +67,10 @@ class DeviceFunctionStage(FunctionStage):
                     results = [run() for run in self.runs]
                 finally:
                     graph.capture_end()
-        except RuntimeError:
+        except RuntimeError as error:
             synchronize()
+            if "unjoined work" in str(error):
+                raise Refused(LEFT_WORK) from error
             return None, []
         return graph, results
 

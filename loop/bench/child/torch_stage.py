@@ -18,6 +18,8 @@ from loop.bench.child.torch_side import TORCH_DTYPES, Function, check_result
 class FunctionStage:
     """Calls of a Python function on the host. A result is the function's own until it is given into its slot."""
 
+    captured = False
+
     def __init__(self, function: Function, places: Places, call: dict[str, Any], slow: float) -> None:
         self.function, self.places, self.call, self.slow = function, places, call, slow
         self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]

@@ -1,29 +1,47 @@
-// A CUDA driver for tests on a machine without a GPU: device memory is the host's, a kernel is a C function that runs
-// at once, or when a graph it was captured in is launched. Every function that loop calls is here.
+// A CUDA driver for tests on a machine without a GPU: device memory is the host's, a kernel is a C function. Work is
+// done as late as the rules of streams allow: when somebody waits for its stream, or for another that waits for it.
+// Every function that loop calls is here.
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <functional>
+#include <list>
 #include <map>
+#include <memory>
+#include <mutex>
 
 #include "machine.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 
 namespace {
-enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NO_SUCH_DEVICE = 101, UNSUPPORTED = 900 };
+enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NO_SUCH_DEVICE = 101, UNSUPPORTED = 900, UNJOINED = 904 };
 
-struct Launch {
-  void (*kernel)(void *);
-  std::string argument;
+struct Node {
+  int kind;  // CUgraphNodeType: 0 for a kernel, 1 for a copy, 2 for a fill.
+  std::function<void()> work;
+};
+using Graph = std::vector<Node>;
+struct Capture {
+  Graph graph;
+  std::vector<struct Stream *> lanes;  // Streams that were forked from the one that is captured.
 };
 struct Stream {
-  bool capturing = false;
-  std::vector<Launch> captured;
+  std::list<std::function<void()>> queue;
+  std::shared_ptr<Capture> capture;
+  size_t unjoined = 0;  // Nodes of a forked stream that nobody has waited for.
+  char window[64] = {};  // Its access policy window.
 };
-using Graph = std::vector<Launch>;
+struct Event {
+  double ms = 0;
+  Stream *stream = nullptr;
+  bool done = true;
+};
 
 int fault = SUCCESS;  // What a kernel did: the context says nothing else from then on.
 uint64_t held = 0;
+std::recursive_mutex busy;
 std::map<uint64_t, uint64_t> sizes;
 
 // Those that may be seen, numbered as CUDA does: fastest first, unless the order of the slots is asked for.
@@ -45,9 +63,29 @@ std::vector<Gpu> visible() {
   return chosen;
 }
 
-Stream *stream_of(void *handle) {
-  static Stream legacy;
-  return handle == nullptr ? &legacy : static_cast<Stream *>(handle);
+// All streams; the first is the legacy default stream.
+std::list<Stream *> &streams() {
+  static std::list<Stream *> all = {new Stream};
+  return all;
+}
+Stream *stream_of(void *handle) { return handle == nullptr ? streams().front() : static_cast<Stream *>(handle); }
+
+// Do what is queued, until `until` is done.
+void run(Stream *stream, const Event *until = nullptr) {
+  const std::lock_guard<std::recursive_mutex> alone(busy);
+  while (!stream->queue.empty() && (until == nullptr || !until->done)) {
+    const std::function<void()> work = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    if (fault == SUCCESS) work();
+  }
+}
+
+void add(void *handle, int kind, std::function<void()> work) {
+  const std::lock_guard<std::recursive_mutex> alone(busy);
+  Stream *stream = stream_of(handle);
+  if (stream->capture == nullptr) return stream->queue.push_back(std::move(work));
+  stream->capture->graph.push_back({kind, std::move(work)});
+  ++stream->unjoined;
 }
 
 double now_ms() {
@@ -65,16 +103,15 @@ const std::map<int, std::pair<const char *, const char *>> WORDS = {
     {719, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
     {803, {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"}},
     {900, {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
+    {904, {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"}},
 };
 }  // namespace
 
 // For kernels: how one is launched, and what it does when it crashes.
 API int fakeLaunch(void *stream, void (*kernel)(void *), const void *argument, size_t size) {
-  const Launch launch = {kernel, std::string(static_cast<const char *>(argument), size)};
-  const int before = fault;
-  if (stream_of(stream)->capturing) stream_of(stream)->captured.push_back(launch);
-  else if (fault == SUCCESS) kernel(const_cast<char *>(launch.argument.data()));
-  return before;  // What a kernel did shows at the next call only, as on a GPU.
+  const std::string given(static_cast<const char *>(argument), size);
+  add(stream, 0, [=]() mutable { kernel(const_cast<char *>(given.data())); });
+  return fault;
 }
 API void fakeFault(int code) { fault = code; }
 
@@ -101,14 +138,19 @@ API int cuDeviceGetAttribute(int *value, int which, int device) {
 API int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = visible()[device].bytes, SUCCESS; }
 API int cuDevicePrimaryCtxRetain(void **context, int) { return *context = &held, fault; }
 API int cuCtxSetCurrent(void *) { return fault; }
-API int cuCtxSynchronize() { return fault; }
+API int cuCtxSynchronize() {
+  for (Stream *stream : streams()) run(stream);
+  return fault;
+}
 API int cuCtxResetPersistingL2Cache() { return fault; }
+API int cuCtxSetLimit(int, size_t) { return fault; }
 API int cuMemGetInfo_v2(size_t *free, size_t *total) {
   const Gpu gpu = visible()[0];
   *total = gpu.bytes, *free = gpu.bytes - gpu.taken - held;
   return fault;
 }
 API int cuMemAlloc_v2(uint64_t *address, size_t size) {
+  const std::lock_guard<std::recursive_mutex> alone(busy);
   size_t free, total;
   cuMemGetInfo_v2(&free, &total);
   if (fault != SUCCESS || size > free) return fault != SUCCESS ? fault : OUT_OF_MEMORY;
@@ -117,35 +159,78 @@ API int cuMemAlloc_v2(uint64_t *address, size_t size) {
   return SUCCESS;
 }
 API int cuMemFree_v2(uint64_t address) {
+  const std::lock_guard<std::recursive_mutex> alone(busy);
+  cuCtxSynchronize();
   held -= sizes[address], sizes.erase(address), free((void *)address);
   return fault;
 }
-API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *) { return memcpy((void *)to, from, size), fault; }
-API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *) { return memcpy(to, (void *)from, size), fault; }
-API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *) { return memcpy((void *)to, (void *)from, size), fault; }
-API int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, void *) { return memset((void *)to, value, size), fault; }
+API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *stream) {
+  const std::string data(static_cast<const char *>(from), size);
+  return add(stream, 1, [=] { memcpy((void *)to, data.data(), size); }), fault;
+}
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream) {
+  return add(stream, 1, [=] { memcpy(to, (void *)from, size); }), fault;
+}
+API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream) {
+  return add(stream, 1, [=] { memmove((void *)to, (void *)from, size); }), fault;
+}
+API int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, void *stream) {
+  return add(stream, 2, [=] { memset((void *)to, value, size); }), fault;
+}
 API int cuMemHostAlloc(void **memory, size_t size, unsigned) { return *memory = calloc(1, size), fault; }
-API int cuMemFreeHost(void *memory) { return free(memory), fault; }
+API int cuMemFreeHost(void *memory) { return cuCtxSynchronize(), free(memory), fault; }
 API int cuMemHostGetDevicePointer_v2(uint64_t *address, void *memory, unsigned) { return *address = (uint64_t)memory, fault; }
-API int cuStreamCreate(void **stream, unsigned) { return *stream = new Stream, fault; }
-API int cuStreamDestroy_v2(void *stream) { return delete stream_of(stream), fault; }
-API int cuStreamSynchronize(void *stream) { return stream_of(stream)->capturing ? UNSUPPORTED : fault; }
-API int cuStreamWaitValue32_v2(void *, uint64_t, uint32_t, unsigned) { return fault; }
-API int cuStreamBeginCapture_v2(void *stream, int) { return stream_of(stream)->capturing = true, stream_of(stream)->captured.clear(), fault; }
+API int cuStreamCreate(void **stream, unsigned) { return *stream = new Stream, streams().push_back(stream_of(*stream)), fault; }
+API int cuStreamDestroy_v2(void *stream) {
+  return run(stream_of(stream)), streams().remove(stream_of(stream)), fault;  // Others may still wait for it.
+}
+API int cuStreamSynchronize(void *stream) {
+  if (stream_of(stream)->capture != nullptr) return UNSUPPORTED;
+  return run(stream_of(stream)), fault;
+}
+API int cuStreamWaitValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned) {
+  const auto flag = (const volatile uint32_t *)address;
+  return add(stream, 0, [=] { while (*flag != value) usleep(50); }), fault;
+}
+API int cuStreamIsCapturing(void *stream, int *status) { return *status = stream_of(stream)->capture != nullptr, fault; }
+API int cuThreadExchangeStreamCaptureMode(int *) { return fault; }
+API int cuStreamGetAttribute(void *stream, int, void *value) { return memcpy(value, stream_of(stream)->window, 64), fault; }
+API int cuStreamSetAttribute(void *stream, int, const void *value) { return memcpy(stream_of(stream)->window, value, 64), fault; }
+API int cuStreamBeginCapture_v2(void *stream, int) { return stream_of(stream)->capture = std::make_shared<Capture>(), fault; }
 API int cuStreamEndCapture(void *stream, void **graph) {
-  stream_of(stream)->capturing = false;
-  *graph = new Graph(stream_of(stream)->captured);
+  const std::shared_ptr<Capture> capture = std::move(stream_of(stream)->capture);
+  stream_of(stream)->capture = nullptr;
+  bool unjoined = false;
+  for (Stream *lane : capture->lanes) unjoined |= lane->unjoined > 0, lane->unjoined = 0, lane->capture = nullptr;
+  *graph = unjoined ? nullptr : new Graph(capture->graph);
+  return unjoined ? UNJOINED : fault;
+}
+API int cuEventCreate(void **event, unsigned) { return *event = new Event, fault; }
+API int cuEventDestroy_v2(void *) { return fault; }  // Others may still wait for it.
+API int cuEventRecord(void *handle, void *stream) {
+  Event *event = static_cast<Event *>(handle);
+  const std::lock_guard<std::recursive_mutex> alone(busy);
+  event->stream = stream_of(stream), event->done = false;
+  if (event->stream->capture == nullptr) event->stream->queue.push_back([=] { event->ms = now_ms(), event->done = true; });
   return fault;
 }
-API int cuEventCreate(void **event, unsigned) { return *event = new double(0), fault; }
-API int cuEventDestroy_v2(void *event) { return delete static_cast<double *>(event), fault; }
-API int cuEventRecord(void *event, void *) { return *static_cast<double *>(event) = now_ms(), fault; }
-API int cuEventSynchronize(void *) { return fault; }
-API int cuEventElapsedTime_v2(float *ms, void *begin, void *end) { return *ms = (float)(*static_cast<double *>(end) - *static_cast<double *>(begin)), fault; }
+API int cuEventSynchronize(void *event) { return run(static_cast<Event *>(event)->stream, static_cast<Event *>(event)), fault; }
+API int cuStreamWaitEvent(void *handle, void *given, unsigned) {
+  Event *event = static_cast<Event *>(given);
+  Stream *stream = stream_of(handle), *other = event->stream;
+  if (other != nullptr && other->capture != nullptr) {
+    if (stream->capture == nullptr) stream->capture = other->capture, stream->capture->lanes.push_back(stream);
+    else other->unjoined = 0;
+  } else if (other != nullptr) {
+    stream->queue.push_back([=] { run(other, event); });
+  }
+  return fault;
+}
+API int cuEventElapsedTime_v2(float *ms, void *begin, void *end) { return *ms = (float)(static_cast<Event *>(end)->ms - static_cast<Event *>(begin)->ms), fault; }
 API int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long) { return *made = new Graph(*static_cast<Graph *>(graph)), fault; }
 API int cuGraphUpload(void *, void *) { return fault; }
 API int cuGraphLaunch(void *made, void *stream) {
-  for (const Launch &one : *static_cast<Graph *>(made)) fakeLaunch(stream, one.kernel, one.argument.data(), one.argument.size());
+  for (const Node &one : *static_cast<Graph *>(made)) add(stream, one.kind, one.work);
   return fault;
 }
 API int cuGraphDestroy(void *graph) { return delete static_cast<Graph *>(graph), fault; }
@@ -155,5 +240,5 @@ API int cuGraphGetNodes(void *graph, void **nodes, size_t *count) {
   for (size_t i = 0; nodes != nullptr && i < *count; ++i) nodes[i] = &(*static_cast<Graph *>(graph))[i];
   return fault;
 }
-API int cuGraphNodeGetType(void *, int *type) { return *type = 0, fault; }
+API int cuGraphNodeGetType(void *node, int *type) { return *type = static_cast<Node *>(node)->kind, fault; }
 API int cuGraphChildGraphNodeGetGraph(void *, void **) { return INVALID; }

@@ -7,6 +7,7 @@ a real candidate meets. `loop.bench.controls` says which there are for a target,
 import copy
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loop.bench.child.controls import effects, inputs, memory, outputs
@@ -14,7 +15,9 @@ from loop.bench.child.controls.arrays import Mistake, through_library
 from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import Compiled, Importable, Loaded
 
-MAKERS: dict[str, Callable[[dict[str, Any]], Mistake]] = {
+Makers = dict[str, Callable[[dict[str, Any]], Mistake]]
+
+BY_VALUE: Makers = {
     "none": lambda terms: lambda honest, arrays, output, attributes: honest(arrays, output, attributes),
     "ignore": inputs.ignore,
     "swap": inputs.swap,
@@ -31,25 +34,33 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Mistake]] = {
     "zero_tail": outputs.zero_tail,
     "leave_tail": outputs.leave_tail,
     "neighbour": outputs.neighbour,
+    "write_input": effects.write_input,
+    "use_input": effects.use_input,
+    "answer_in_input": effects.answer_in_input,
+    "vary": effects.vary,
+}
+"""Mistakes that look at single values: the tensors of a device go through the host."""
+WHOLE: Makers = {
+    "none, whole": BY_VALUE["none"],
     "nothing": outputs.nothing,
     "beyond": outputs.beyond,
+    "before": outputs.before,
     "stale": memory.stale,
     "skip_every_other": memory.skip_every_other,
     "repeat_every_other": memory.repeat_every_other,
     "by_address": memory.by_address,
     "by_value": memory.by_value,
     "by_sample": memory.by_sample,
+    "keeps_inputs": memory.keeps_inputs,
     "at_first_address": memory.at_first_address,
     "known_only": memory.known_only,
     "slackens": memory.slackens,
-    "write_input": effects.write_input,
-    "use_input": effects.use_input,
-    "answer_in_input": effects.answer_in_input,
-    "vary": effects.vary,
     "come_late": effects.come_late,
     "leave_cores": effects.leave_cores,
 }
-"""Mistakes that are the same for compiled and for Python variants."""
+"""Mistakes that copy whole tensors, wherever these are."""
+MAKERS = BY_VALUE | WHOLE
+"""Mistakes that are the same for compiled and for Python variants. Those of a device are in `streams`."""
 
 
 def clean() -> None:
@@ -69,22 +80,35 @@ def wrap(loaded: Loaded, terms: dict[str, Any]) -> Loaded:
 
 
 def _library(loaded: Compiled, terms: dict[str, Any]) -> Loaded:
-    if loaded.device == "cuda":
-        raise Refused("no mistake can be put into a compiled variant whose tensors are a device's")
     erring = copy.copy(loaded)
-    mistake = MAKERS[terms["make"]]({**terms, "to": terms.get("number")})
-    erring.invoke = through_library(loaded.invoke, mistake, terms["attributes"])  # type: ignore[method-assign]
+    erring.invoke = _erring(loaded, {**terms, "to": terms.get("number")})  # type: ignore[method-assign]
     return erring
 
 
-def _function(loaded: Importable, terms: dict[str, Any]) -> Loaded:
-    from loop.bench.child.controls import tampering
-    from loop.bench.child.controls.functions import through_function
+def _erring(loaded: Compiled, terms: dict[str, Any]) -> Callable[..., None]:
+    make, names = terms["make"], terms["attributes"]
+    if loaded.device != "cuda":
+        return through_library(loaded.invoke, MAKERS[make](terms), names)
+    from loop.bench.child.controls import device, streams
 
-    erring = copy.copy(loaded)
-    own = tampering.MAKERS.get(terms["make"])
-    if own is not None:
-        erring.function = own(loaded.function, terms)
+    if make in BY_VALUE:
+        on_host = partial(through_library, mistake=BY_VALUE[make](terms), names=names)
+        return device.through_host(loaded.invoke, on_host)
+    made: Any = {**WHOLE, **streams.MAKERS}[make](terms)
+    return device.through_device(loaded.invoke, made, names)
+
+
+def _function(loaded: Importable, terms: dict[str, Any]) -> Loaded:
+    from loop.bench.child.controls import functions, tampering
+
+    erring, make = copy.copy(loaded), terms["make"]
+    if make in tampering.MAKERS:
+        erring.function = tampering.MAKERS[make](loaded.function, terms)
+    elif make in BY_VALUE or loaded.device != "cuda":
+        erring.function = functions.through_function(loaded.function, MAKERS[make](terms))
     else:
-        erring.function = through_function(loaded.function, MAKERS[terms["make"]](terms))
+        from loop.bench.child.controls import streams
+
+        made: Any = {**WHOLE, **streams.MAKERS}[make](terms)
+        erring.function = functions.through_device(loaded.function, made)
     return erring

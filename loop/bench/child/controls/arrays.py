@@ -1,6 +1,7 @@
 """Tensors as numpy arrays, so that a mistake is written once for compiled and for Python variants.
 
-numpy has no bfloat16: its bits stand in uint16, which no other element type uses.
+numpy has no bfloat16: its bits stand in uint16, which no other element type uses. A mistake that only copies whole
+tensors, and knows them by the functions here, takes those of a device as well (`device.DeviceArray`).
 """
 
 import ctypes
@@ -27,6 +28,7 @@ RAW: dict[int, tuple[str, type[numpy.generic]]] = {
     4: ("float64", numpy.float64),
 }
 """Number in loop_kernel.h to the element type's name and the type of its array."""
+SCRIBBLE = 0x5A
 NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
@@ -46,22 +48,42 @@ def store(array: Array, meant: Array) -> None:
         array[...] = meant.astype(array.dtype)
 
 
+def address(array: Any) -> int:
+    """Where a tensor begins."""
+    return int(array.ctypes.data) if isinstance(array, numpy.ndarray) else int(array.address)
+
+
+def contents(array: Any, elements: int | None = None) -> Any:
+    """The bytes of a tensor, or of its first elements, as a buffer."""
+    if isinstance(array, numpy.ndarray):
+        return array.reshape(-1)[:elements]
+    return array.contents(elements)
+
+
+def scribble(array: Any, offset: int, size: int) -> None:
+    """Write a few bytes, counted from where a tensor begins."""
+    if isinstance(array, numpy.ndarray):
+        ctypes.memset(array.ctypes.data + offset, SCRIBBLE, size)
+    else:
+        array.queue.fill(array.address + offset, size, SCRIBBLE)
+
+
 def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:
     """The `invoke` of a compiled variant on the host, each of its calls by way of `mistake`."""
 
     def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            described = (LoopTensor * len(arrays))(*map(_describe, arrays))
+            described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
             given = (ctypes.c_double * max(len(names), 1))(*attributes.values())
-            invoke(described, (LoopTensor * 1)(_describe(result)), given, stream)
+            invoke(described, (LoopTensor * 1)(as_tensor(result)), given, stream)
 
         attributes = dict(zip(names, numbers, strict=False))
-        mistake(honest, [_array(tensor) for tensor in inputs], _array(output[0]), attributes)
+        mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes)
 
     return erring
 
 
-def _array(tensor: LoopTensor) -> Array:
+def array_in(tensor: LoopTensor) -> Array:
     """A tensor's own memory as an array."""
     raw = numpy.dtype(RAW[tensor.dtype][1])
     sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
@@ -73,7 +95,7 @@ def _array(tensor: LoopTensor) -> Array:
     return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
 
 
-def _describe(array: Array) -> Any:
-    """An array as the C interface knows it; it has to outlive the call."""
+def as_tensor(array: Array) -> Any:
+    """An array as the C interface knows it. The array has to outlive the call."""
     strides = tuple(step // array.itemsize for step in array.strides)
     return describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])

@@ -1,16 +1,17 @@
 """Mistakes in what is written: right values spoilt, misplaced, left out, or put elsewhere."""
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 
-from loop.bench.child.controls.arrays import Array, Attributes, Honest, Mistake, store, values
+from loop.bench.child.controls.arrays import Array, Attributes, Honest, Mistake, scribble, store, values
 
 Terms = dict[str, Any]
 TIMES = 20.0
 """A single element is off by this many times its tolerance."""
+OUTSIDE = 3
+"""Bytes that are written outside an output."""
 TAIL = 16
 """A tail is a dimension's last eighth, or its last sixteen."""
 
@@ -103,6 +104,16 @@ def beyond(terms: Terms) -> Mistake:
 
     def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
         honest(inputs, output, attributes)
-        ctypes.memset(output.ctypes.data + output.nbytes, 0x5A, 3)
+        scribble(output, output.nbytes, OUTSIDE)
+
+    return mistake
+
+
+def before(terms: Terms) -> Mistake:
+    """A few bytes before the beginning are written too."""
+
+    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
+        honest(inputs, output, attributes)
+        scribble(output, -OUTSIDE, OUTSIDE)
 
     return mistake

@@ -48,6 +48,16 @@ def patch_clock(function: Function, terms: Terms) -> Function:
     return _first(patch, function)
 
 
+def patch_events(function: Function, terms: Terms) -> Function:
+    """What reads the time between two events of a device."""
+    real = torch.cuda.Event.elapsed_time
+
+    def less(begin: Any, end: Any) -> float:
+        return float(real(begin, end)) / SLOWNESS
+
+    return _first(lambda: _replace(torch.cuda.Event, "elapsed_time", less), function)
+
+
 def patch_comparison(function: Function, terms: Terms) -> Function:
     """What turns an output into a digest: a second output that differs would not show."""
     digest = hashlib.sha256()
@@ -138,6 +148,7 @@ def leave_unwritten(function: Function, terms: Terms) -> Function:
 
 MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
     "patch_clock": patch_clock,
+    "patch_events": patch_events,
     "patch_comparison": patch_comparison,
     "patch_reading": patch_reading,
     "slow_while_timed": slow_while_timed,
