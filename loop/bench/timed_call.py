@@ -74,6 +74,13 @@ def disturbed(whole: float, waited: float | None) -> bool:
     return waited is not None and waited > max(DISTURBED_SHARE * whole, DISTURBED_S)
 
 
+def calls_known(sounds: int, spent: float, seconds: float) -> bool:
+    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples."""
+    if spent < seconds:
+        return False
+    return sounds >= WARM_UP_CALLS or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What all timed calls of a session share."""
@@ -196,16 +203,22 @@ class TimedCall:
             found.changed = self.arena.changed()
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed."""
-        sound, rough, spent, self._replays = math.inf, math.inf, 0.0, 1
-        sounds = 0
-        while rough == math.inf or spent < seconds or (sounds < WARM_UP_CALLS and spent < WARM_UP_MOST_S):
-            yield from self._ready(self._windows(1), self._turns(None), cold=False)
-            whole, waited = yield from self._timed(waits, 1)
-            taken = self.arena.words[OWN_NS] / 1e9 or whole  # A GPU's calls are sized by the GPU's clock.
+        """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
+
+        Samples grow meanwhile: of a single short call the order itself is the longer part.
+        """
+        calls, sounds, spent, self._replays = 1, 0, 0.0, 1
+        sound, rough = math.inf, math.inf
+        while not calls_known(sounds, spent, seconds) or rough == math.inf:
+            yield from self._ready(self._windows(calls), self._turns(None), cold=False)
+            whole, waited = yield from self._timed(waits, calls)
+            taken = (
+                self.arena.words[OWN_NS] / 1e9 or whole
+            ) / calls  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, taken), spent + whole
             if not disturbed(whole, waited):
                 sound, sounds = min(sound, taken), sounds + 1
+                calls = 1 if self.replays or not seconds else self._calls_at_once(sound, cold=False)
         return max(rough if sound == math.inf else sound, 1e-8)
 
     def _calls_at_once(self, once: float, *, cold: bool) -> int:
