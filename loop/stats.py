@@ -11,7 +11,7 @@ CONFIDENCE = 0.99
 CLIP = 3.0
 """Deviations from the median beyond which a value is pulled in: of normal ones 3 in 1,000 are."""
 NEAR = 0.002
-"""A log ratio this near to the median, 0.2 %, is no outlier, also where a coarse clock makes most of them equal."""
+"""A log ratio this near to the median, 0.2 %, is no outlier: a coarse clock may make most of them equal."""
 FEWEST = 5
 """Values of which one may be an outlier and still be told from the others."""
 AGREE = 0.7
@@ -48,7 +48,7 @@ class Clipped:
 
 
 def clipped(values: Sequence[float]) -> Clipped:
-    """Winsorise logarithms at `CLIP` deviations about the median; the deviation is 1.4826 times the median absolute one.
+    """Winsorise logarithms at `CLIP` deviations about the median, each 1.4826 times the median absolute deviation.
 
     Fewer than `FEWEST` values stay as they are: two outliers among four look like two sound ones. Source: Tukey
     and McLaughlin 1963 (Winsorised variance); Hampel 1974 (median absolute deviation).
