@@ -1,14 +1,14 @@
 """Compare our own binaries: a variant with itself, with itself made slower, and with its known good."""
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from time import monotonic
 from typing import Annotated
 
 from pydantic import Field
 
-from loop.actions.contest import Contest, Rival, itself, slowed
+from loop.actions.contest import Contest, Rival, itself, slowed, together
 from loop.actions.context import Context, Result, Working
 from loop.actions.earlier import KnownGoodGone, known_good_build
 from loop.actions.kernel import workloads
@@ -24,7 +24,7 @@ from loop.actions.timed import (
 )
 from loop.bench import timing
 from loop.bench.device_memory import fitting
-from loop.bench.room import Side
+from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
@@ -65,28 +65,40 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
         for name in found.right
         if name not in builds
     ]
-    outputs: list[CompareOutput] = []
-    segments: list[Segment] = []
-    types = {workload.dtype for workload in workloads(context, context.plan.workloads)}
+    chosen = workloads(context, context.plan.workloads)
+    types = {workload.dtype for workload in chosen}
     compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
     begun = monotonic()
-    for number, name in enumerate(compiled):
+    contests = []
+    for name in compiled:
         side = context.bench.side(name, builds[name])
-        taken = [w for w in workloads(context, context.plan.workloads) if w.dtype in side.dtypes]
+        taken = [w for w in chosen if w.dtype in side.dtypes]
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
-        if not room.workloads:
-            continue
-        contest = yield from _contest(context, builds[name], room.workloads, arguments, missing)
-        left_s = context.budget_s - (monotonic() - begun)
-        if outputs and left_s < 0 and not contest.known_good:
-            missing.append(f"{name} against itself: the {context.budget_s:g} s of this step are spent")
-            continue
-        limit_s = max(0.0, left_s) / (len(compiled) - number)
-        timings, warned = yield from _hold(context, contest, arguments, limit_s, first=not outputs)
-        outputs.append(_outcome(context, contest, timings).model_copy(update={"warnings": warned}))
+        if room.workloads:
+            contests.append((yield from _contest(context, builds[name], room.workloads, arguments, missing)))
+    outputs: list[CompareOutput] = []
+    segments: list[Segment] = []
+    groups = _groups(context.bench, contests)
+    for number, group in enumerate(groups):
+        limit_s = max(0.0, context.budget_s - (monotonic() - begun)) / (len(groups) - number)
+        timings, warned = yield from _hold(context, group, arguments, limit_s)
+        made = [_outcome(context, contest, timings) for contest in group]
+        outputs.append(_together(made, timings, warned))
         segments += timings.segments
-    return Result(_together(outputs, missing), samples={"compare": segments})
+    return Result(_joined(outputs, missing), samples={"compare": segments})
+
+
+def _groups(bench: Bench, contests: Sequence[Contest]) -> list[Sequence[Contest]]:
+    """Contests that are held together, block by block: all, or fewer where a GPU has not the room for all."""
+    if not contests:
+        return []
+    sides = [side for contest in contests for side in contest.sides]
+    every = list({one.name: one for contest in contests for one in contest.workloads}.values())
+    if len(contests) == 1 or not fitting(bench, every, sides, wide=True).left_out:
+        return [contests]
+    half = len(contests) // 2
+    return [*_groups(bench, contests[:half]), *_groups(bench, contests[half:])]
 
 
 def _contest(
@@ -119,20 +131,28 @@ def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Gen
 
 
 def _hold(
-    context: Context, contest: Contest, arguments: CompareTerms, limit_s: float, *, first: bool
+    context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
     """Measure until everything is decided or the time is over; with what disturbed it.
 
-    Of the first variant, and of one that has a known good, as many blocks are made as a verdict needs, whatever
+    Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
     """
-    needed = sequential.MIN_BLOCKS if first or contest.known_good else timing.MIN_ROUNDS
-    least = min(arguments.rounds, max(arguments.least, needed))
+    least = min(arguments.rounds, max(arguments.least, sequential.MIN_BLOCKS))
     terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=least)
+    essential = [one for one in contests if one is contests[0] or one.known_good]
+    sides = [side for contest in contests for side in contest.sides]
+    every = list({one.name: one for contest in contests for one in contest.workloads}.values())
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
-        found = yield from timing.measure(context.bench, contest.sides, contest.workloads, terms, contest.pending)
-    return found, warnings(context.bench, shared)
+        begun = monotonic()
+
+        def pending(timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+            late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
+            return together(essential if late else contests, timings)
+
+        found = yield from timing.measure(context.bench, sides, every, terms, pending)
+    return found, warnings(context.bench, shared, found)
 
 
 def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:
@@ -152,8 +172,6 @@ def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Com
         measurements=measured,
         null_controls=(null,),
         positive_controls=(positive,),
-        rounds=timings.rounds,
-        outputs=timings.outputs,
     )
 
 
@@ -203,7 +221,13 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
 
 
-def _together(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
+def _together(outputs: Sequence[CompareOutput], timings: timing.Timings, warned: tuple[str, ...]) -> CompareOutput:
+    """Contests that were held together."""
+    found = _joined(outputs, ())
+    return found.model_copy(update={"warnings": warned, "rounds": timings.rounds, "outputs": timings.outputs})
+
+
+def _joined(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
     warned = tuple(dict.fromkeys(text for one in outputs for text in one.warnings))
     message = "; ".join(one.message for one in outputs) or "no compiled variant to compare"
     return CompareOutput(

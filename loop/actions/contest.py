@@ -1,6 +1,6 @@
 """One of our own binaries against others, block after block: what is decided, and what is still open."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.actions.timed import of
@@ -64,20 +64,30 @@ class Contest:
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
         key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = sequential.decide(self.logs(timings, workload, rival), len(self.workloads))
+            found = sequential.decide(*self._evidence(timings, workload, rival))
             if found is not None:
                 self.decided[key] = found
         return key in self.decided
 
-    def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
-        """Log ratios of the blocks; a slowed side is a candidate itself, everything else a reference."""
+    def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float]:
+        """Log ratios, workloads in all, and what is allowed for because processes were kept."""
+        segments, sides = of(timings, workload), self._sides(rival)
+        shared = compare.process_variance(segments, *sides)
+        return compare.log_ratios(segments, *sides), len(self.workloads), sequential.allowance(shared)
+
+    def _sides(self, rival: Rival) -> tuple[str, str]:
+        """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
         names = (rival.side.name, self.candidate.name)
-        return compare.log_ratios(of(timings, workload), *(names[::-1] if rival.side.slow else names))
+        return (names[1], names[0]) if rival.side.slow else names
+
+    def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
+        """Log ratios of the blocks."""
+        return compare.log_ratios(of(timings, workload), *self._sides(rival))
 
     def decision(self, timings: Timings, workload: Workload, rival: Rival) -> sequential.Decision:
         """What was decided, or what can be said now that the time is over."""
         found = self.decided.get((workload.name, rival.side.name))
-        return found or sequential.conclude(self.logs(timings, workload, rival), len(self.workloads))
+        return found or sequential.conclude(*self._evidence(timings, workload, rival))
 
     def null_control(self, timings: Timings, rival: Rival) -> NullControl:
         """What came of the variant against itself."""
@@ -107,3 +117,12 @@ class Contest:
             blocks=len(self.logs(timings, workload, rival)),
             reason=found.reason,
         )
+
+
+def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
+    """What is still to be timed of all of them: every contest gets its share of each round."""
+    open_: dict[str, list[str]] = {}
+    for contest in contests:
+        for workload, names in contest.pending(timings).items():
+            open_.setdefault(workload, []).extend(names)
+    return open_

@@ -1,7 +1,8 @@
 """Time the variants that are right against the baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -22,8 +23,9 @@ from loop.actions.timed import (
 from loop.actions.verification import untaken
 from loop.bench import timing
 from loop.bench.device_memory import fitting
-from loop.bench.room import BASELINE, Side
+from loop.bench.room import BASELINE, Bench, Side
 from loop.model.base import Model
+from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -31,12 +33,15 @@ from loop.rules import compare
 from loop.rules.sensing import sensed, taken
 from loop.stats import geometric_mean
 
+FIRST_LOOK = 5
+"""Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
+
 
 class MeasureTerms(Model):
     """How much is measured."""
 
     rounds: Annotated[int, Field(ge=2, le=100)] = 5
-    """Sets of fresh processes, as far as the step's budget allows; two at least."""
+    """Rounds, as far as the step's budget allows; two at least."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
 
@@ -62,10 +67,11 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.plan.workloads), every, wide=True)
         timed = room.workloads
-        timings = yield from timing.measure(bench, every, timed, terms)
-    warned = warnings(bench, shared)
-    pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-    measured = measurements(bench, pairs, timed, timings)
+        pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
+        looks = Looks(bench, pairs, timed, arguments.rounds)
+        timings = yield from timing.measure(bench, every, timed, terms, looks.pending)
+    warned = warnings(bench, shared, timings)
+    measured = looks.measured(timings)
     both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
     distrusted = doubts(bench, timings, measured, both)
     verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
@@ -88,6 +94,51 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
         ),
         samples={"measure": timings.segments},
     )
+
+
+@dataclass
+class Looks:
+    """When verdicts are looked at while rounds are still to come: once, after `FIRST_LOOK` rounds.
+
+    What is decided there is not timed any more. All pairs, workloads and looks share one false verdict in 100
+    sessions.
+    """
+
+    bench: Bench
+    pairs: Sequence[Pair]
+    timed: Sequence[Workload]
+    rounds: int
+    open_: Mapping[str, Sequence[str]] | None = None
+    """Sides that are still to be timed on each workload, once it was looked."""
+
+    def pending(self, timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+        """Everything before the look, then the pairs that it left open."""
+        if self.open_ is not None:
+            return self.open_
+        if timings.rounds < FIRST_LOOK:
+            return self._sides([(pair.candidate, w) for pair in self.pairs for w in self.timed])
+        closed = {(v.variant, v.workload) for v in self.verdicts(timings) if v.verdict != "inconclusive"}
+        every = [(pair.candidate, w) for pair in self.pairs for w in self.timed]
+        self.open_ = self._sides([(side, w) for side, w in every if (side.name, w.name) not in closed])
+        return self.open_
+
+    def _sides(self, pairs: Iterable[tuple[Side, Workload]]) -> Mapping[str, Sequence[str]]:
+        """By workload: the baseline, and what is compared with it there."""
+        open_: dict[str, list[str]] = {}
+        for side, workload in pairs:
+            if workload.dtype in side.dtypes:
+                open_.setdefault(workload.name, [BASELINE]).append(side.name)
+        return open_
+
+    def measured(self, timings: timing.Timings) -> tuple[Measurement, ...]:
+        """One a pair and workload, with intervals as sure as the number of comparisons and looks asks for."""
+        looks = 2 if self.rounds > FIRST_LOOK else 1
+        level = compare.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
+        return measurements(self.bench, self.pairs, self.timed, timings, level)
+
+    def verdicts(self, timings: timing.Timings) -> list[SpeedVerdict]:
+        """What the rounds so far allow to say."""
+        return [compare.judge(one) for one in self.measured(timings)]
 
 
 def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who else uses the GPU, asked of its driver before and after a measurement."""
+"""Who else uses the device: of a GPU its driver is asked before and after a measurement, of a CPU the kernel."""
 
 import os
 import time
@@ -6,11 +6,13 @@ from collections.abc import Generator
 
 import psutil
 
+from loop.bench.busy import crowd
 from loop.bench.gpus import gpus
+from loop.bench.machine import cores
 from loop.bench.nvml import Sensors
 from loop.bench.room import Bench
 from loop.processes import Tick
-from loop.rules import sharing
+from loop.rules import crowding, sharing
 from loop.rules.sharing import Company
 
 REST_S = 2.0
@@ -37,6 +39,15 @@ def warn_before(bench: Bench) -> Generator[Tick, None, str]:
 def warn_after(bench: Bench) -> str:
     """The same when everything was timed: somebody may have come meanwhile."""
     return sharing.warning(_name(), _company(bench.sensors, None)) if bench.sensors else ""
+
+
+def warn_of_programs() -> Generator[Tick, None, str]:
+    """What is to be said of other programs on our cores before anything is timed; empty when nothing is."""
+    seen = yield from crowd()
+    said = crowding.warning(cores(), seen.programs, seen.stolen)
+    if said:
+        yield Tick(said)
+    return said
 
 
 def _name() -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from loop.actions.context import Context
 from loop.actions.kernel import builds
-from loop.actions.sharing import warn_after, warn_before
+from loop.actions.sharing import warn_after, warn_before, warn_of_programs
 from loop.bench import timing
+from loop.bench.deferral import defers
 from loop.bench.gpus import gpus
 from loop.bench.machine import machine, peak_flops_per_s
 from loop.bench.room import Bench, Side
@@ -21,9 +22,8 @@ from loop.model.target import Workload
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import formula_values
 from loop.processes import Tick
-from loop.rules import compare, integrity
-from loop.rules.deferral import defers
-from loop.stats import median
+from loop.rules import compare, disturbance, integrity
+from loop.stats import CONFIDENCE, median
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> s
 def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, str]:
     """Wait until no other session measures on this device; two at once would disturb each other.
 
-    What else disturbs it is said: who other than loop uses the GPU. Empty when nobody does.
+    What else disturbs it is said, and what that will cost: who other than loop uses the GPU, or keeps the cores of
+    a CPU busy. Empty when nobody does.
     """
     folder = context.bench.cache / "locks"
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,13 +71,13 @@ def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, str
             yield Tick(f"waiting for {held.holder} to finish measuring")
             time.sleep(0.1)
         else:
-            return (yield from warn_before(context.bench))
+            cpu = context.bench.device == "cpu"
+            return (yield from warn_of_programs() if cpu else warn_before(context.bench))
 
 
-def warnings(bench: Bench, before: str) -> tuple[str, ...]:
+def warnings(bench: Bench, before: str, timings: timing.Timings) -> tuple[str, ...]:
     """What was said of others on the device before something was timed there, or is to be said now."""
-    said = before or warn_after(bench)
-    return (said,) if said else ()
+    return tuple(said for said in (before or warn_after(bench), disturbance.said(timings.segments)) if said)
 
 
 def with_warnings(message: str, warned: Sequence[str]) -> str:
@@ -102,7 +103,11 @@ class Pair:
 
 
 def measurements(
-    bench: Bench, pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Timings
+    bench: Bench,
+    pairs: Sequence[Pair],
+    timed: Sequence[Workload],
+    timings: timing.Timings,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
     """One a pair and workload that both sides were timed on for two rounds at least."""
     text = bench.target.flops
@@ -122,6 +127,7 @@ def measurements(
             candidate_peak_bytes=_peak(timings, pair.candidate.name, workload),
             own_clock=pair.candidate.name in timings.own_clock,
             flops=flops.evaluate_number(formula_values(workload)) if flops else None,
+            confidence=confidence,
         )
         found.append(compare.measured(segments, clocked))
     return tuple(found)

@@ -18,6 +18,7 @@ from loop.bench.orders import Orders
 from loop.bench.waits import Waits
 from loop.bench.worker import Worker
 from loop.model.device import Device
+from loop.model.measurement import CLEAN
 from loop.model.target import ITEM_SIZES
 from loop.processes import Tick
 
@@ -31,8 +32,6 @@ WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
 """Before a segment calls are made for so long, and until so many of them were not disturbed, as far as time allows."""
 MOST_DISTURBED = 10
 """Where others keep the cores busy a segment goes on for so many times its time, until it has enough sound samples."""
-DISTURBED_SHARE, DISTURBED_S = 0.02, 2e-6
-"""A sample is disturbed in which worker or judge waited for a core for this share of it, and this long."""
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the same
 again, and once more, so that what happens at every other call comes to both."""
@@ -71,7 +70,7 @@ class Sampled:
 
 def disturbed(whole: float, waited: float | None) -> bool:
     """Whether a sample says more of the machine than of the call; both in seconds."""
-    return waited is not None and waited > max(DISTURBED_SHARE * whole, DISTURBED_S)
+    return waited is not None and waited > CLEAN * whole
 
 
 def calls_known(sounds: int, spent: float, seconds: float) -> bool:

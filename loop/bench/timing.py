@@ -1,19 +1,23 @@
 """How fast is it? Sides take turns in fresh processes; the process is the replicate, never the iteration.
 
-One round is a fresh process for each side, and inputs that no process has seen. Within it every workload is timed
-in the order A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
+One round is a fresh process for each side, and inputs that no process has seen. On a GPU, where starting takes
+longer than timing, processes are kept for a few rounds. Within a round every workload is timed in the order
+A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
 Outputs of timed calls are read at once and judged when the round is over.
 """
 
+import itertools
+import math
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.bench.arena import Values
 from loop.bench.call import Call
+from loop.bench.deferral import charged
 from loop.bench.machine import cores
 from loop.bench.orders import Floors
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
@@ -24,7 +28,6 @@ from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
 from loop.processes import Tick
-from loop.rules.deferral import charged
 
 SEGMENT_S = 10e-3
 """Time filled by one segment of a short workload, where torch has to be started for each process."""
@@ -38,6 +41,9 @@ PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
+KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
+"""Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
+importing torch takes 3 s."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Terms:
     """How much is measured, and how."""
 
     rounds: int
-    """Sets of fresh processes, when time allows."""
+    """Rounds, when time allows."""
     limit_s: float
     """No round is begun that would probably end later than this."""
     seed: int
@@ -98,6 +104,23 @@ Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
 """Which sides are still to be timed on which workload, by name; empty when everything is decided."""
 
 
+class Pace:
+    """Whether there is time for another round."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms, self.begun, self.last_s = terms, time.monotonic(), 0.0
+
+    def allows(self, timings: Timings, rounds: int) -> bool:
+        """Whether so many more, with processes of their own, will probably end in time."""
+        used = time.monotonic() - self.begun
+        return timings.rounds < self.terms.least or used * (1 + rounds / timings.rounds) <= self.terms.limit_s
+
+    def allows_more(self, timings: Timings) -> bool:
+        """Whether one more will that needs no new process."""
+        used = time.monotonic() - self.begun
+        return timings.rounds < self.terms.least or used + self.last_s <= self.terms.limit_s
+
+
 def measure(
     bench: Bench,
     sides: Sequence[Side],
@@ -107,54 +130,85 @@ def measure(
 ) -> Generator[Tick, None, Timings]:
     """Time the sides turn about, until nothing is pending, or rounds or time are over.
 
+    Only what is pending is timed, and only its sides are started.
     Raises LoopError when one of the sides crashes, hangs or refuses.
     """
-    timings = Timings()
-    shuffle = random.Random(terms.seed)
+    timings, pace, shuffle = Timings(), Pace(terms), random.Random(terms.seed)
     everything = {w.name: [side.name for side in sides if w.dtype in side.dtypes] for w in workloads}
-    begun = time.monotonic()
-    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides))):
-        used = time.monotonic() - begun
-        if timings.rounds >= terms.least and used * (1 + len(batch) / timings.rounds) > terms.limit_s:
+
+    def still() -> Mapping[str, Sequence[str]]:
+        return pending(timings) if pending else everything
+
+    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
+    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
+        wanted = {name for names in still().values() for name in names}
+        if not wanted or not pace.allows(timings, sum(map(len, batch))):
             break
-        open_ = pending(timings) if pending and timings.rounds else everything
-        if not any(open_.values()):
-            break
-        yield from _batch(bench, sides, workloads, batch, shuffle, timings, terms, open_)
+        chosen = [side for side in sides if side.name in wanted]
+        yield from _batch(bench, chosen, workloads, batch, shuffle, timings, pace, still)
     return timings
 
 
-def batches(rounds: int, size: int) -> list[range]:
-    """Consecutive groups of rounds, at most `size` in each: few first, to see how long they take."""
-    begin = min(size, FIRST_ROUNDS, rounds)
-    groups = [range(begin)]
-    return groups + [range(first, min(first + size, rounds)) for first in range(begin, rounds, size)]
+def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
+    """All rounds, grouped by the processes that they share, and these by what starts together.
+
+    At most `kept` rounds share processes, and never all: there are two sets at least. At most `size` sets start
+    together: few first, to see how long they take.
+    """
+    count = max(math.ceil(rounds / kept), min(2, rounds))
+    edges = [rounds * number // count for number in range(count + 1)]
+    sets = [range(first, end) for first, end in itertools.pairwise(edges)]
+    begin = min(size, FIRST_ROUNDS if kept == 1 else 2)
+    return [sets[:begin]] + [sets[first : first + size] for first in range(begin, count, size)]
 
 
 def _batch(
     bench: Bench,
     sides: Sequence[Side],
     workloads: Sequence[Workload],
-    batch: Iterable[int],
+    batch: Sequence[range],
     shuffle: random.Random,
     timings: Timings,
-    terms: Terms,
-    open_: Mapping[str, Sequence[str]],
+    pace: Pace,
+    still: Callable[[], Mapping[str, Sequence[str]]],
 ) -> Generator[Tick, None, None]:
     """Start the processes of several rounds together, for that is most of the cost; then time one by one.
 
-    Those of a round end with it: each holds hundreds of megabytes of a GPU from its first call on.
+    They end with the last round they serve: each holds hundreds of megabytes of a GPU from its first call on.
     """
     with ExitStack() as stack:
-        rounds = [
-            Round(bench, sides, number, stack.enter_context(ExitStack()), terms, shuffle) for number in batch
+        started = [
+            (Round(bench, sides, numbers[0], stack.enter_context(ExitStack()), pace.terms, shuffle), numbers)
+            for numbers in batch
         ]
-        for one in rounds:
+        for one, _ in started:
             yield from one.start()
-        for one in rounds:
-            yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+        for one, numbers in started:
+            for number in numbers:
+                open_ = still()
+                if any(open_.values()) and (number == numbers[0] or pace.allows_more(timings)):
+                    yield from _round(one, number, numbers, workloads, open_, timings, pace)
             one.stack.close()
-            timings.rounds += 1
+
+
+def _round(
+    one: "Round",
+    number: int,
+    numbers: range,
+    workloads: Sequence[Workload],
+    open_: Mapping[str, Sequence[str]],
+    timings: Timings,
+    pace: Pace,
+) -> Generator[Tick, None, None]:
+    """One of the rounds that a set of processes serves."""
+    begun, first = time.monotonic(), len(timings.segments)
+    one.number = number
+    yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+    if len(numbers) > 1:
+        made = timings.segments[first:]
+        timings.segments[first:] = [s.model_copy(update={"processes": numbers[0]}) for s in made]
+    timings.rounds += 1
+    pace.last_s = time.monotonic() - begun
 
 
 class Round:

@@ -168,6 +168,10 @@ class DeviceReading(Model):
     """When it was read, by a clock that only goes forward."""
 
 
+CLEAN = 0.02
+"""Share of its time that a sample may have waited for a core: it still says more of the call than of the machine."""
+
+
 class Segment(Model):
     """Consecutive timings of one side; the raw material of a ratio."""
 
@@ -176,16 +180,18 @@ class Segment(Model):
     workload: str
     """Name of the workload."""
     round: Annotated[int, Field(ge=0)]
-    """Which set of fresh processes it comes from."""
+    """Which round it comes from: fresh values, and fresh processes unless they are kept for several rounds."""
     calls: Annotated[int, Field(ge=1)]
     """Calls in each sample."""
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
     waited: tuple[float, ...] = ()
-    """Seconds a call, sample by sample, in which worker or judge was ready to run and waited for a core; empty where
-    the system does not tell."""
+    """Seconds of one call, sample by sample, in which worker or judge was ready to run and something else ran in its
+    place; empty where the system does not tell."""
     left_s: float = 0.0
     """Seconds a call, contained in `seconds`, of work that was left until the result was handed over."""
+    processes: Annotated[int, Field(ge=0)] | None = None
+    """First round of the processes it comes from, where they are kept for several rounds."""
     sensors: tuple[DeviceReading, DeviceReading] | None = None
     """The GPU before and after; None on a CPU, or where nobody tells."""
 
@@ -223,11 +229,15 @@ class Measurement(Model):
     against: Against
     """What it was compared with."""
     rounds: int
-    """Fresh sets of processes: the replicates."""
+    """Rounds that count: the replicates."""
+    outliers: int = 0
+    """How many of them lie far from the others, and were pulled in before the mean was taken."""
     ratio: float
-    """Reference time / candidate time: exp of the mean log ratio of the rounds."""
+    """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers pulled in."""
     interval: Interval
-    """99 % confidence interval of the ratio, from the rounds."""
+    """99 % confidence interval of the ratio, from the rounds; wider where many comparisons share the 1 %."""
+    ranged: bool = False
+    """Whether the rounds allow no useful interval: then the ratio is their median, the interval their range."""
     reference_us: float
     """Latency of the reference in microseconds: the geometric mean of its segments' medians."""
     candidate_us: float
@@ -241,7 +251,7 @@ class Measurement(Model):
     flops_per_s: float | None = None
     """Counted operations over the candidate's time."""
     dropped: int = 0
-    """Rounds left out because the GPU held one side back and not the other."""
+    """Rounds left out because one side was held back and the other was not: by the GPU, or by other programs."""
     held_back: str | None = None
     """Which side was held back in most rounds, and by what: a result in itself."""
 

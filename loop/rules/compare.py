@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 from loop.model.measurement import Check, Measurement, Segment, VariantChecks
 from loop.model.target import Workload
 from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
-from loop.rules import device_health
-from loop.stats import geometric_mean, median, ratio_interval
+from loop.rules import device_health, disturbance
+from loop.stats import AGREE, CONFIDENCE, FEWEST, clipped, median, ratio_interval
 
 MARGIN = 0.01
 """A difference below one per cent is none."""
@@ -33,12 +33,23 @@ class Clocked:
     own_clock: bool
     flops: float | None
     """Operations of one call."""
+    confidence: float = CONFIDENCE
+    """Of its interval."""
+
+
+def confidence(comparisons: int, looks: int = 1) -> float:
+    """Of each interval, so that one verdict in 100 sessions is false at most (Bonferroni).
+
+    A verdict can be false at one end of its interval only. So each of `comparisons`, looked at `looks` times, may
+    miss at either end in 1 / (100 comparisons looks) of all cases; a single one in 1 of 200, as ever.
+    """
+    return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / (comparisons * looks))
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
     """One log(reference time / candidate time) a round, from the medians of the segments of one workload.
 
-    Rounds in which the GPU held one side back and not the other do not count.
+    Rounds in which one side was held back and the other was not do not count.
     """
     sound = (sides for sides in _rounds(segments, reference, candidate) if _spoilt(*sides) is None)
     return [_log_time(theirs) - _log_time(ours) for theirs, ours in sound]
@@ -58,13 +69,26 @@ def _rounds(
 
 
 def _log_time(segments: Iterable[Segment]) -> float:
-    return fmean(math.log(median(segment.seconds)) for segment in segments)
+    return fmean(math.log(median(disturbance.clean(segment))) for segment in segments)
 
 
-def _spoilt(reference: Iterable[Segment], candidate: Iterable[Segment]) -> device_health.Drop | None:
-    """Why the GPU's sensors say that a round does not count."""
+def _spoilt(reference: Sequence[Segment], candidate: Sequence[Segment]) -> device_health.Drop | None:
+    """Why a round does not count: by the GPU's sensors, or by the time that a side waited for its core."""
     theirs, ours = ([s.sensors for s in side if s.sensors is not None] for side in (reference, candidate))
-    return device_health.drop(theirs, ours) if theirs and ours else None
+    spoilt = device_health.drop(theirs, ours) if theirs and ours else None
+    return spoilt or disturbance.drop(reference, candidate)
+
+
+PROCESS_SD = 0.006
+"""Standard deviation of a ratio from one pair of processes to the next on a GPU, beyond what the rounds within one
+pair show: the medians of a process on an H200 differ by up to 0.42 %, those of a pair by sqrt(2) as much."""
+
+
+def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
+    """Variance of the mean log ratio that rounds in kept processes share; 0 where each round has fresh ones."""
+    rounds = _rounds(segments, reference, candidate)
+    sets = {ours[0].processes for _, ours in rounds if ours[0].processes is not None}
+    return PROCESS_SD**2 / len(sets) if sets else 0.0
 
 
 def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> tuple[int, str | None]:
@@ -77,17 +101,23 @@ def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> tu
 
 def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
     """The measurement of one variant on one workload; `segments` are those of that workload."""
-    logs = log_ratios(segments, clocked.reference, clocked.candidate)
-    ratio, low, high = ratio_interval(logs)
+    sides = (clocked.reference, clocked.candidate)
+    logs = log_ratios(segments, *sides)
+    ratio, low, high = ratio_interval(logs, clocked.confidence, process_variance(segments, *sides))
+    ranged = high > TOO_WIDE * low
+    if ranged:
+        ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
     candidate_s = _latency(segments, clocked.candidate)
-    dropped, why = held_back(segments, clocked.reference, clocked.candidate)
+    dropped, why = held_back(segments, *sides)
     return Measurement(
         variant=clocked.variant,
         workload=clocked.workload,
         against=clocked.against,
         rounds=len(logs),
+        outliers=clipped(logs).beyond,
         ratio=ratio,
         interval=(low, high),
+        ranged=ranged,
         reference_us=_latency(segments, clocked.reference) * 1e6,
         candidate_us=candidate_s * 1e6,
         reference_peak_bytes=clocked.reference_peak_bytes,
@@ -100,30 +130,36 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
 
 
 def _latency(segments: Iterable[Segment], side: str) -> float:
-    """Seconds of one call: the geometric mean of the segments' medians, so that times give the ratio."""
-    return geometric_mean([median(segment.seconds) for segment in segments if segment.side == side])
+    """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
+    logs = [math.log(median(disturbance.clean(segment))) for segment in segments if segment.side == side]
+    return math.exp(fmean(clipped(logs).values))
 
 
 def noise(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of a round's log ratio; None without two rounds."""
-    deviations = [stdev(logs) for logs in logs_by_workload if len(logs) > 1]
+    deviations = [stdev(clipped(logs).values) for logs in logs_by_workload if len(logs) > 1]
     return median(deviations) if deviations else None
 
 
 def judge(measurement: Measurement) -> SpeedVerdict:
-    """`faster` and `slower` need the whole 99 % interval beyond the margin, `same` all of it near 1."""
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1.
+
+    The number of rounds is fixed beforehand, or set by the time there is, never by what the rounds say.
+    """
     low, high = measurement.interval
-    word, reason = "inconclusive", "the interval is too wide to tell"
-    if measurement.held_back:
-        reason = measurement.held_back
-    elif high > TOO_WIDE * low:
-        reason = "the machine is too noisy to judge: end what else runs on it, and measure again"
+    word, reason = "inconclusive", _obstacle(measurement)
+    if reason:
+        pass
     elif low > 1 + MARGIN:
         word, reason = "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
     elif high < 1 / (1 + MARGIN):
         word, reason = "slower", f"at least {1 / high - 1:.1%} slower, at 99 % confidence"
     elif low > 1 / (1 + SAME) and high < 1 + SAME:
         word, reason = "same", f"within {SAME:.0%} either way, at 99 % confidence"
+    elif measurement.rounds < FEWEST:
+        reason = f"{measurement.rounds} rounds are few: allow the step more time"
+    else:
+        reason = "the interval is too wide to tell"
     return SpeedVerdict.model_validate(
         {
             "variant": measurement.variant,
@@ -135,6 +171,22 @@ def judge(measurement: Measurement) -> SpeedVerdict:
             "reason": reason,
         }
     )
+
+
+def _obstacle(measurement: Measurement) -> str:
+    """Why the rounds allow no verdict, whatever they say; empty when they do."""
+    rounds, (low, high) = measurement.rounds, measurement.interval
+    remedy = "end what else runs on the machine, and measure again"
+    if measurement.held_back:
+        return measurement.held_back
+    if measurement.ranged and rounds < FEWEST:
+        seen = f"they gave {low:.2f}x to {high:.2f}x"
+        return f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
+    if measurement.ranged or high > TOO_WIDE * low:
+        return f"the machine is too noisy to judge: {remedy}"
+    if rounds - measurement.outliers < AGREE * rounds:
+        return f"{measurement.outliers} of {rounds} rounds lie far from the others: {remedy}"
+    return ""
 
 
 def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:

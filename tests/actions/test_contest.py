@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from loop.actions.contest import Contest, Rival, itself, slowed
+from loop.actions.contest import Contest, Rival, itself, slowed, together
 from loop.bench.room import Side
 from loop.bench.timing import Timings
 from loop.model.measurement import Segment
@@ -141,3 +141,21 @@ def test_a_slowdown_that_is_not_there_is_not_seen() -> None:
     contest.pending(timings)
     positive = contest.positive_control(timings, contest.rivals[1])
     assert ("same", False) == (positive.verdict, positive.seen)
+
+
+def test_contests_share_a_round() -> None:
+    """Each has what is open of its own; what one has decided does not end the other."""
+    other = Side("old", {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="fff")
+    first, second = make_contest(), Contest(other, [itself(other, [ONE])])
+    everything = together([first, second], Timings())
+    assert ["new", "new again", "new known good", "old", "old again"] == everything["one"]
+    assert {"one": ["old", "old again"]} == together([first, second], make_timings(30, {}))
+
+
+def test_processes_that_were_kept_move_the_margin() -> None:
+    """Two per cent in one pair of processes may be these; a tenth is not."""
+    for factor, fresh, kept in ((1.025, "faster", "inconclusive"), (1.1, "faster", "faster")):
+        for expected, first in ((fresh, None), (kept, 0)):
+            contest, timings = make_contest(), make_timings(20, {"new known good": factor})
+            timings.segments = [s.model_copy(update={"processes": first}) for s in timings.segments]
+            assert expected == contest.decision(timings, ONE, contest.rivals[2]).verdict

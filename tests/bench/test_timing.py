@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loop.bench import timing
 from loop.bench.child.variants import own_seconds
 from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
@@ -65,12 +66,29 @@ def test_turns_are_shuffled_anew() -> None:
     assert {"a", "b"} == {order[0] for order in orders[0]}
 
 
+def singles(*numbers: int) -> list[range]:
+    """Rounds with processes of their own."""
+    return [range(number, number + 1) for number in numbers]
+
+
 def test_batches_cover_every_round_once() -> None:
-    """In order, none larger than asked."""
-    assert [range(3), range(3, 7), range(7, 8)] == batches(8, 4)
-    assert [range(2)] == batches(2, 8)
-    assert [range(1), range(1, 2)] == batches(2, 1)
-    assert [range(3), range(3, 5)] == batches(5, 3)
+    """In order, none larger than asked, and few first."""
+    assert [singles(0, 1, 2), singles(3, 4, 5, 6), singles(7)] == batches(8, 4)
+    assert [singles(0, 1)] == batches(2, 8)
+    assert [singles(0), singles(1)] == batches(2, 1)
+    assert [singles(0, 1, 2), singles(3, 4)] == batches(5, 3)
+
+
+def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
+    """One set of processes is one replicate of what processes differ by: there are two at least."""
+    assert [[range(4), range(4, 9)]] == batches(9, 2, kept=5)
+    assert [[range(1), range(1, 3)]] == batches(3, 8, kept=5)
+    assert [[range(4)], [range(4, 8)]] == batches(8, 1, kept=5)
+    for rounds in range(2, 40):
+        sets = [one for batch in batches(rounds, 3, kept=5) for one in batch]
+        assert list(range(rounds)) == [number for one in sets for number in one]
+        assert len(sets) >= 2
+        assert max(map(len, sets)) <= 5
 
 
 def test_a_slower_variant_measures_slower(bench: Bench) -> None:
@@ -187,23 +205,38 @@ def test_cold_calls_are_timed_one_by_one(bench: Bench) -> None:
 
 
 def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
-    """Workloads and sides are narrowed down batch by batch; once nothing is pending it is over."""
+    """It is asked before every round; a side that nothing asks for is not even started; then it is over."""
     small, large, middle = (workload.name for workload in workloads(bench))
-    asked = []
 
     def pending(timings: Timings) -> dict[str, list[str]]:
-        asked.append(timings.rounds)
-        if len(asked) > 1:
-            return {large: []}
-        return {small: ["right", "strides"], middle: ["strides"]}
+        if timings.rounds == 0:
+            return {small: ["right", "strides"], middle: ["strides"]}
+        return {small: ["right"]} if timings.rounds < 3 else {large: []}
 
-    sides = make_sides(bench, "right", "slow", "strides")
+    sides = make_sides(bench, "right", "crashes", "strides")
     found = timed(bench, sides, workloads(bench), rounds=9, pending=pending)
-    assert [2, 4] == asked, "eight processes at once are two rounds of three sides"
-    assert 4 == found.rounds
-    later = {(s.workload, s.side) for s in found.segments if s.round >= 2}
-    assert {(small, "right"), (small, "strides"), (middle, "strides")} == later
-    assert 2 * 3 * 3 * 2 + 2 * 3 * 2 == len(found.segments)
+    assert 3 == found.rounds
+    first = {(s.workload, s.side) for s in found.segments if s.round == 0}
+    assert {(small, "right"), (small, "strides"), (middle, "strides")} == first
+    assert {(small, "right")} == {(s.workload, s.side) for s in found.segments if s.round > 0}
+    assert 2 * 3 + 2 * 2 == len(found.segments)
+
+
+def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
+    opened: list[str] = []
+    monkeypatch.setattr(timing, "KEPT_ON_CPU", 2)
+    open_side = Bench.open
+
+    def counted(self: Bench, side: Side) -> Any:
+        opened.append(side.name)
+        return open_side(self, side)
+
+    monkeypatch.setattr(Bench, "open", counted)
+    found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
+    assert (4, 2) == (found.rounds, len(opened))
+    assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})
+    assert (4, []) == (found.outputs, found.wrong)
 
 
 @pytest.mark.parametrize(

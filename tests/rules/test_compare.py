@@ -1,5 +1,6 @@
 """Verdicts: what the evidence allows to say, and never more."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ import pytest
 
 from loop.model.measurement import Check, DeviceReading, Segment, VariantChecks
 from loop.model.target import Workload
-from loop.rules.compare import Clocked, incorrect, judge, log_ratios, measured, noise
+from loop.rules.compare import Clocked, confidence, incorrect, judge, log_ratios, measured, noise
 from loop.stats import t_quantile
 from tests.makers import make_check, make_measurement, make_workload
 
@@ -61,13 +62,93 @@ def test_a_round_that_lost_a_side_is_left_out() -> None:
 
 
 def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
-    """Ratio 2 from rounds of 1.8 and its mirror; the interval is Student's t on the logs."""
-    made = measured(make_rounds(1.8, 4 / 1.8), make_clocked())
-    spread = math.log(2 / 1.8)
-    half = t_quantile(0.995, 1) * spread * math.sqrt(2) / math.sqrt(2)
+    """Ratio 2 from rounds of 1.98 and its mirror; the interval is Student's t on the logs."""
+    made = measured(make_rounds(1.98, 4 / 1.98), make_clocked())
+    half = t_quantile(0.995, 1) * math.log(2 / 1.98)
     assert 2 == made.rounds
     assert pytest.approx(2.0) == made.ratio
     assert pytest.approx((2 * math.exp(-half), 2 * math.exp(half))) == made.interval
+    assert not made.ranged
+
+
+BUSY_LAPTOP = (1.49, 1.25, 1.22, 1.24, 1.26, 1.21, 12.42, 1.14, 1.28)
+"""Nine rounds of a kernel that is 1.24 times as fast, while two other programs ran."""
+
+
+@pytest.mark.parametrize("outlier", [12.42, 0.05, 1e6])
+@pytest.mark.parametrize("place", range(9))
+def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
+    """Whatever its size and side, and whenever it comes."""
+    ratios = [ratio for ratio in BUSY_LAPTOP if ratio != 12.42]
+    ratios.insert(place, outlier)
+    made = measured(make_rounds(*ratios), make_clocked())
+    assert pytest.approx(1.24, rel=0.03) == made.ratio
+    assert ("faster", False) == (judge(made).verdict, made.ranged)
+    assert made.interval[1] < 1.2 * made.interval[0] * 1.2
+    assert made.candidate_us == pytest.approx(1e6, rel=1e-9)
+    assert made.reference_us == pytest.approx(1.24e6, rel=0.05)
+
+
+def test_three_rounds_that_say_nothing_show_what_they_were() -> None:
+    """No interval from less than a thousandth to more than a thousand, but the range, and what to do."""
+    found = judge(made := measured(make_rounds(1.14, 12.42, 1.28), make_clocked()))
+    assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (made.ratio, made.interval)
+    assert "inconclusive" == found.verdict
+    seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: allow the step more time"
+    assert seen == found.reason
+    assert "faster" == judge(measured(make_rounds(2.0, 2.02, 1.99), make_clocked())).verdict
+
+
+def test_where_a_third_of_the_rounds_disagrees_nothing_is_said() -> None:
+    """Then the middle may be the disturbed one."""
+    made = measured(make_rounds(*[1.5] * 6, 8.0, 9.0, 0.1), make_clocked())
+    assert 3 == made.outliers
+    reason = "3 of 9 rounds lie far from the others: end what else runs on the machine, and measure again"
+    assert ("inconclusive", reason) == (judge(made).verdict, judge(made).reason)
+
+
+def test_more_comparisons_ask_for_more_confidence() -> None:
+    """All of a session's together are false in one of a hundred sessions; one alone is judged as ever."""
+    assert [0.99, 0.99, 0.995, 0.999] == [pytest.approx(confidence(n)) for n in (1, 2, 4, 20)]
+    assert confidence(20) == pytest.approx(confidence(10, looks=2))
+    rounds = make_rounds(1.04, 1.05, 1.06, 1.045, 1.055)
+    sure = dataclasses.replace(make_clocked(), confidence=confidence(100))
+    assert ["faster", "inconclusive"] == [judge(measured(rounds, c)).verdict for c in (make_clocked(), sure)]
+
+
+def test_rounds_of_the_same_processes_are_no_more_certain_than_these() -> None:
+    """What processes differ by is not averaged away by rounds within them."""
+
+    def width(kept: int | None) -> float:
+        segments = [
+            s.model_copy(update={"processes": s.round // kept * kept if kept else None})
+            for s in make_rounds(*[1.2, 1.201] * 10)
+        ]
+        low, high = measured(segments, make_clocked()).interval
+        return math.log(high / low)
+
+    assert width(None) < 0.001
+    assert width(None) < width(5) < width(10) < 0.03
+
+
+def waits(segments: Sequence[Segment], side: str, share: float, *, rounds: Sequence[int]) -> list[Segment]:
+    """The same, where one side waited that share of its time in some rounds, and nobody else ever."""
+    return [
+        s.model_copy(
+            update={"waited": tuple(x * share * (s.side == side and s.round in rounds) for x in s.seconds)}
+        )
+        for s in segments
+    ]
+
+
+def test_rounds_in_which_one_side_waited_do_not_count() -> None:
+    """By the wait, whatever the ratio says; where both waited alike a round counts."""
+    segments = make_rounds(2.0, 2.0, 2.0, 2.0)
+    assert 2 == len(log_ratios(waits(segments, "ref", 0.5, rounds=[1, 2]), "ref", "new"))
+    alike = [s.model_copy(update={"waited": tuple(x / 2 for x in s.seconds)}) for s in segments]
+    assert 4 == len(log_ratios(alike, "ref", "new"))
+    made = measured(waits(segments, "new", 0.5, rounds=[0, 1]), make_clocked())
+    assert (2, 2, None) == (made.rounds, made.dropped, made.held_back)
 
 
 def test_a_measurement_carries_latencies_memory_and_clock() -> None:
@@ -119,7 +200,7 @@ def test_a_verdict_and_its_mirror_agree() -> None:
 def test_noise_is_said_as_such() -> None:
     """An interval whose ends differ by a factor of ten names the machine, not the kernel."""
     reason = judge(make_measurement(interval=(1.5, 15.1))).reason
-    assert "the machine is too noisy to judge: end what else runs on it, and measure again" == reason
+    assert "the machine is too noisy to judge: end what else runs on the machine, and measure again" == reason
 
 
 def test_a_verdict_names_the_least_that_is_certain() -> None:

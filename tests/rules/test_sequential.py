@@ -17,6 +17,7 @@ from loop.rules.sequential import (
     MIN_BLOCKS,
     SAME_EVIDENCE,
     Decision,
+    allowance,
     conclude,
     decide,
     e_value,
@@ -260,3 +261,43 @@ def test_same_is_rarely_said_of_two_per_cent() -> None:
     """Twice the margin exactly: `same` is false there, one in a hundred at most."""
     assert 1 >= [verdict for verdict, _ in stopped(200, SAME, 0.008)].count("same")
     assert 100 == SAME_EVIDENCE
+
+
+@pytest.mark.parametrize("outlier", [2.5, -2.5, 1e6])
+@pytest.mark.parametrize("every", [5, 6, 9])
+def test_one_block_in_five_takes_no_verdict_away(outlier: float, every: int) -> None:
+    """Whatever its size and side: the word is the one that the others lead to."""
+    for mean, expected in ((0.0, "same"), (0.05, "faster"), (-0.22, "slower")):
+        logs = make_logs(40, mean, 0.006)
+        logs[::every] = [outlier] * len(logs[::every])
+        assert expected == conclude(logs).verdict
+
+
+def test_where_a_third_of_the_blocks_disagrees_it_goes_on() -> None:
+    """Five of eight that were disturbed alike are no verdict, and the reason says what was seen."""
+    logs = [2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001]
+    assert decide(logs) is None
+    remedy = "end what else runs on the machine, or measure longer"
+    assert f"3 of 8 blocks lie far from the others: {remedy}" == conclude(logs).reason
+
+
+def test_a_fifth_of_blocks_disturbed_at_random_gives_no_false_verdict() -> None:
+    """Either side, any size, a look after every block: nothing false in 300 series, an answer in nearly all."""
+    rng, found = random.Random(11), []
+    for _ in range(300):
+        logs = [
+            rng.gauss(0, 0.008) + (rng.random() < 0.2) * rng.choice([-1, 1]) * rng.expovariate(3)
+            for _ in range(60)
+        ]
+        found.append(first_decision(iter(logs))[0])
+    assert {"slower", "faster"}.isdisjoint(found)
+    assert 0.97 * 300 <= found.count("same")
+
+
+def test_what_blocks_share_moves_the_margin() -> None:
+    """Beyond the margin and three deviations of what processes differ by, not beyond the margin alone."""
+    allowed = allowance(0.005**2)
+    assert pytest.approx(0.015) == allowed
+    assert ["slower", "inconclusive"] == [conclude([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
+    assert ["slower", "slower"] == [conclude([-0.04] * 12, 1, a).verdict for a in (0.0, allowed)]
+    assert ["same", "inconclusive"] == [conclude(around(0.008, 0.001, 12), 1, a).verdict for a in (0.0, allowed)]

@@ -1,0 +1,264 @@
+"""`make bench-busy`: does a busy laptop get an answer? Verdicts while two other programs keep both cores busy.
+
+`record` times the CPU kernel beside itself and beside itself made 1.25 times slower, in a thousand real rounds,
+while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive rounds
+(moving-block bootstrap, Künsch 1989: what follows upon each other stays together), through the code that sessions
+use. `live` makes some for real.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from loop.actions.contest import Contest, Rival, itself, slowed
+from loop.bench import timing
+from loop.bench.machine import cores, machine
+from loop.bench.room import Bench, Side
+from loop.bench.timing import Timings
+from loop.model.measurement import Segment
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.processes import finish
+from loop.rules import compare, disturbance, sequential
+from loop.stats import clipped
+from tests.speed.gate import built, open_bench
+
+RECORDED = Path(__file__).parent / "recorded" / "busy.json"
+RESULTS = Path(__file__).parent / "BUSY.md"
+SET, WORKLOAD = "history", "B2 H8 S128 D64 causal float32"
+SLOWER = 0.25
+VERDICT_S = 25.0
+TOGETHER = 5
+"""Consecutive rounds that are drawn together."""
+DRAWN = {"1.25 times slower": 200, "itself": 500}
+MEASURED_ROUNDS = 9
+"""Rounds of `measure`, whose rule has no more than that."""
+OTHERS = 2
+THREADS = 2
+"""Of the kernel: as many as there are cores, as a session has."""
+SPIN = "while True: pass"
+
+
+@contextlib.contextmanager
+def others(count: int) -> Iterator[None]:
+    """So many programs that never rest."""
+    programs = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> None:
+    """Open a bench on the bundled kernel, and measure its variant `cpu` there on one workload."""
+    with open_bench(None, "cpu", THREADS, folder) as bench:
+        quick = expand(bench.target, [SET], "float32", 1)
+        measure(bench, built(bench, "cpu"), next(one for one in quick if one.name == WORKLOAD))
+
+
+def record(rounds: int) -> None:
+    """Time so many rounds while the others run, and store them."""
+    began: list[float] = []
+
+    def measure(bench: Bench, side: Side, workload: Workload) -> None:
+        sides = [side, itself(side, [workload]).side, slowed(side, SLOWER, [workload]).side]
+        open_ = {workload.name: [one.name for one in sides]}
+
+        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
+            if len(began) <= timings.rounds:
+                began.append(time.monotonic())
+                sys.stderr.write(f"\r{timings.rounds} of {rounds} rounds")
+            return open_
+
+        terms = timing.Terms(rounds, float("inf"), int(time.time()), timing.SHORT_SEGMENT_S)
+        found = finish(timing.measure(bench, sides, [workload], terms, pending))
+        assert isinstance(found, Timings)
+        _store(found, [*began, time.monotonic()], [one.name for one in sides])
+
+    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, others(OTHERS):
+        kernel(Path(folder), measure)
+
+
+def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None:
+    """A line a round: its seconds, then microseconds and share of waiting of each segment that counts."""
+    rows = []
+    for number in range(found.rounds):
+        ours = [[s for s in found.segments if s.round == number and s.side == name] for name in sides]
+        told = [[_short(segment) for segment in segments] for segments in ours]
+        rows.append([round(began[number + 1] - began[number], 3), *told])
+    facts = machine()
+    head = {
+        "on": str(datetime.datetime.now(datetime.UTC).date()),
+        "machine": f"{facts.processor}, {facts.cores} cores, {facts.system}, Python {facts.python}",
+        "programs": OTHERS,
+        "sides": list(sides),
+        "waits": any(segment.waited for segment in found.segments),
+    }
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    RECORDED.parent.mkdir(exist_ok=True)
+    RECORDED.write_text(json.dumps(head)[:-1] + ',\n"rounds": [\n' + lines + "\n]}\n")
+
+
+def _short(segment: Segment) -> list[float]:
+    """A segment as its median counts, in microseconds, and the share that these samples waited."""
+    seconds = median(disturbance.clean(segment))
+    return [float(f"{seconds * 1e6:.5g}"), round(disturbance.waiting([segment]), 3)]
+
+
+def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple[float, list[Segment]]]:
+    """Seconds and segments of rounds, drawn for ever: the candidate, and one rival under its own name."""
+    rows, draw, number = recorded["rounds"], random.Random(f"{rival} {seed}"), 0
+    names = recorded["sides"]
+    while True:
+        first = draw.randrange(len(rows))
+        for row in [rows[(first + step) % len(rows)] for step in range(TOGETHER)]:
+            spent = row[0] * 2 / len(names)
+            yield (
+                spent,
+                [
+                    Segment(
+                        side=name,
+                        workload=WORKLOAD,
+                        round=number,
+                        calls=1,
+                        seconds=(us * 1e-6,),
+                        waited=(us * 1e-6 * share,) if recorded["waits"] else (),
+                    )
+                    for name, told in zip(names, row[1:], strict=True)
+                    if name in (names[0], rival)
+                    for us, share in told
+                ],
+            )
+            number += 1
+
+
+def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[sequential.Decision, int]:
+    """What the sequential rule says of the candidate within the time, and after how many rounds."""
+    candidate, workload = _side(recorded["sides"][0]), Workload(name=WORKLOAD, sizes={}, dtype="float32")
+    contest = Contest(candidate, [Rival(candidate.renamed(rival), [workload])])
+    timings, used_s = Timings(), 0.0
+    for spent_s, segments in replay(recorded, rival, seed):
+        if not contest.pending(timings) or used_s + spent_s > VERDICT_S:
+            break
+        used_s += spent_s
+        timings.segments += segments
+        timings.rounds += 1
+    return contest.decision(timings, workload, contest.rivals[0]), timings.rounds
+
+
+def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
+    """What the rule against the baseline says, the rival in its place."""
+    workload = Workload(name=WORKLOAD, sizes={}, dtype="float32")
+    drawn = replay(recorded, rival, seed)
+    segments = [segment for _ in range(MEASURED_ROUNDS) for segment in next(drawn)[1]]
+    name = recorded["sides"][0]
+    clocked = compare.Clocked(name, name, workload, "baseline", rival, None, None, False, None)
+    if len(compare.log_ratios(segments, rival, name)) < 2:
+        return "inconclusive"
+    return compare.judge(compare.measured(segments, clocked)).verdict
+
+
+def _side(name: str) -> Side:
+    return Side(name, {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="recorded")
+
+
+def draw() -> list[str]:
+    """The table of verdicts drawn from what was recorded, as lines."""
+    recorded = json.loads(RECORDED.read_text())
+    rivals = dict(zip(DRAWN, reversed(recorded["sides"][1:]), strict=True))
+    lines = [
+        f"{len(recorded['rounds'])} rounds recorded on {recorded['on']}: {recorded['machine']}, while "
+        f"{recorded['programs']} other programs kept the cores busy. Waits were "
+        f"{'read' if recorded['waits'] else 'not read'}.",
+        "",
+        "| The candidate against | Rule | Verdicts | Faster | Slower | Same | Inconclusive | Median rounds |",
+        "|:--|:--|--:|--:|--:|--:|--:|--:|",
+    ]
+    for title, count in DRAWN.items():
+        found = [verdict(recorded, rivals[title], seed) for seed in range(count)]
+        told = [measured(recorded, rivals[title], seed) for seed in range(count)]
+        lines.append(_row(title, f"{VERDICT_S:g} s", [one.verdict for one, _ in found], [n for _, n in found]))
+        lines.append(_row(title, f"{MEASURED_ROUNDS} rounds, as `measure`", told, [MEASURED_ROUNDS]))
+    return [*lines, "", *_noise(recorded, rivals)]
+
+
+def _row(title: str, rule: str, words: Sequence[str], rounds: Sequence[int]) -> str:
+    counts = Counter(words)
+    cells = [str(counts[word]) for word in ("faster", "slower", "same", "inconclusive")]
+    return f"| {title} | {rule} | {len(words)} | {' | '.join(cells)} | {median(rounds):g} |"
+
+
+def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
+    """How the recorded rounds scatter, and how many the waits leave out."""
+    lines = []
+    for title, rival in rivals.items():
+        segments = []
+        for number, row in enumerate(recorded["rounds"]):
+            one = {**recorded, "rounds": [row]}
+            found = next(replay(one, rival, 0))[1]
+            segments += [segment.model_copy(update={"round": number}) for segment in found]
+        logs = compare.log_ratios(segments, rival, recorded["sides"][0])
+        kept = clipped(logs)
+        lines.append(
+            f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
+            f"{math.exp(median(logs)):.3f}, block sd {compare.noise([logs]) or 0.0:.1%} with "
+            f"{kept.beyond} outliers pulled in."
+        )
+    return lines
+
+
+def live(count: int) -> list[str]:
+    """Verdicts for real while the others run, each within its time."""
+    words: list[str] = []
+    rounds: list[int] = []
+
+    def measure(bench: Bench, side: Side, workload: Workload) -> None:
+        for number in range(count):
+            contest = Contest(side, [slowed(side, SLOWER, [workload])])
+            terms = timing.Terms(sequential.MAX_BLOCKS, VERDICT_S, int(time.time()), timing.SHORT_SEGMENT_S)
+            found = finish(timing.measure(bench, contest.sides, [workload], terms, contest.pending))
+            assert isinstance(found, Timings)
+            # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
+            said = contest.decision(found, workload, contest.rivals[0]).verdict
+            words.append({"slower": "faster", "faster": "slower"}.get(said, said))
+            rounds.append(found.rounds)
+            sys.stderr.write(f"\r{number + 1} of {count}: {dict(Counter(words))}")
+
+    with tempfile.TemporaryDirectory(prefix="loop-busy-") as folder, others(OTHERS):
+        kernel(Path(folder), measure)
+    return ["", "Live:", "", _row("1.25 times slower", f"{VERDICT_S:g} s, live", words, rounds)]
+
+
+def main() -> None:
+    """Record, draw, or measure live; what is drawn replaces BUSY.md, what is live is printed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.speed.busy")
+    parser.add_argument("do", choices=["record", "draw", "live"], nargs="?", default="draw")
+    parser.add_argument("--count", type=int, help="rounds to record (1,000), or live verdicts (30)")
+    options = parser.parse_args()
+    if options.do == "record":
+        record(options.count or 1000)
+    elif options.do == "live":
+        print("\n".join(live(options.count or 30)))
+    else:
+        text = ["# Verdicts on a busy machine", "", *draw()]
+        RESULTS.write_text("\n".join(text) + "\n")
+        print("\n".join(text))
+    sys.stderr.write(f"\n{cores()} cores\n")
+
+
+if __name__ == "__main__":
+    main()
