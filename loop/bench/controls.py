@@ -144,7 +144,7 @@ def _outputs(signature: Signature) -> Iterator[Control]:
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", NAN)
     yield Control("nothing written", "nothing", NAN)
-    yield Control("writes beyond the end", "beyond", "wrote outside its output", kinds=("c_abi",))
+    yield Control("writes beyond the end", "beyond", "writes outside its output", kinds=("c_abi",))
 
 
 def _remembering() -> Iterator[Control]:

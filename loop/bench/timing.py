@@ -244,7 +244,9 @@ class Round:
         """Hold the timed outputs against the truth, once timing is over: the judge's work would disturb it."""
         for name, workload, reply in self.evidence:
             noticed = [other for one, place, other in self.evidence if (one, place) == (name, workload)]
-            reply |= {word: sorted({x for n in noticed for x in n[word]}) for word in ("changed", "broken")}
+            reply |= {
+                word: sorted({x for n in noticed for x in n[word]}) for word in ("changed", "broken", "writes")
+            }
             if not reply["outputs"]:
                 continue
             fields = {"call": reply["call"], "outputs": reply["outputs"]}

@@ -160,11 +160,18 @@ def complaint(
         return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
     if reply["changed"]:
         return f"changed its input {', '.join(reply['changed'])} on {place}"
+    if reply["writes"]:
+        return f"{'; '.join(reply['writes'])} on {place}"
+    if reply.get("reads"):
+        outputs = f"; {finding['wrong']} of {finding['total']} elements wrong" if finding["wrong"] else ""
+        return f"reads outside {reply['reads']}: other bytes there change the output on {place}{outputs}"
     if finding["wrong"] and worst is not None:
         again = "; a second run gave another output: flaky" if flaky else ""
         return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
     if finding["message"]:
         return f"{finding['message']} on {place}"
+    if reply.get("unwritten"):
+        return f"what stood in its output before the call changes the output on {place}"
     if side.deterministic and flaky:
         return f"the same inputs gave two different outputs on {place}"
     return ""

@@ -39,7 +39,7 @@ FOUND_BY = {
         *("nothing written", "skips every other call", "writes later, in a thread"),
         *(f"skips tail of {name}" for name in "BNM"),
     ),
-    ("verify", "wrote outside its output"): ("writes beyond the end",),
+    ("verify", "writes outside its output"): ("writes beyond the end",),
     ("verify", "changed its input a"): ("writes to a", "uses a as workspace", "answers in a"),
     ("verify", "changed its input b"): ("writes to b", "uses b as workspace", "answers in b"),
     ("verify", "two different outputs"): ("not deterministic",),

@@ -80,8 +80,8 @@ def time_segment(timed: TimedCall, seconds: float, *, cold: bool = False, judged
     """Samples of one call's seconds: at least three, then until `seconds` are full.
 
     Returns `samples`, `calls` (calls in a sample), `own` (whether the variant timed itself), the `output` of the
-    call whose answer is known, and the names of `changed` inputs. Where it is not `judged`, no call is on the
-    known values and the output is None: a process that met them twice could know them.
+    call whose answer is known, the names of `changed` inputs, and `writes` outside of tensors. Where it is not
+    `judged`, no call is on the known values and the output is None: a process that met them twice could know them.
     """
     if timed.prepared.timed_apart:
         timed.known()
@@ -143,7 +143,7 @@ def _segment(
 def _evidence(timed: TimedCall) -> dict[str, Any]:
     """What a call left, read at once: nothing may still be on its way."""
     output = timed.prepared.output()
-    return {"output": output, "changed": timed.prepared.changed()}
+    return {"output": output, "changed": timed.prepared.changed(), "writes": timed.prepared.strays()}
 
 
 def probe(timed: TimedCall) -> tuple[float, float]:

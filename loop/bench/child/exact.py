@@ -4,13 +4,14 @@ import ctypes
 
 from loop.bench.child.cuda import Owned
 from loop.bench.child.device_call import DeviceCompiledCall, the_device, the_stream
+from loop.bench.child.guards import Guard
 
 
 class ExactTensor:
     """Device memory for one tensor, no byte more; nobody has written to it before it is filled."""
 
     turned = 0
-    intact, changed = True, False
+    stray, changed = "", False
 
     def __init__(self, size: int) -> None:
         self.size, self.data = size, b""
@@ -19,6 +20,12 @@ class ExactTensor:
         address = driver.make("cuMemAlloc_v2", ctypes.c_uint64, max(size, 1))
         self._memory = Owned(driver, address, "cuMemFree_v2")
         self.address = address
+
+    def know(self, data: bytes) -> None:
+        """Nothing to do: nothing is made like it."""
+
+    def surround(self, guard: Guard) -> None:
+        """Nothing to do: nothing stands around it."""
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it."""
@@ -31,7 +38,7 @@ class ExactTensor:
 class ExactCall(DeviceCompiledCall):
     """One call whose tensors have no neighbours of their own."""
 
-    def memory(self, size: int, shift: int = 0) -> ExactTensor:  # type: ignore[override]
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> ExactTensor:  # type: ignore[override]
         """Memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
         return ExactTensor(size)

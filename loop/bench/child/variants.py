@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.guards import VALUES, Guard, differing, draw, said_bytes, zone_bytes
 from loop.bench.child.host_clock import seconds_of
+from loop.bench.child.host_memory import Buffer
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.tensors import (
     DTYPES,
-    Buffer,
     LoopTensor,
     byte_size,
     describe,
     extent,
+    gather,
     scatter,
     strides_of,
 )
@@ -32,6 +34,8 @@ Run = Callable[[], None]
 class Prepared(Protocol):
     """A call with its inputs in memory, ready to be made again and again."""
 
+    call: dict[str, Any]
+    """What is computed."""
     timed_apart: bool
     """Whether it times itself and has no windows."""
     replays: bool
@@ -56,8 +60,19 @@ class Prepared(Protocol):
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds that all of these take, one after the other, until the last output is there."""
 
-    def poison(self) -> None:
-        """Make the output NaN, so that an element nobody writes shows."""
+    tensors: Sequence[str]
+    """What has guard zones, as in `its input x`: the inputs, and the output where its memory is ours."""
+    prefills: bool
+    """Whether what stands in the output before a call is ours to choose."""
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+
+    def strays(self) -> list[str]:
+        """What was written outside of tensors, a sentence each."""
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""
@@ -158,6 +173,7 @@ class CompiledCall:
     """One call of a compiled variant."""
 
     timed_apart = replays = False
+    prefills = True
     stream: int | None = None
     """CUDA stream that the entry is given."""
 
@@ -168,33 +184,62 @@ class CompiledCall:
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
+        self.tensors: Sequence[str] = (*(f"its input {name}" for name in self.names), "its output")
         self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
         shape, dtype = tuple(call["output"]["shape"]), call["output"]["dtype"]
-        self.result = self.memory(byte_size(shape, dtype))
         strides = strides_of(shape, "contiguous")
+        self.result = self.memory(byte_size(shape, dtype), 0, dtype, zone_bytes(shape, strides, dtype))
         self._output = (LoopTensor * 1)(describe(self.result.address, shape, strides, dtype))
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
         self.refill(call)
 
     def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
+        dtype, zone = self.dtypes[n], zone_bytes(self.shapes[n], self.strides[n], self.dtypes[n])
         if self.layout == "strided":
-            return self.memory(extent(self.shapes[n], self.strides[n]) * self.items[n])
-        size = byte_size(self.shapes[n], self.dtypes[n]) + tensor["room"] * self.items[n]
-        return self.memory(size, shift=self.items[n] if self.layout == "misaligned" else 0)
+            return self.memory(extent(self.shapes[n], self.strides[n]) * self.items[n], 0, dtype, zone)
+        size = byte_size(self.shapes[n], dtype) + tensor["room"] * self.items[n]
+        return self.memory(size, self.items[n] if self.layout == "misaligned" else 0, dtype, zone)
 
-    def memory(self, size: int, shift: int = 0) -> Buffer:
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Buffer:
         """Memory for one tensor."""
-        return Buffer(size, shift)
+        return Buffer(size, shift, dtype, zone)
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
         self.call = call
-        for n, tensor in enumerate(call["inputs"]):
-            data = Path(tensor["path"]).read_bytes()
-            if self.layout == "strided":
-                data = scatter(data, self.shapes[n], self.strides[n], self.items[n])
-            self.inputs[n].fill(data)
+        self.values = [Path(tensor["path"]).read_bytes() for tensor in call["inputs"]]
+        for buffer, data in zip(self.inputs, self.values, strict=True):
+            buffer.know(data)
+        self.surround([draw(VALUES) for _ in self.tensors])
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+        for buffer, guard in zip((*self.inputs, self.result), guards, strict=True):
+            buffer.surround(guard)
+        for n, (buffer, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=False)):
+            buffer.fill(self._laid_out(n, data, buffer.between(guard)) if self.layout == "strided" else data)
+
+    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
+        return scatter(data, self.shapes[n], self.strides[n], self.items[n], between)
+
+    def strays(self) -> list[str]:
+        """What was written outside of tensors, a sentence each."""
+        found = [self._between_rows(n) or buffer.stray for n, buffer in enumerate(self.inputs)]
+        named = zip(self.tensors, (*found, self.result.stray), strict=True)
+        return [f"writes outside {name}: {stray}" for name, stray in named if stray]
+
+    def _between_rows(self, n: int) -> str:
+        """What was written to the gaps of an input that has any."""
+        if self.layout != "strided" or not self.inputs[n].changed:
+            return ""
+        found = self.inputs[n].read()
+        expected = self._laid_out(n, self._own(n, found), self.inputs[n].data)
+        return f"{said_bytes(differing(found, expected))} between its rows" if found != expected else ""
+
+    def _own(self, n: int, found: bytes) -> bytes:
+        """The bytes of an input's elements, of all that stands in its memory."""
+        return gather(found, self.shapes[n], self.strides[n], self.items[n])
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
@@ -231,24 +276,26 @@ class CompiledCall:
         """Seconds by the clock of the host."""
         return seconds_of(runs)
 
-    def poison(self) -> None:
-        """Make the output NaN, so that an element nobody writes shows."""
-        self.result.poison()
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
+        self.result.poison(guard)
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""
         flush_caches()
 
     def output(self) -> bytes:
-        """The last output's bytes; raises Refused when the call wrote elsewhere."""
-        data = self.result.read()
-        if not all(buffer.intact for buffer in (*self.inputs, self.result)):
-            raise Refused("wrote outside its output")
-        return data
+        """The last output's bytes."""
+        return self.result.read()
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        return [name for name, buffer in zip(self.names, self.inputs, strict=True) if buffer.changed]
+        touched = [(n, name) for n, name in enumerate(self.names) if self.inputs[n].changed]
+        return [
+            name
+            for n, name in touched
+            if self.layout != "strided" or self._own(n, self.inputs[n].read()) != self.values[n]
+        ]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""
@@ -286,6 +333,8 @@ class ExternalCall:
     """One call of an external program."""
 
     timed_apart, replays = True, False
+    tensors: Sequence[str] = ()
+    prefills = False
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
         self.variant, self.path = variant, Path(call["output"]["path"])
@@ -299,6 +348,7 @@ class ExternalCall:
 
     def refill(self, call: dict[str, Any]) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
+        self.call = call
         inputs = [self._own_file(tensor, DTYPES[tensor["dtype"]][1]) for tensor in call["inputs"]]
         self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in inputs}
         self.before = {name: path.read_bytes() for name, path in self.inputs.items()}
@@ -350,7 +400,14 @@ class ExternalCall:
         whole = seconds_of(runs)
         return whole if self.seconds is None else self.own_sum
 
-    def poison(self) -> None:
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Nothing to do: its memory is its own."""
+
+    def strays(self) -> list[str]:
+        """Nothing is seen of its memory."""
+        return []
+
+    def poison(self, guard: Guard | None = None) -> None:
         """Nothing to do: each run starts without an output file."""
 
     def flush(self) -> None:
