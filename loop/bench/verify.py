@@ -155,7 +155,7 @@ def complaint(
     side: Side, reply: dict[str, Any], finding: dict[str, Any], worst: Mismatch | None, place: str
 ) -> str:
     """What is wrong with an output, the most telling thing first; empty when nothing is."""
-    flaky = len(reply["outputs"]) > 1
+    flaky = reply.get("flaky", False)
     if reply["broken"]:
         return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
     if reply["changed"]:

@@ -60,7 +60,6 @@ def test_what_declines_and_what_fails_says_with_which_inputs(bench: Bench) -> No
     assert not wrong.passed
     said = f"reads outside its input x: other bytes there change the output on {SMALL} with strided inputs"
     assert wrong.message.startswith(f"{said}; 3 of 6 elements wrong")
-    assert "got nan" in wrong.message, "what lies between the rows is poison"
     odd = laid_out(bench, "wants_aligned")["misaligned"]
     assert f"error 5: inputs must be aligned on {SMALL} with misaligned inputs" == odd.message
 

@@ -59,12 +59,14 @@ class Candidate:
             prepared.jumble(self.draw)
             prepared.bind()()
         found = checking.Check(prepared, self.draw).run()
-        paths = [f"{call['output']['path']}.{number}" for number in range(len(found.outputs))]
-        for path, output in zip(paths, found.outputs.values(), strict=True):
+        outputs = {**found.outputs, **found.enclosed}
+        paths = [f"{call['output']['path']}.{number}" for number in range(len(outputs))]
+        for path, output in zip(paths, outputs.values(), strict=True):
             Path(path).write_bytes(output)
         return {
             "outputs": paths,
             "digests": list(found.outputs),
+            "flaky": len(found.outputs) > 1,
             "changed": sorted(found.changed),
             "writes": found.writes,
             "reads": found.reads,

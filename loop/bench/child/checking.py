@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from loop.bench.child import guards
+from loop.bench.child.faults import Watch
 from loop.bench.child.guards import FIELDS, KINDS, MIXED, Guard
 from loop.bench.child.tensors import DTYPES
 from loop.bench.child.variants import Prepared
@@ -24,6 +25,8 @@ CONFIRMING = 6
 """Calls that have to agree, half of them with either surroundings, before a difference is a read outside."""
 NAMING_S = 5.0
 """Seconds that may be spent on telling which tensor it is."""
+
+GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
 
 Guards = tuple[Guard, ...]
 Seen = Callable[[bytes], bytes]
@@ -42,6 +45,9 @@ class Found:
     """Writes outside of tensors, a sentence each."""
     reads: str = ""
     """The tensors outside which something is read on which the output depends."""
+    enclosed: dict[str, bytes] = field(default_factory=dict)
+    """Outputs of calls that could reach nothing beside their tensors, which may be bit by bit different ones: the
+    tensors are elsewhere."""
     unwritten: bool = False
     """Whether the output depends on what stood in its memory before."""
 
@@ -54,6 +60,9 @@ class Check:
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
+        self.watch = Watch(lambda: prepared.places)
+        self.survived: set[str] = set()
+        """Kinds of bytes around the tensors with which a call came back."""
 
     @property
     def seconds(self) -> float:
@@ -67,6 +76,11 @@ class Check:
 
     def run(self) -> Found:
         """Make the calls."""
+        with self.watch:
+            self._run()
+        return self.found
+
+    def _run(self) -> None:
         for kind in KINDS:
             if self.made >= LEAST and (self.seconds > SLOW_S or self.prepared.timed_apart or self.spoilt):
                 break
@@ -75,12 +89,13 @@ class Check:
         while not self.prepared.timed_apart and perf_counter() - begin < REPEAT_S and len(self.first) < MOST:
             self._keep(self._all(self.draw.choice(KINDS)))
         if self.spoilt:
-            return self.found
+            return
         if len(self.first) > 1 and self.prepared.tensors:
             self.found.reads = self._reads()
         elif self.prepared.prefills and self.seconds < SLOW_S:
             self.found.unwritten = self._depends_on_output()
-        return self.found
+        if not self.found.reads:
+            self._enclosed()
 
     def _all(self, kind: str) -> Guards:
         return tuple(guards.draw(kind) for _ in self.prepared.tensors)
@@ -91,12 +106,28 @@ class Check:
         self.found.outputs.setdefault(digest, output)
         self.first.setdefault(digest, around)
 
+    def _enclosed(self) -> None:
+        """Calls in which an access outside of a tensor faults: it ends the process, and is told.
+
+        The last one leaves the tensors where they were, so that who remembers an address meets it again.
+        """
+        for at_end in (False, True):
+            if (at_end or self.seconds < SLOW_S) and self.prepared.enclose(at_end=at_end):
+                self.prepared.poison()
+                self.prepared.bind()()
+                output = self.prepared.output()
+                self.found.enclosed.setdefault(hashlib.sha256(output).hexdigest(), output)
+                self.prepared.release()
+
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
         """The output of one call with these bytes around its tensors."""
         self.made += 1
         self.prepared.surround(around)
         self.prepared.poison(prefill)
+        kinds = {guard.kind for guard in around}
+        self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
         self.prepared.bind()()
+        self.survived |= kinds
         output = self.prepared.output()
         self.found.writes = self.found.writes or self.prepared.strays()
         self.found.changed |= set(self.prepared.changed())

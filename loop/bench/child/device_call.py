@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from loop.bench.child.cuda import RED_ZONE, Device, DeviceBuffer, Stream
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
+from loop.bench.child.faults import Place
 from loop.bench.child.guards import VALUES, Guard, Surroundings, draw
 from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import CompiledCall, Run
@@ -101,6 +102,15 @@ class DeviceCompiledCall(CompiledCall):
         """Device memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
         return DeviceTensor(size, shift, dtype, zone)
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Pages of a device cannot be closed: `loop kernels sanitize` sees to it there."""
+        return False
+
+    @property
+    def places(self) -> list[Place]:
+        """None on the host."""
+        return []
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs. Made alone it waits until the stream is done."""

@@ -3,7 +3,7 @@
 import ctypes
 import mmap
 
-from loop.bench.child.guards import Guard, Surroundings
+from loop.bench.child.guards import VALUES, Guard, Surroundings, draw
 from loop.bench.child.tensors import PAGE, POISON
 
 FAR = 1 << 20
@@ -48,9 +48,29 @@ class Buffer:
         if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
             raise OSError(ctypes.get_errno(), "mprotect")
 
+    def enclose(self, *, at_end: bool) -> None:
+        """Put the tensor at the end of its room, or at its beginning, and close the zones to every access.
+
+        What alignment hides: up to 63 bytes after a tensor that has to begin at a 64-byte boundary.
+        """
+        self.release()
+        flush = self._room - self.size
+        end = flush if self._shift and flush % ALIGNMENT else self._aligned_end()
+        self._place(end if at_end else self._shift)
+        room = FAR + self._zone
+        self._memory[room : room + self._room] = self._surroundings.fill(draw(VALUES), self._room)
+        for zone in (FAR, room + self._room):
+            self._allow(zone, self._zone, allowed=False)
+
+    def release(self) -> None:
+        """Open the zones again; what stands in them, and in the tensor, is to be written anew."""
+        for zone in (FAR, FAR + self._zone + self._room):
+            self._allow(zone, self._zone, allowed=True)
+        self._place(self._aligned_end())
+
     @property
     def reach(self) -> tuple[int, int]:
-        """Addresses from which an access is closer to this tensor than to any other."""
+        """The addresses that are this tensor's, and where nothing else is."""
         return self._base, self._base + len(self._memory)
 
     def fill(self, data: bytes) -> None:

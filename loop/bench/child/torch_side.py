@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.faults import Place
 from loop.bench.child.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
 from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Refused
@@ -278,6 +279,18 @@ class TensorCall:
         """What was written outside of inputs, a sentence each."""
         found = zip(self.tensors, (pool.stray for pool in self.pools), strict=True)
         return [f"writes outside {name}: {stray}" for name, stray in found if stray]
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Python variants may copy a tensor's whole storage: its zones stay open."""
+        return False
+
+    def release(self) -> None:
+        """Nothing to do: nothing was closed."""
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """None whose neighbourhood would be closed."""
+        return ()
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the clock of the host."""

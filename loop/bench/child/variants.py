@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.faults import Place
 from loop.bench.child.guards import VALUES, Guard, differing, draw, said_bytes, zone_bytes
 from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.host_memory import Buffer
@@ -70,6 +71,19 @@ class Prepared(Protocol):
 
     def strays(self) -> list[str]:
         """What was written outside of tensors, a sentence each."""
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put each tensor at the end, or the beginning, of memory outside which every access faults.
+
+        False where the memory is not of that kind; then nothing has changed.
+        """
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Where each tensor stands, if its memory is the host's and ours."""
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
@@ -189,7 +203,7 @@ class CompiledCall:
         shape, dtype = tuple(call["output"]["shape"]), call["output"]["dtype"]
         strides = strides_of(shape, "contiguous")
         self.result = self.memory(byte_size(shape, dtype), 0, dtype, zone_bytes(shape, strides, dtype))
-        self._output = (LoopTensor * 1)(describe(self.result.address, shape, strides, dtype))
+        self._output = shape, strides, dtype
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
         self.refill(call)
@@ -223,6 +237,27 @@ class CompiledCall:
     def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
         return scatter(data, self.shapes[n], self.strides[n], self.items[n], between)
 
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put each tensor at the end, or the beginning, of memory outside which every access faults."""
+        for buffer in (*self.inputs, self.result):
+            buffer.enclose(at_end=at_end)
+        for n, (buffer, data) in enumerate(zip(self.inputs, self.values, strict=True)):
+            buffer.fill(
+                self._laid_out(n, data, buffer.between(draw(VALUES))) if self.layout == "strided" else data
+            )
+        return True
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+        for buffer in (*self.inputs, self.result):
+            buffer.release()
+
+    @property
+    def places(self) -> list[Place]:
+        """Where each tensor stands."""
+        named = zip(self.tensors, (*self.inputs, self.result), strict=True)
+        return [Place(name, one.address, one.address + one.size, one.reach) for name, one in named]
+
     def strays(self) -> list[str]:
         """What was written outside of tensors, a sentence each."""
         found = [self._between_rows(n) or buffer.stray for n, buffer in enumerate(self.inputs)]
@@ -250,7 +285,8 @@ class CompiledCall:
         ]
         described = map(describe, places, self.shapes, self.strides, self.dtypes)
         inputs = (LoopTensor * len(places))(*described)
-        invoke, output, numbers, stream = self.variant.invoke, self._output, self._numbers, self.stream
+        output = (LoopTensor * 1)(describe(self.result.address, *self._output))
+        invoke, numbers, stream = self.variant.invoke, self._numbers, self.stream
         return lambda: invoke(inputs, output, numbers, stream)
 
     def refresh(self, draw: random.Random | None) -> None:
@@ -406,6 +442,18 @@ class ExternalCall:
     def strays(self) -> list[str]:
         """Nothing is seen of its memory."""
         return []
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Its memory is its own."""
+        return False
+
+    def release(self) -> None:
+        """Nothing to do: nothing was closed."""
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Nobody knows."""
+        return ()
 
     def poison(self, guard: Guard | None = None) -> None:
         """Nothing to do: each run starts without an output file."""
