@@ -56,11 +56,11 @@ class Check:
     """Calls of one prepared call."""
 
     def __init__(self, prepared: Prepared, draw: random.Random) -> None:
-        self.prepared, self.draw, self.found = prepared, draw, Found()
+        self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, Found()
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
-        self.watch = Watch(lambda: prepared.places)
+        self.watch = Watch(prepared.guarded.places)
         self.survived: set[str] = set()
         """Kinds of bytes around the tensors with which a call came back."""
 
@@ -90,15 +90,15 @@ class Check:
             self._keep(self._all(self.draw.choice(KINDS)))
         if self.spoilt:
             return
-        if len(self.first) > 1 and self.prepared.tensors:
+        if len(self.first) > 1 and self.guarded.names:
             self.found.reads = self._reads()
-        elif self.prepared.prefills and self.seconds < SLOW_S:
+        elif self.guarded.prefills and self.seconds < SLOW_S:
             self.found.unwritten = self._depends_on_output()
         if not self.found.reads:
             self._enclosed()
 
     def _all(self, kind: str) -> Guards:
-        return tuple(guards.draw(kind) for _ in self.prepared.tensors)
+        return tuple(guards.draw(kind) for _ in self.guarded.names)
 
     def _keep(self, around: Guards) -> None:
         output = self._make(around)
@@ -112,24 +112,24 @@ class Check:
         The last one leaves the tensors where they were, so that who remembers an address meets it again.
         """
         for at_end in (False, True):
-            if (at_end or self.seconds < SLOW_S) and self.prepared.enclose(at_end=at_end):
+            if (at_end or self.seconds < SLOW_S) and self.guarded.enclose(at_end=at_end):
                 self.prepared.poison()
                 self.prepared.bind()()
                 output = self.prepared.output()
                 self.found.enclosed.setdefault(hashlib.sha256(output).hexdigest(), output)
-                self.prepared.release()
+                self.guarded.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
         """The output of one call with these bytes around its tensors."""
         self.made += 1
-        self.prepared.surround(around)
+        self.guarded.surround(around)
         self.prepared.poison(prefill)
         kinds = {guard.kind for guard in around}
         self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
         self.prepared.bind()()
         self.survived |= kinds
         output = self.prepared.output()
-        self.found.writes = self.found.writes or self.prepared.strays()
+        self.found.writes = self.found.writes or self.guarded.strays()
         self.found.changed |= set(self.prepared.changed())
         return output
 
@@ -160,7 +160,7 @@ class Check:
 
     def _names(self, one: Guards, other: Guards, expected: bytes, seen: Seen) -> str:
         """Which tensors' surroundings, changed alone, change the output."""
-        tensors = self.prepared.tensors
+        tensors = self.guarded.names
         if self.seconds / self.made * len(tensors) > NAMING_S:
             return "its tensors"
         changed = [(*one[:n], other[n], *one[n + 1 :]) for n in range(len(tensors))]

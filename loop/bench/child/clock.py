@@ -143,7 +143,7 @@ def _segment(
 def _evidence(timed: TimedCall) -> dict[str, Any]:
     """What a call left, read at once: nothing may still be on its way."""
     output = timed.prepared.output()
-    return {"output": output, "changed": timed.prepared.changed(), "writes": timed.prepared.strays()}
+    return {"output": output, "changed": timed.prepared.changed(), "writes": timed.prepared.guarded.strays()}
 
 
 def probe(timed: TimedCall) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from loop.bench.child.cuda import RED_ZONE, Device, DeviceBuffer, Stream
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
-from loop.bench.child.faults import Place
+from loop.bench.child.guarded import Memory
 from loop.bench.child.guards import VALUES, Guard, Surroundings, draw
 from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import CompiledCall, Run
@@ -92,25 +92,28 @@ class DeviceTensor:
         """What was written outside the tensor, in words; empty when nothing was."""
         return self._surroundings.stray(*self._memory.read_zones(self.shift))
 
+    def enclose(self, *, at_end: bool) -> bool:
+        """Pages of a device cannot be closed: compute-sanitizer sees what the zones do not."""
+        return False
+
+    def release(self) -> None:
+        """Nothing to do: nothing was closed."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """No address of the host."""
+        return 0, 0
+
 
 class DeviceCompiledCall(CompiledCall):
     """One call of a compiled CUDA variant."""
 
     replays = True
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> DeviceTensor:  # type: ignore[override]
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Device memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
         return DeviceTensor(size, shift, dtype, zone)
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Pages of a device cannot be closed: `loop kernels sanitize` sees to it there."""
-        return False
-
-    @property
-    def places(self) -> list[Place]:
-        """None on the host."""
-        return []
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs. Made alone it waits until the stream is done."""

@@ -1,17 +1,16 @@
 """A compiled call on device memory of exactly its tensors' sizes: by those a sanitizer knows whose a byte is."""
 
 import ctypes
+from typing import Any
 
 from loop.bench.child.cuda import Owned
 from loop.bench.child.device_call import DeviceCompiledCall, the_device, the_stream
-from loop.bench.child.guards import Guard
 
 
 class ExactTensor:
     """Device memory for one tensor, no byte more; nobody has written to it before it is filled."""
 
-    turned = 0
-    stray, changed = "", False
+    stray, changed, reach = "", False, (0, 0)
 
     def __init__(self, size: int) -> None:
         self.size, self.data = size, b""
@@ -21,12 +20,6 @@ class ExactTensor:
         self._memory = Owned(driver, address, "cuMemFree_v2")
         self.address = address
 
-    def know(self, data: bytes) -> None:
-        """Nothing to do: nothing is made like it."""
-
-    def surround(self, guard: Guard) -> None:
-        """Nothing to do: nothing stands around it."""
-
     def fill(self, data: bytes) -> None:
         """Put `data` into it."""
         if data:
@@ -34,11 +27,16 @@ class ExactTensor:
             self._device.driver.call("cuMemcpyHtoDAsync_v2", self.address, data, len(data), copies.handle)
             copies.synchronise()
 
+    def ignore(self, *_: Any, **__: Any) -> Any:
+        """Nothing to do: nothing stands around it, and its one call is not looked at."""
+
+    know = surround = between = enclose = release = rotate = poison = read = ignore
+
 
 class ExactCall(DeviceCompiledCall):
     """One call whose tensors have no neighbours of their own."""
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> ExactTensor:  # type: ignore[override]
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> ExactTensor:
         """Memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
         return ExactTensor(size)

@@ -48,7 +48,7 @@ class Buffer:
         if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
             raise OSError(ctypes.get_errno(), "mprotect")
 
-    def enclose(self, *, at_end: bool) -> None:
+    def enclose(self, *, at_end: bool) -> bool:
         """Put the tensor at the end of its room, or at its beginning, and close the zones to every access.
 
         What alignment hides: up to 63 bytes after a tensor that has to begin at a 64-byte boundary.
@@ -61,6 +61,7 @@ class Buffer:
         self._memory[room : room + self._room] = self._surroundings.fill(draw(VALUES), self._room)
         for zone in (FAR, room + self._room):
             self._allow(zone, self._zone, allowed=False)
+        return True
 
     def release(self) -> None:
         """Open the zones again; what stands in them, and in the tensor, is to be written anew."""

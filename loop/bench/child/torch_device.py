@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.cuda import CUDAGraph, Event, synchronize
 
-from loop.bench.child.guards import Guard
 from loop.bench.child.refusal import Refused
 from loop.bench.child.torch_side import TensorCall
 from loop.bench.child.variants import Run
@@ -40,11 +39,6 @@ class DeviceCall(TensorCall):
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address, in place before anything is timed."""
         super().refresh(draw)
-        synchronize()
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each input, and the values the judge knows into it."""
-        super().surround(guards)
         synchronize()
 
     def measure(self, runs: Sequence[Run]) -> float:

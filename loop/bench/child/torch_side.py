@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from loop.bench.child.caches import flush_caches
-from loop.bench.child.faults import Place
+from loop.bench.child.guarded import Unguarded
 from loop.bench.child.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
 from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Refused
@@ -218,18 +218,37 @@ def _bytes_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
+class GuardedPools(Unguarded):
+    """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
+
+    def __init__(self, names: Sequence[str], pools: Sequence[Pool]) -> None:
+        self.names, self.pools = [f"its input {name}" for name in names], pools
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each input, and the values the judge knows into it."""
+        for pool, guard in zip(self.pools, guards, strict=True):
+            pool.surround(guard)
+        if any(pool.flat.is_cuda for pool in self.pools):
+            torch.cuda.synchronize()
+
+    def strays(self) -> list[str]:
+        """What was written outside of inputs, a sentence each."""
+        found = zip(self.names, (pool.stray for pool in self.pools), strict=True)
+        return [f"writes outside {name}: {stray}" for name, stray in found if stray]
+
+
 class TensorCall:
     """One call of a Python function on torch tensors, by the clock of the host."""
 
-    timed_apart = replays = prefills = False
+    timed_apart = replays = False
 
     def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
         self.function, self.device, self.layout, self.call = function, device, layout, call
         self.attributes = call["attributes"]
         self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]
         self.names = [tensor["name"] for tensor in call["inputs"]]
-        self.tensors: Sequence[str] = [f"its input {name}" for name in self.names]
         self.pools = [Pool(tensor, layout, device) for tensor in call["inputs"]]
+        self.guarded = GuardedPools(self.names, self.pools)
         self.result: Any = None
         self._fill()
 
@@ -269,28 +288,6 @@ class TensorCall:
         """Values nobody knows at every address."""
         for pool in self.pools:
             pool.rotate(draw.randrange(max(len(pool.flat), 1)))
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each input, and the values the judge knows into it."""
-        for pool, guard in zip(self.pools, guards, strict=True):
-            pool.surround(guard)
-
-    def strays(self) -> list[str]:
-        """What was written outside of inputs, a sentence each."""
-        found = zip(self.tensors, (pool.stray for pool in self.pools), strict=True)
-        return [f"writes outside {name}: {stray}" for name, stray in found if stray]
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Python variants may copy a tensor's whole storage: its zones stay open."""
-        return False
-
-    def release(self) -> None:
-        """Nothing to do: nothing was closed."""
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """None whose neighbourhood would be closed."""
-        return ()
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the clock of the host."""

@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
-from loop.bench.child.faults import Place
-from loop.bench.child.guards import VALUES, Guard, differing, draw, said_bytes, zone_bytes
+from loop.bench.child.guarded import Guarded, Memory, Unguarded
+from loop.bench.child.guards import Guard
 from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.host_memory import Buffer
 from loop.bench.child.refusal import Declined, Refused
-from loop.bench.child.tensors import (
-    DTYPES,
-    LoopTensor,
-    byte_size,
-    describe,
-    extent,
-    gather,
-    scatter,
-    strides_of,
-)
+from loop.bench.child.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
 
 Run = Callable[[], None]
 
@@ -41,6 +32,10 @@ class Prepared(Protocol):
     """Whether it times itself and has no windows."""
     replays: bool
     """Whether the same runs are timed again and again, on values that change at their addresses: a CUDA graph."""
+
+    @property
+    def guarded(self) -> Unguarded:
+        """Its tensors, with what stands around them."""
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
@@ -60,30 +55,6 @@ class Prepared(Protocol):
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds that all of these take, one after the other, until the last output is there."""
-
-    tensors: Sequence[str]
-    """What has guard zones, as in `its input x`: the inputs, and the output where its memory is ours."""
-    prefills: bool
-    """Whether what stands in the output before a call is ours to choose."""
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-
-    def strays(self) -> list[str]:
-        """What was written outside of tensors, a sentence each."""
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Put each tensor at the end, or the beginning, of memory outside which every access faults.
-
-        False where the memory is not of that kind; then nothing has changed.
-        """
-
-    def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """Where each tensor stands, if its memory is the host's and ours."""
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
@@ -187,7 +158,6 @@ class CompiledCall:
     """One call of a compiled variant."""
 
     timed_apart = replays = False
-    prefills = True
     stream: int | None = None
     """CUDA stream that the entry is given."""
 
@@ -198,83 +168,21 @@ class CompiledCall:
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
-        self.tensors: Sequence[str] = (*(f"its input {name}" for name in self.names), "its output")
-        self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
+        self.guarded = Guarded(call, layout, self.memory)
+        self.inputs, self.result = self.guarded.inputs, self.guarded.output
         shape, dtype = tuple(call["output"]["shape"]), call["output"]["dtype"]
-        strides = strides_of(shape, "contiguous")
-        self.result = self.memory(byte_size(shape, dtype), 0, dtype, zone_bytes(shape, strides, dtype))
-        self._output = shape, strides, dtype
+        self._output = shape, strides_of(shape, "contiguous"), dtype
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
-        self.refill(call)
 
-    def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
-        dtype, zone = self.dtypes[n], zone_bytes(self.shapes[n], self.strides[n], self.dtypes[n])
-        if self.layout == "strided":
-            return self.memory(extent(self.shapes[n], self.strides[n]) * self.items[n], 0, dtype, zone)
-        size = byte_size(self.shapes[n], dtype) + tensor["room"] * self.items[n]
-        return self.memory(size, self.items[n] if self.layout == "misaligned" else 0, dtype, zone)
-
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Buffer:
-        """Memory for one tensor."""
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Memory for one tensor, with zones of so many bytes around it."""
         return Buffer(size, shift, dtype, zone)
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
         self.call = call
-        self.values = [Path(tensor["path"]).read_bytes() for tensor in call["inputs"]]
-        for buffer, data in zip(self.inputs, self.values, strict=True):
-            buffer.know(data)
-        self.surround([draw(VALUES) for _ in self.tensors])
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
-        for buffer, guard in zip((*self.inputs, self.result), guards, strict=True):
-            buffer.surround(guard)
-        for n, (buffer, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=False)):
-            buffer.fill(self._laid_out(n, data, buffer.between(guard)) if self.layout == "strided" else data)
-
-    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
-        return scatter(data, self.shapes[n], self.strides[n], self.items[n], between)
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Put each tensor at the end, or the beginning, of memory outside which every access faults."""
-        for buffer in (*self.inputs, self.result):
-            buffer.enclose(at_end=at_end)
-        for n, (buffer, data) in enumerate(zip(self.inputs, self.values, strict=True)):
-            buffer.fill(
-                self._laid_out(n, data, buffer.between(draw(VALUES))) if self.layout == "strided" else data
-            )
-        return True
-
-    def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
-        for buffer in (*self.inputs, self.result):
-            buffer.release()
-
-    @property
-    def places(self) -> list[Place]:
-        """Where each tensor stands."""
-        named = zip(self.tensors, (*self.inputs, self.result), strict=True)
-        return [Place(name, one.address, one.address + one.size, one.reach) for name, one in named]
-
-    def strays(self) -> list[str]:
-        """What was written outside of tensors, a sentence each."""
-        found = [self._between_rows(n) or buffer.stray for n, buffer in enumerate(self.inputs)]
-        named = zip(self.tensors, (*found, self.result.stray), strict=True)
-        return [f"writes outside {name}: {stray}" for name, stray in named if stray]
-
-    def _between_rows(self, n: int) -> str:
-        """What was written to the gaps of an input that has any."""
-        if self.layout != "strided" or not self.inputs[n].changed:
-            return ""
-        found = self.inputs[n].read()
-        expected = self._laid_out(n, self._own(n, found), self.inputs[n].data)
-        return f"{said_bytes(differing(found, expected))} between its rows" if found != expected else ""
-
-    def _own(self, n: int, found: bytes) -> bytes:
-        """The bytes of an input's elements, of all that stands in its memory."""
-        return gather(found, self.shapes[n], self.strides[n], self.items[n])
+        self.guarded.fill(call)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
@@ -326,12 +234,7 @@ class CompiledCall:
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        touched = [(n, name) for n, name in enumerate(self.names) if self.inputs[n].changed]
-        return [
-            name
-            for n, name in touched
-            if self.layout != "strided" or self._own(n, self.inputs[n].read()) != self.values[n]
-        ]
+        return [name for n, name in enumerate(self.names) if self.guarded.changed(n)]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""
@@ -369,11 +272,9 @@ class ExternalCall:
     """One call of an external program."""
 
     timed_apart, replays = True, False
-    tensors: Sequence[str] = ()
-    prefills = False
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
-        self.variant, self.path = variant, Path(call["output"]["path"])
+        self.variant, self.path, self.guarded = variant, Path(call["output"]["path"]), Unguarded()
         self.size = byte_size(tuple(call["output"]["shape"]), call["output"]["dtype"])
         self.description = self.path.with_suffix(".call.json")
         self.seconds: float | None = None
@@ -435,25 +336,6 @@ class ExternalCall:
         self.own_sum = 0.0
         whole = seconds_of(runs)
         return whole if self.seconds is None else self.own_sum
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Nothing to do: its memory is its own."""
-
-    def strays(self) -> list[str]:
-        """Nothing is seen of its memory."""
-        return []
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Its memory is its own."""
-        return False
-
-    def release(self) -> None:
-        """Nothing to do: nothing was closed."""
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """Nobody knows."""
-        return ()
 
     def poison(self, guard: Guard | None = None) -> None:
         """Nothing to do: each run starts without an output file."""
