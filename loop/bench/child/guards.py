@@ -62,7 +62,6 @@ class Surroundings:
         found = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
         self._values = [top for top in found if 0 < top & infinite < infinite] or [infinite >> 1]
         self._forms: dict[str, tuple[int, int]] = {}
-        """By kind: bits that are drawn anew in each call, and bits that are as they are."""
 
     def renew(self, guard: Guard) -> tuple[bytes, bytes]:
         """The bytes that belong before and after the tensor from now on."""
@@ -74,26 +73,34 @@ class Surroundings:
 
     def fill(self, guard: Guard, size: int) -> bytes:
         """So many bytes of a guard's contents."""
-        source, mantissa = random.Random(guard.seed), FIELDS[self.dtype][1]
-        if guard.kind not in self._forms:
-            fraction = (1 << mantissa) - 1
-            drawn = (lambda: self._source.choice((0, fraction))) if guard.kind == SMALL else lambda: fraction
-            self._forms[guard.kind] = self._all(drawn), self._all(lambda: self._fixed(guard.kind, mantissa))
-        mask, fixed = self._forms[guard.kind]
+        source = random.Random(guard.seed)
+        mask, fixed = self._form(guard.kind)
         bits = source.getrandbits(PERIOD * 8 * self.item) & mask | fixed
         data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
         return (data * (size // len(data) + 2))[start : start + size]
+
+    def _form(self, kind: str) -> tuple[int, int]:
+        """Bits that are drawn anew in each call, and bits that are as they are."""
+        mantissa = FIELDS[self.dtype][1]
+        fraction = (1 << mantissa - (kind == NAN)) - 1
+        drawn = (lambda: self._source.choice((0, fraction))) if kind == SMALL else lambda: fraction
+        if kind not in self._forms:
+            self._forms[kind] = self._all(drawn), self._all(lambda: self._fixed(kind, mantissa))
+        return self._forms[kind]
 
     def _all(self, element: Callable[[], int]) -> int:
         """Bits of each of the elements, as one number."""
         return int.from_bytes(b"".join(element().to_bytes(self.item, "little") for _ in range(PERIOD)), "little")
 
     def _fixed(self, kind: str, mantissa: int) -> int:
-        """Bits of an element that its kind settles: sign and exponent. A NaN is quiet: arithmetic makes it so."""
+        """Bits of an element that its kind settles: sign, exponent, and of a NaN its last bit.
+
+        A NaN stays a signaling one: any arithmetic on it makes it quiet, and leaves a trace where it is stored.
+        """
         sign = 1 << FIELDS[self.dtype][0]
         infinite = sign - 1
         if kind == NAN:
-            return (self._source.choice((0, sign)) | infinite) << mantissa | 1 << mantissa - 1
+            return (self._source.choice((0, sign)) | infinite) << mantissa | 1
         if kind == MIXED:
             kind = self._source.choice((VALUES, HIGH, LOW))
         tops = {SMALL: 0, HIGH: infinite - 1, LOW: sign | infinite - 1}
