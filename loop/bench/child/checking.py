@@ -96,6 +96,7 @@ class Check:
             self.found.unwritten = self._depends_on_output()
         if not self.found.reads:
             self._enclosed()
+            self.found.writes = self.guarded.own_strays()
 
     def _all(self, kind: str) -> Guards:
         return tuple(guards.draw(kind) for _ in self.guarded.names)

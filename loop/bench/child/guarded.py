@@ -90,6 +90,10 @@ class Unguarded:
         """Where each tensor stands, if that is memory of the host and ours."""
         return ()
 
+    def own_strays(self) -> list[str]:
+        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
+        return []
+
 
 class Guarded(Unguarded):
     """Inputs and output of a compiled variant's call."""

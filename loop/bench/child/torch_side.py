@@ -15,6 +15,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from loop.bench.child.allocations import stray_writes
 from loop.bench.child.caches import flush_caches
 from loop.bench.child.guarded import Unguarded
 from loop.bench.child.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
@@ -221,8 +222,8 @@ def _bytes_tensor(data: bytes) -> Tensor:
 class GuardedPools(Unguarded):
     """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
 
-    def __init__(self, names: Sequence[str], pools: Sequence[Pool]) -> None:
-        self.names, self.pools = [f"its input {name}" for name in names], pools
+    def __init__(self, names: Sequence[str], pools: Sequence[Pool], call: Callable[[], Any]) -> None:
+        self.names, self.pools, self._call = [f"its input {name}" for name in names], pools, call
 
     def surround(self, guards: Sequence[Guard]) -> None:
         """Write other bytes around each input, and the values the judge knows into it."""
@@ -236,6 +237,10 @@ class GuardedPools(Unguarded):
         found = zip(self.names, (pool.stray for pool in self.pools), strict=True)
         return [f"writes outside {name}: {stray}" for name, stray in found if stray]
 
+    def own_strays(self) -> list[str]:
+        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
+        return stray_writes(self._call)
+
 
 class TensorCall:
     """One call of a Python function on torch tensors, by the clock of the host."""
@@ -248,7 +253,7 @@ class TensorCall:
         self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.pools = [Pool(tensor, layout, device) for tensor in call["inputs"]]
-        self.guarded = GuardedPools(self.names, self.pools)
+        self.guarded = GuardedPools(self.names, self.pools, self._once)
         self.result: Any = None
         self._fill()
 
@@ -269,6 +274,15 @@ class TensorCall:
             for pool, offset in zip(self.pools, chosen, strict=True)
         ]
         return partial(self._run, views)
+
+    def _once(self) -> Any:
+        """The result of one call, which takes no other's place."""
+        kept = self.result
+        try:
+            self.bind()()
+            return self.result
+        finally:
+            self.result = kept
 
     def _run(self, views: list[Tensor]) -> None:
         self.result = self.function(*views, **self.attributes)

@@ -20,7 +20,7 @@ from loop.processes import finish
 from tests.targets import make_sides, write_target
 
 HERE = Path(__file__).parent
-Language = Literal["C++", "CUDA", "PyTorch"]
+Language = Literal["C++", "CUDA", "PyTorch", "Triton"]
 READS, WRITES = r"reads outside its input", r"writes outside its output"
 COMPILED = {
     "right": "",
@@ -60,7 +60,11 @@ PYTHON = {
     "largest": READS,
     "dense": f"{READS}.* with strided inputs",
     "scribbles": "writes outside its input",
+    "beyond": WRITES,
+    "ahead": f"{WRITES}|crashed with SIG",
 }
+TRITON = {"right": "", "reads": READS, "writes": WRITES}
+"""Of the row scale alone."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Kernel:
 
     def mistakes(self, language: Language) -> dict[str, str]:
         """Those that this kernel can make, and why each has to be rejected."""
+        if language == "Triton":
+            return TRITON if self.function == "row_scale" else {}
         reasons = PYTHON if language == "PyTorch" else COMPILED
         lacks = {"second_shifted", "second"} if len(self.inputs) == 1 else set()
         lacks |= set() if self.reduces else {"reads_one_more", "reads_from_minus_one"}
@@ -144,7 +150,7 @@ def write_kernel(folder: Path, kernel: Kernel, languages: Sequence[Language]) ->
         dtypes={"cpu": "float32", "cuda": "float32"},
         workloads={"some": list(kernel.sizes)},
     )
-    for name in ("rows.h", "rows.cpp", "rows.cu", "functions.py"):
+    for name in ("rows.h", "rows.cpp", "rows.cu", "functions.py", "stores.py"):
         shutil.copy(HERE / name, folder)
     return made
 
@@ -158,6 +164,8 @@ def _variant(kernel: Kernel, mistake: str, language: Language) -> dict[str, Any]
     if language == "PyTorch":
         function = f"{kernel.function}_{mistake}" if mistake else kernel.function
         return {"kind": "python", "device": "any", "module": "functions", "function": function}
+    if language == "Triton":
+        return {"kind": "python", "device": "cuda", "module": "functions", "function": f"triton_{mistake}"}
     source, device, compiler, *more = BUILDS[language]
     recipe = {"compiler": compiler, "flags": ["-std=c++17", "-O1", *more]}
     entry = f"{kernel.function}_{mistake}"

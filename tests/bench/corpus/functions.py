@@ -1,5 +1,7 @@
 """The six functions in PyTorch, and what goes wrong at the edges of their tensors."""
 
+import ctypes
+
 import torch
 
 BINS = 16
@@ -89,13 +91,53 @@ def scribbles(function, x, *others):
     return result
 
 
+def beyond(function, *tensors):
+    """Writes one element after the end of its result."""
+    right = function(*tensors)
+    return poked(torch.empty_like(right).copy_(right), right.numel())
+
+
+def ahead(function, *tensors):
+    """Writes one element before its result, whose memory it clears first."""
+    right = function(*tensors)
+    return poked(right.new_zeros(right.shape).copy_(right), -1)
+
+
+def poked(tensor, element):
+    """Write to an element outside of a tensor by its address, as a kernel does."""
+    if tensor.is_cuda:
+        import stores
+
+        stores.poke[(1,)](tensor, element)
+    else:
+        address = tensor.data_ptr() + element * tensor.element_size()
+        ctypes.c_float.from_address(address).value = 1.5
+    return tensor
+
+
 def moved(x, elements):
     """The tensor so many elements further on in memory."""
     return x.as_strided(x.shape, x.stride(), x.storage_offset() + elements)
 
 
 FUNCTIONS = (rms_norm, softmax, row_scale, mat_mul, attention, histogram)
-MISTAKES = (shifted, minus_one, next_row, last_row, second, times_zero, largest, dense, scribbles)
+MISTAKES = (shifted, minus_one, next_row, last_row, second, times_zero, largest, dense, scribbles, beyond, ahead)
+
+
+def triton_scale(reads=0, writes=0):
+    """Row scale in Triton, its masks so many elements too wide."""
+
+    def scale(x, s):
+        import stores
+
+        y = torch.empty_like(x)
+        stores.rows[(x.shape[0],)](x, y, s.contiguous(), x.stride(0), x.shape[1], 128, reads, writes)
+        return y
+
+    return scale
+
+
+triton_right, triton_reads, triton_writes = triton_scale(), triton_scale(reads=1), triton_scale(writes=1)
 
 
 def erring(function, mistake):
