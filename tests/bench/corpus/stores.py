@@ -11,11 +11,9 @@ def poke(tensor, element):
 
 
 @triton.jit
-def rows(
-    source, target, scale, row_stride, columns, block: tl.constexpr, reads: tl.constexpr, writes: tl.constexpr
-):
+def rows(source, target, scale, stride, columns, block: tl.constexpr, reads: tl.constexpr, writes: tl.constexpr):
     """Scale a row; `reads` and `writes`: elements by which a mask goes too far."""
     row, place = tl.program_id(0), tl.arange(0, block)
-    values = tl.load(source + row * row_stride + place, mask=place < columns + reads, other=0.0)
+    values = tl.load(source + row * stride + place, mask=place < columns + reads, other=0.0)
     values = values + 0 * tl.sum(values, 0)
     tl.store(target + row * columns + place, values * tl.load(scale + row), mask=place < columns + writes)
