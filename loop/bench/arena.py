@@ -5,6 +5,7 @@ between a result and its judge.
 """
 
 import ctypes
+import itertools
 import mmap
 import os
 import tempfile
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 
 from loop.bench.call import Call, TensorFile
 from loop.bench.child.control import CONTROL_BYTES, MAX_OFFSETS
+from loop.bench.child.guards import differing, said_bytes
+from loop.bench.child.tensors import POISON
 from loop.model.target import ITEM_SIZES
 
 ALIGNMENT = 256
@@ -22,8 +25,6 @@ MOST_CALLS = 256
 """Calls of a sample at most."""
 SLOTS_BYTES = 64 << 20
 """Memory that the outputs of a sample may take together; a single one may take more."""
-POISON = 0xFF
-"""Every floating-point type reads NaN from bytes of this value."""
 
 
 class Values:
@@ -75,6 +76,8 @@ class Arena:
     slots: list[int] = field(default_factory=list)
     """Where the output of each call begins, in bytes."""
     slot_bytes: int = 0
+    _names: list[str] = field(default_factory=lambda: ["", ""])
+    """What each tensor is, in the order of memory, between nothing and nothing."""
 
     def __post_init__(self) -> None:
         os.ftruncate(self.handle, self.size)
@@ -88,6 +91,7 @@ class Arena:
         self._anchor = ctypes.c_char.from_buffer(self.memory)
         self.base = ctypes.addressof(self._anchor)
         self._guards: dict[int, bytes] = {}
+        """Where each gap between two tensors begins, and what was written there."""
 
     def _unmap(self) -> None:
         self.words.release()
@@ -100,6 +104,7 @@ class Arena:
         self.slot_bytes = call.output.elements * item
         count = min(MOST_CALLS, MAX_OFFSETS // len(call.inputs), SLOTS_BYTES // max(self.slot_bytes, 1))
         place, zones, self.pools, self.slots = CONTROL_BYTES, [], [], []
+        self._names = ["", *(f"input {one.name}" for one in call.inputs)]
         for tensor, one in zip(call.inputs, values, strict=True):
             begin, place = _after(place, len(one.data))
             zones.append((begin, len(one.data)))
@@ -108,6 +113,7 @@ class Arena:
             begin, place = _after(place, self.slot_bytes)
             zones.append((begin, self.slot_bytes))
             self.slots.append(begin)
+        self._names += ["output"] * len(self.slots) + [""]
         self._resize(place + GUARD_BYTES)
         self._guard(zones)
         for pool in self.pools:
@@ -146,9 +152,11 @@ class Arena:
         """Names of inputs that do not hold what the judge wrote."""
         return [pool.tensor.name for pool in self.pools if not pool.intact(self.memory)]
 
-    def overwritten(self) -> bool:
-        """Whether something was written outside the tensors."""
-        return any(self.memory[begin : begin + len(zone)] != zone for begin, zone in self._guards.items())
+    def strays(self) -> list[str]:
+        """What was written outside the tensors, a sentence for each gap between two of them."""
+        gaps = zip(self._guards.items(), itertools.pairwise(self._names), strict=True)
+        found = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
+        return list(dict.fromkeys(filter(None, found)))
 
     def places(self) -> dict[str, list[int]]:
         """Where everything lies, for the worker."""
@@ -158,6 +166,16 @@ class Arena:
         """Give everything back."""
         self._unmap()
         os.close(self.handle)
+
+
+def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
+    """What was written into the gap between two tensors, said of the nearer one; empty when nothing was."""
+    if now == zone:
+        return ""
+    places = differing(now, zone)
+    behind = before and (not after or places[0] <= len(zone) - 1 - places[-1])
+    where = f"{before}: {said_bytes(places)} after its end" if behind else f"{after}: {said_bytes(places)} before"
+    return f"writes outside its {where}" + ("" if behind else " its beginning")
 
 
 def _after(place: int, size: int) -> tuple[int, int]:

@@ -31,11 +31,10 @@ class Orders:
         """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
         self.worker.send("obey", seen=self.worker.arena.words[ORDER], **more)
 
-    def end(self) -> Generator[Tick, None, list[str]]:
-        """Let it answer requests again; names of what the variant replaced in its process."""
+    def end(self) -> Generator[Tick, None, dict[str, Any]]:
+        """Let it answer requests again; what it noticed meanwhile."""
         yield from self.give(LEAVE)
-        reply = yield from self.worker.receive(self.limit_s, self.note)
-        return [str(name) for name in reply.get("broken", ())]
+        return (yield from self.worker.receive(self.limit_s, self.note))
 
     def give(self, op: int) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.

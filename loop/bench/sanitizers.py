@@ -5,6 +5,7 @@ The emulator checks what goes through its functions. A kernel's own arrays, poin
 
 import re
 
+from loop.bench.child import faults
 from loop.bench.child.lost import SAYS
 from loop.errors import LoopError
 from loop.model.target import CAbiVariant
@@ -13,7 +14,9 @@ from loop.processes import finish, run
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
 """They have to be loaded before Python's own libraries."""
-TOLD = re.compile(rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({SAYS}.*)", re.MULTILINE)
+TOLD = re.compile(
+    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({SAYS}.*)|^{faults.SAYS}(.*)", re.MULTILINE
+)
 PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 ASK_LIMIT_S = 10.0
 
@@ -47,4 +50,4 @@ def told(errors: str) -> str:
         return ""
     place = PLACE.search(match[0])
     where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
-    return f"{match[1] or match[2] or match[3]}{where}"
+    return f"{next(filter(None, match.groups()))}{where}"

@@ -64,8 +64,8 @@ class Sampled:
     """Inputs that do not hold what the judge wrote."""
     broken: list[str] = field(default_factory=list)
     """What the variant replaced in its process, by name."""
-    overwritten: bool = False
-    """Whether something was written outside the tensors."""
+    writes: list[str] = field(default_factory=list)
+    """Writes outside of tensors, a sentence each."""
 
 
 def disturbed(whole: float, waited: float | None) -> bool:
@@ -130,8 +130,9 @@ class TimedCall:
                 yield from self._fill(found, waits, seconds, cold=cold, judged=judged)
         finally:
             waits.close()
-        found.broken = yield from self.orders.end()
-        found.overwritten = self.arena.overwritten()
+        reply = yield from self.orders.end()
+        found.broken = [str(name) for name in reply.get("broken", ())]
+        found.writes = [*self.arena.strays(), *(str(text) for text in reply.get("writes", ()))]
         return found
 
     def _fill(

@@ -334,7 +334,7 @@ class Round:
                 "outputs": [str(path)],
                 "changed": sorted({name for found in same for name in found.changed}),
                 "broken": sorted({name for found in same for name in found.broken}),
-                "outside": "writes outside its output" if any(found.overwritten for found in same) else "",
+                "writes": list(dict.fromkeys(text for found in same for text in found.writes)),
             }
             check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
             timings.outputs += 1

@@ -155,18 +155,23 @@ def complaint(
     side: Side, reply: dict[str, Any], finding: dict[str, Any], worst: Mismatch | None, place: str
 ) -> str:
     """What is wrong with an output, the most telling thing first; empty when nothing is."""
-    flaky = len(reply["outputs"]) > 1
+    flaky = reply.get("flaky", False)
     if reply["broken"]:
         return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
     if reply["changed"]:
         return f"changed its input {', '.join(reply['changed'])} on {place}"
-    if reply.get("outside"):
-        return f"{reply['outside']} on {place}"
+    if reply["writes"]:
+        return f"{'; '.join(reply['writes'])} on {place}"
+    if reply.get("reads"):
+        outputs = f"; {finding['wrong']} of {finding['total']} elements wrong" if finding["wrong"] else ""
+        return f"reads outside {reply['reads']}: other bytes there change the output on {place}{outputs}"
     if finding["wrong"] and worst is not None:
         again = "; a second run gave another output: flaky" if flaky else ""
         return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
     if finding["message"]:
         return f"{finding['message']} on {place}"
+    if reply.get("unwritten"):
+        return f"what stood in its output before the call changes the output on {place}"
     if side.deterministic and flaky:
         return f"the same inputs gave two different outputs on {place}"
     return ""

@@ -1,6 +1,5 @@
-"""Tensors in memory of our own: what lies where, and what shows when somebody writes beside it."""
+"""Tensors as the C interface sees them: what lies where."""
 
-import ctypes
 import itertools
 import random
 from collections.abc import Iterator
@@ -11,14 +10,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from loop.bench.child.tensors import (
     DTYPES,
-    PAGE,
     POISON,
     ROW_PADDING,
-    STEP_BYTES,
-    Buffer,
     byte_size,
     describe,
     extent,
+    gather,
     scatter,
     strides_of,
 )
@@ -40,11 +37,6 @@ def numbers(shape: tuple[int, ...], item: int, seed: int = 1) -> numpy.ndarray:
     """Different elements; none of them is poison."""
     count = int(numpy.prod(shape))
     return (numpy.random.RandomState(seed).permutation(count) + 1).astype(NUMPY[item]).reshape(shape)
-
-
-def write_at(address: int, data: bytes) -> None:
-    """What a stray pointer does."""
-    ctypes.memmove(address, data, len(data))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -99,6 +91,7 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
         memory = numpy.frombuffer(bytearray(spread) or bytearray(item), NUMPY[item])
         view = as_strided(memory, shape, [stride * item for stride in strides])
         assert numpy.array_equal(values, view), shape
+        assert values.tobytes() == gather(spread, shape, strides, item), shape
         if 0 not in shape:
             view[...] = ~numpy.zeros_like(view)
             assert set(memory.tobytes()) <= {POISON}, shape
@@ -116,80 +109,3 @@ def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:
     tensor = describe(4096, (2, 3), (11, 1), "float16")
     assert (4096, 2, 2) == (tensor.data, tensor.dtype, tensor.rank)
     assert ([2, 3, 0], [11, 1, 0]) == (tensor.sizes[:3], tensor.strides[:3])
-
-
-@pytest.mark.parametrize("size", [0, 1, 4, 63, 64, 65, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE + 100])
-@pytest.mark.parametrize("shift", [0, 1])
-def test_a_buffer_is_aligned_unless_it_is_to_be_misaligned(size: int, shift: int) -> None:
-    """To 64 bytes, and close to the zone behind it; nothing but poison around it."""
-    buffer = Buffer(size, shift)
-    assert shift == buffer.address % 64
-    assert buffer.intact
-    assert size == len(buffer.read())
-
-
-@pytest.mark.parametrize("place", [-1, -64, -PAGE, 0, 60, PAGE - 64])
-def test_a_byte_outside_a_buffer_is_seen(place: int) -> None:
-    """In front of it or behind it, next to it or almost a page away."""
-    buffer = Buffer(100)
-    buffer.fill(bytes(100))
-    write_at(buffer.address + (place if place < 0 else 100 + place), b"\x00")
-    assert not buffer.intact
-    assert not buffer.changed, "the tensor itself is as it was"
-
-
-@pytest.mark.parametrize("place", [0, 50, 99])
-def test_a_byte_inside_a_buffer_is_a_change(place: int) -> None:
-    """Until it is filled again, or turned back."""
-    buffer = Buffer(100)
-    buffer.fill(bytes(range(100)))
-    assert not buffer.changed
-    write_at(buffer.address + place, b"\xaa")
-    assert (True, True) == (buffer.changed, buffer.intact)
-    buffer.rotate(0)
-    assert not buffer.changed
-
-
-def test_a_rotation_goes_round_the_end_and_stays_inside() -> None:
-    """Every value is elsewhere, none is lost, the zones around are whole; that is no change, another byte is."""
-    for size in (STEP_BYTES, 4 * STEP_BYTES, 5 * STEP_BYTES + 12):
-        buffer = Buffer(size)
-        data = numpy.random.RandomState(size).bytes(size)
-        buffer.fill(data)
-        for count in range(0, size, STEP_BYTES):
-            buffer.rotate(count)
-            assert data[count:] + data[:count] == buffer.read()
-            assert buffer.intact
-            assert not buffer.changed
-        buffer.rotate(0)
-        assert not buffer.changed
-
-
-def test_what_is_filled_anew_is_rotated_anew() -> None:
-    """Not what was there before."""
-    buffer = Buffer(2 * STEP_BYTES)
-    for fill in (b"a", b"b"):
-        buffer.fill(fill * STEP_BYTES + bytes(STEP_BYTES))
-        buffer.rotate(STEP_BYTES)
-        assert bytes(STEP_BYTES) + fill * STEP_BYTES == buffer.read()
-
-
-def test_poison_reads_as_nan_in_every_type() -> None:
-    """An element that nobody writes shows, whatever the type."""
-    buffer = Buffer(64)
-    buffer.fill(bytes(64))
-    buffer.poison()
-    for kind in (numpy.float64, numpy.float32, numpy.float16):
-        assert numpy.isnan(numpy.frombuffer(buffer.read(), kind)).all()
-    upper_half = numpy.frombuffer(buffer.read(), numpy.uint16).astype(numpy.uint32) << 16
-    assert numpy.isnan(upper_half.view(numpy.float32)).all(), "bfloat16 is the upper half of float32"
-    assert buffer.intact
-
-
-def test_a_buffer_of_nothing_holds_nothing() -> None:
-    """It can be filled, poisoned and turned like any other."""
-    buffer = Buffer(0)
-    buffer.fill(b"")
-    buffer.rotate(0)
-    buffer.poison()
-    assert (b"", False, True) == (buffer.read(), buffer.changed, buffer.intact)

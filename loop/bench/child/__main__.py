@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import os
 import random
@@ -10,18 +9,15 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from time import perf_counter
 from typing import IO, Any
 
-from loop.bench.child import lost, variants
+from loop.bench.child import checking, lost, variants
 from loop.bench.child.counters import Counters
 from loop.bench.child.orders import Bell, Nothing, Shared, Stage, obey
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.seal import Seal
 
 COUNTED_CALLS = 20
-REPEAT_S, MOST = 4e-3, 3
-"""How long a call is repeated in verification, and how many different outputs are enough."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -57,7 +53,6 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compute one output twice at least: its digests, the files of those that differ, what else was noticed.
 
-        Quick calls are made as often as fits in some milliseconds: a race may show once in a hundred times.
         Half the time there is a call on other values before, so that nobody can count which calls are looked at.
         """
         if request.get("mistake"):
@@ -67,22 +62,21 @@ class Candidate:
         if layout == "contiguous" and self.draw.randrange(2):
             prepared.jumble(self.draw)
             prepared.bind()()
-        outputs: dict[str, bytes] = {}
-        changed: set[str] = set()
-        made, begin = 0, perf_counter()
-        while made < 2 or (not prepared.timed_apart and perf_counter() - begin < REPEAT_S and len(outputs) < MOST):
-            made += 1
-            prepared.refresh(None)
-            prepared.poison()
-            prepared.bind()()
-            output = prepared.output()
-            changed |= set(prepared.changed())
-            outputs.setdefault(hashlib.sha256(output).hexdigest(), output)
+        found = checking.Check(prepared, self.draw).run()
+        outputs = {**found.outputs, **found.enclosed}
         paths = [f"{call['output']['path']}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
             Path(path).write_bytes(output)
-        found = {"outputs": paths, "digests": list(outputs), "changed": sorted(changed)}
-        return {**found, "broken": self._broken()}
+        return {
+            "outputs": paths,
+            "digests": list(found.outputs),
+            "flaky": len(found.outputs) > 1,
+            "changed": sorted(found.changed),
+            "writes": found.writes,
+            "reads": found.reads,
+            "unwritten": found.unwritten,
+            "broken": self._broken(),
+        }
 
     def _err(self, mistake: dict[str, Any]) -> "Candidate":
         """The same variant with a mistake, for its calls alone; what it remembers is kept from call to call."""
@@ -118,7 +112,7 @@ class Candidate:
 
             self.stage_ = staging.empty(request["empty"])
         obey(self.shared, self.bell, self.stage_, self.inputs, request["seen"])
-        return {"broken": self._broken()}
+        return {"broken": self._broken(), "writes": self.stage_.strays}
 
     def unstage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let go of the staged call."""

@@ -15,7 +15,7 @@ from loop.bench.child.tensors import POISON
 
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096
-"""Bytes of poison on either side of a buffer, at least."""
+"""Bytes on either side of a buffer, at least."""
 ALIGNMENT = 256
 MIN_FLUSH_BYTES = 256 * 2**20
 NAME_BYTES = 256
@@ -301,9 +301,9 @@ class Device:
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def memory(self, size: int) -> "DeviceBuffer":
-        """Memory for a tensor of `size` bytes, poisoned."""
-        return DeviceBuffer(self, size)
+    def memory(self, size: int, zone: int = RED_ZONE) -> "DeviceBuffer":
+        """Memory for a tensor of `size` bytes, poisoned, with at least `zone` bytes on either side."""
+        return DeviceBuffer(self, size, zone)
 
     def stream(self, *, blocking: bool = False) -> Stream:
         """A new stream, by default one that keeps no order with the legacy default stream."""
@@ -330,16 +330,18 @@ class Device:
 
 
 class DeviceBuffer(Owned):
-    """Device memory for one tensor, with poison on either side to show writes outside it.
+    """Device memory for one tensor, with a zone on either side for accesses outside it.
 
     Reads and writes of the host wait for no stream: synchronise the one that computes first.
     """
 
-    def __init__(self, device: Device, size: int) -> None:
+    def __init__(self, device: Device, size: int, zone: int = RED_ZONE) -> None:
         self.device, self.size = device, size
-        self._room = RED_ZONE + -(-size // ALIGNMENT) * ALIGNMENT + RED_ZONE
+        self._room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone
         super().__init__(device.driver, self._allocate(device.driver), "cuMemFree_v2")
-        self.address = self.handle + RED_ZONE
+        self.address = self.handle + zone
+        self.zones = zone, self._room - zone - size
+        """Bytes before and after the tensor."""
         self._set(self.handle, self._room, None)
 
     def _allocate(self, driver: Driver) -> int:
@@ -354,9 +356,13 @@ class DeviceBuffer(Owned):
         """Put `data` (of exactly the tensor's size) into it."""
         if len(data) != self.size:
             raise ValueError(f"expected {self.size} bytes, got {len(data)}")
+        self.write(self.address, data)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Put `data` at an address of its own: in the tensor, or in a zone."""
         if data:
             copies = self.device.copies
-            self.driver.call("cuMemcpyHtoDAsync_v2", self.address, data, self.size, copies.handle)
+            self.driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), copies.handle)
             copies.synchronise()
 
     def poison(self, stream: Stream | None = None) -> None:
@@ -377,12 +383,10 @@ class DeviceBuffer(Owned):
         if stream is None:
             self.device.copies.synchronise()
 
-    @property
-    def intact(self) -> bool:
-        """Whether nothing was written outside the tensor, by work that is done."""
-        end = self.address + self.size
-        after = self._read(end, self.handle + self._room - end)
-        return (self._read(self.handle, RED_ZONE) + after).strip(bytes([POISON])) == b""
+    def read_zones(self, shift: int = 0) -> tuple[bytes, bytes]:
+        """The bytes before the tensor's byte `shift`, and those after its end."""
+        before, after = self.zones
+        return self._read(self.handle, before + shift), self._read(self.address + self.size, after)
 
     def _read(self, address: int, size: int) -> bytes:
         if not size:

@@ -4,10 +4,11 @@ import functools
 from collections.abc import Sequence
 from contextlib import suppress
 
-from loop.bench.child.cuda import Device, DeviceBuffer, Stream, take_back_l2
+from loop.bench.child.cuda import RED_ZONE, Device, DeviceBuffer, Stream, take_back_l2
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
+from loop.bench.child.guarded import Memory
+from loop.bench.child.guards import VALUES, Guard, Surroundings, draw
 from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import POISON
 from loop.bench.child.variants import CompiledCall, Run
 
 LATE_S = 20e-3
@@ -28,34 +29,62 @@ def the_stream() -> Stream:
 
 
 class DeviceTensor:
-    """Device memory with the face of `tensors.Buffer`."""
+    """Device memory with the face of `host_memory.Buffer`."""
 
-    def __init__(self, size: int, shift: int = 0) -> None:
+    def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE) -> None:
         self.size, self.data, self.shift = size, b"", shift
-        self._memory: DeviceBuffer = the_device().memory(size + shift)
+        self._memory: DeviceBuffer = the_device().memory(size + shift, zone)
         self._twice: DeviceBuffer | None = None
         self.turned = 0
         self.address = self._memory.address + shift
+        before, after = self._memory.zones
+        self._surroundings = Surroundings(before + shift, after, dtype)
+        self.surround(draw(VALUES))
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
-        self._memory.fill(bytes([POISON]) * self.shift + data)
+        self._memory.write(self.address, data)
         self.data, self._twice, self.turned = data, None, 0
+
+    def take(self, origin: DeviceBuffer, offset: int) -> None:
+        """Fill it from the byte `offset` of another buffer on."""
+        self._memory.copy_from(origin, self.size, offset)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+    def know(self, data: bytes) -> None:
+        """Learn what numbers like the tensor's own are."""
+        self._surroundings.know(data)
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end."""
         self.turned = count
         if self.shift:
-            self._memory.fill(bytes([POISON]) * self.shift + self.data[count:] + self.data[:count])
+            self._memory.write(self.address, self.data[count:] + self.data[:count])
             return
         if self._twice is None:
             self._twice = the_device().memory(2 * self.size)
             self._twice.fill(self.data + self.data)
         self._memory.copy_from(self._twice, self.size, count)
 
-    def poison(self) -> None:
-        """Make every element NaN."""
-        self._memory.poison()
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or what the guard says."""
+        if guard is None:
+            self._memory.poison()
+        else:
+            self._memory.write(self.address, self.between(guard))
+
+    def between(self, guard: Guard) -> bytes:
+        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
+        return self._surroundings.fill(guard, self.size)
+
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+        before, after = self._surroundings.renew(guard)
+        self._memory.write(self.address - len(before), before)
+        self._memory.write(self.address + self.size, after)
 
     def read(self) -> bytes:
         """The tensor's bytes."""
@@ -67,9 +96,21 @@ class DeviceTensor:
         return self.read() != self.data[self.turned :] + self.data[: self.turned]
 
     @property
-    def intact(self) -> bool:
-        """Whether nothing was written outside the tensor."""
-        return self._memory.intact
+    def stray(self) -> str:
+        """What was written outside the tensor, in words; empty when nothing was."""
+        return self._surroundings.stray(*self._memory.read_zones(self.shift))
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Pages of a device cannot be closed: compute-sanitizer sees what the zones do not."""
+        return False
+
+    def release(self) -> None:
+        """Nothing to do: nothing was closed."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """No address of the host."""
+        return 0, 0
 
 
 class DeviceCompiledCall(CompiledCall):
@@ -77,10 +118,10 @@ class DeviceCompiledCall(CompiledCall):
 
     replays = True
 
-    def memory(self, size: int, shift: int = 0) -> DeviceTensor:  # type: ignore[override]
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Device memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
-        return DeviceTensor(size, shift)
+        return DeviceTensor(size, shift, dtype, zone)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs. Made alone it waits until the stream is done."""

@@ -32,6 +32,8 @@ class Stage(Protocol):
 
     captured: bool
     """Whether a graph holds what was made ready last."""
+    strays: Sequence[str]
+    """Writes outside of tensors that lie in memory of its own, a sentence each."""
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Make ready for these calls: nothing of it is timed."""
@@ -56,6 +58,7 @@ class Nothing:
         self.calls = run
 
     captured = False
+    strays: Sequence[str] = ()
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Nothing to do."""

@@ -52,6 +52,7 @@ class CompiledStage:
     """A compiled variant's call on the host: its tensors lie in the shared memory."""
 
     captured = False
+    strays: Sequence[str] = ()
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: dict[str, Any], slow: float) -> None:
         self.places = places
@@ -122,6 +123,7 @@ class ProgramStage:
     """A call of a program of its own, which may time itself: its tensors are files."""
 
     captured = False
+    strays: Sequence[str] = ()
 
     def __init__(self, prepared: Any, places: Places) -> None:
         self.prepared, self.places = prepared, places

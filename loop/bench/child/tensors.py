@@ -1,9 +1,10 @@
-"""Tensors as the C interface sees them, in page-aligned memory of our own. No torch: it starts in milliseconds."""
+"""Tensors as the C interface sees them: types, strides and layouts. No torch: it starts in milliseconds."""
 
 import ctypes
 import itertools
 import math
 import mmap
+from collections.abc import Iterator
 from typing import Any
 
 MAX_RANK = 8
@@ -11,8 +12,6 @@ DTYPES = {"float32": (1, 4), "float16": (2, 2), "bfloat16": (3, 2), "float64": (
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
 """Every floating-point type reads NaN from bytes of this value."""
-GUARD = b"\xff\x7f"
-"""What stands outside a tensor: NaN in every type too, but not the NaN that a kernel or the poison writes."""
 PAGE = mmap.PAGESIZE
 STEP_BYTES = 256
 """Windows begin at multiples of this, as in loop.bench.call; rotations go by elements."""
@@ -30,57 +29,6 @@ class LoopTensor(ctypes.Structure):
         ("sizes", ctypes.c_int64 * MAX_RANK),
         ("strides", ctypes.c_int64 * MAX_RANK),
     )
-
-
-class Buffer:
-    """Memory for one tensor, with a page of poison on either side to show writes outside it."""
-
-    def __init__(self, size: int, shift: int = 0) -> None:
-        self.size, self.data = size, b""
-        self._twice: Any = None
-        self.turned = 0
-        """Bytes by which what it was filled with is rotated."""
-        room = -(-(size + shift) // PAGE) * PAGE
-        self._memory = mmap.mmap(-1, room + 2 * PAGE)
-        self._memory.write(GUARD * (room // 2 + PAGE))
-        # The tensor ends as close to the far zone as a 64-byte boundary allows; `shift` bytes make it misaligned.
-        self._start = PAGE + (room - size - shift) // 64 * 64 + shift
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self.address = base + self._start
-        self.poison()
-
-    def fill(self, data: bytes) -> None:
-        """Put `data` (of exactly the tensor's size) into it, and remember it."""
-        self._memory[self._start : self._start + self.size] = data
-        self.data, self._twice, self.turned = data, None, 0
-
-    def rotate(self, count: int) -> None:
-        """Move what it was filled with by `count` bytes, round the end: other values at every address."""
-        if self._twice is None:
-            self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * self.size)
-        ctypes.memmove(self.address, ctypes.addressof(self._twice) + count, self.size)
-        self.turned = count
-
-    def poison(self) -> None:
-        """Make every element NaN."""
-        ctypes.memset(self.address, POISON, self.size)
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return self._memory[self._start : self._start + self.size]
-
-    @property
-    def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with, rotated as it was last."""
-        return self.read() != self.data[self.turned :] + self.data[: self.turned]
-
-    @property
-    def intact(self) -> bool:
-        """Whether nothing was written outside the tensor."""
-        before = self._memory[: self._start]
-        after = self._memory[self._start + self.size :]
-        untouched = GUARD * (len(self._memory) // 2)
-        return before == untouched[: self._start] and after == untouched[self._start + self.size :]
 
 
 def byte_size(shape: tuple[int, ...], dtype: str) -> int:
@@ -113,15 +61,28 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def scatter(data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
-    """The bytes of a contiguous tensor spread out to `strides`; what lies between is poison."""
-    spread = bytearray([POISON]) * (extent(shape, strides) * item)
+def scatter(
+    data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes = b""
+) -> bytes:
+    """The bytes of a contiguous tensor spread out to `strides`; what lies between is poison, or from `between`."""
+    size = extent(shape, strides) * item
+    spread = bytearray(between or bytes([POISON]) * size)
+    for at, place, row in _rows(shape, strides, item):
+        spread[place : place + row] = data[at : at + row]
+    return bytes(spread)
+
+
+def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
+    """The bytes of the tensor that `scatter` spread out."""
+    return b"".join(spread[place : place + row] for _, place, row in _rows(shape, strides, item))
+
+
+def _rows(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Iterator[tuple[int, int, int]]:
+    """Each stretch of bytes that lies together: its place in the tensor and in its memory, and its length."""
     row = shape[-1] * item if strides[-1] == 1 else item
     outer = shape[:-1] if strides[-1] == 1 else shape
     for number, index in enumerate(itertools.product(*(range(size) for size in outer))):
-        start = sum(i * stride for i, stride in zip(index, strides, strict=False)) * item
-        spread[start : start + row] = data[number * row : (number + 1) * row]
-    return bytes(spread)
+        yield number * row, sum(i * stride for i, stride in zip(index, strides, strict=False)) * item, row
 
 
 def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:

@@ -15,10 +15,13 @@ import numpy
 import torch
 from torch import Tensor
 
+from loop.bench.child.allocations import stray_writes
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.guarded import Unguarded
+from loop.bench.child.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
 from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import scatter, strides_of
+from loop.bench.child.tensors import extent, gather, scatter, strides_of
 from loop.bench.child.variants import Run
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -146,6 +149,99 @@ def tensor_of(data: bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=TORCH_DTYPES[dtype]).reshape(shape)
 
 
+class Pool:
+    """One input in memory of its own, flat, with a guard zone on either side in the same storage."""
+
+    def __init__(self, tensor: dict[str, Any], layout: str, device: str) -> None:
+        self.shape, self.layout = tuple(tensor["shape"]), layout
+        self.strides = strides_of(self.shape, layout)
+        dtype = TORCH_DTYPES[tensor["dtype"]]
+        self.item = dtype.itemsize
+        size = extent(self.shape, self.strides) if layout == "strided" else math.prod(self.shape) + tensor["room"]
+        zone = zone_bytes(self.shape, self.strides, tensor["dtype"])
+        before, self.size = zone + (self.item if layout == "misaligned" else 0), size * self.item
+        self.zones = Surroundings(before, zone, tensor["dtype"])
+        self._block = torch.empty(before + self.size + zone, dtype=torch.uint8, device=device)
+        self._inside = self._block[before : before + self.size]
+        self.flat = self._block.view(dtype)[before // self.item :][:size]
+        self.turned = 0
+        self._original: Tensor | None = None
+
+    def fill(self, values: bytes) -> None:
+        """Take these values."""
+        self.values = values
+        self.zones.know(values)
+        self.surround(draw(VALUES))
+
+    def surround(self, guard: Guard) -> None:
+        """Write the zones anew, and the values as they were."""
+        data = self.values
+        if self.layout == "strided":
+            data = scatter(data, self.shape, self.strides, self.item, self.zones.fill(guard, self.size))
+        before, after = self.zones.renew(guard)
+        self._block.copy_(_bytes_tensor(before + data + after))
+        self.origin, self.turned, self._original = data, 0, None
+
+    def rotate(self, count: int) -> None:
+        """Move the values by `count` elements, round the end."""
+        if self._original is None:
+            self._original = self.flat.clone()
+        left = len(self.flat) - count
+        self.flat[:left].copy_(self._original[count:])
+        self.flat[left:].copy_(self._original[:count])
+        self.turned = count
+
+    @property
+    def changed(self) -> bool:
+        """Whether its values are others than those it was given."""
+        found, turned = bytes_of(self._inside.cpu()), self.turned * self.item
+        if found == (self.origin[turned:] + self.origin[:turned] if turned else self.origin):
+            return False
+        return self.layout != "strided" or gather(found, self.shape, self.strides, self.item) != self.values
+
+    @property
+    def stray(self) -> str:
+        """What was written outside of its values, in words; empty when nothing was."""
+        begin = len(self.zones.before)
+        before, after = (bytes_of(zone.cpu()) for zone in (self._block[:begin], self._block[begin + self.size :]))
+        return self.zones.stray(before, after) or self._between_rows()
+
+    def _between_rows(self) -> str:
+        found = bytes_of(self._inside.cpu()) if self.layout == "strided" else b""
+        if not found or found == self.origin:
+            return ""
+        own = gather(found, self.shape, self.strides, self.item)
+        places = differing(found, scatter(own, self.shape, self.strides, self.item, self.origin))
+        return f"{said_bytes(places)} between its rows" if places else ""
+
+
+def _bytes_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+class GuardedPools(Unguarded):
+    """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
+
+    def __init__(self, names: Sequence[str], pools: Sequence[Pool], call: Callable[[], Any]) -> None:
+        self.names, self.pools, self._call = [f"its input {name}" for name in names], pools, call
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each input, and the values the judge knows into it."""
+        for pool, guard in zip(self.pools, guards, strict=True):
+            pool.surround(guard)
+        if any(pool.flat.is_cuda for pool in self.pools):
+            torch.cuda.synchronize()
+
+    def strays(self) -> list[str]:
+        """What was written outside of inputs, a sentence each."""
+        found = zip(self.names, (pool.stray for pool in self.pools), strict=True)
+        return [f"writes outside {name}: {stray}" for name, stray in found if stray]
+
+    def own_strays(self) -> list[str]:
+        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
+        return stray_writes(self._call)
+
+
 class TensorCall:
     """One call of a Python function on torch tensors, by the clock of the host."""
 
@@ -156,75 +252,62 @@ class TensorCall:
         self.attributes = call["attributes"]
         self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]
         self.names = [tensor["name"] for tensor in call["inputs"]]
-        self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
-        self.strides = [strides_of(shape, layout) for shape in self.shapes]
-        self.origins = self._read(call)
-        self.pools = [origin.clone() for origin in self.origins]
-        self.turned = [0] * len(self.pools)
+        self.pools = [Pool(tensor, layout, device) for tensor in call["inputs"]]
+        self.guarded = GuardedPools(self.names, self.pools, self._once)
         self.result: Any = None
+        self._fill()
 
-    def _read(self, call: dict[str, Any]) -> list[Tensor]:
-        return [self._place(Path(t["path"]).read_bytes(), n) for n, t in enumerate(call["inputs"])]
-
-    def _place(self, data: bytes, n: int) -> Tensor:
-        """One input as a flat tensor on the device; when it is to be misaligned, its first element is not its
-        own."""
-        dtype = TORCH_DTYPES[self.call["inputs"][n]["dtype"]]
-        item = dtype.itemsize
-        if self.layout == "strided":
-            data = scatter(data, self.shapes[n], self.strides[n], item)
-        if self.layout == "misaligned":
-            data = bytes(item) + data
-        flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        return flat.to(self.device)
+    def _fill(self) -> None:
+        for pool, tensor in zip(self.pools, self.call["inputs"], strict=True):
+            pool.fill(Path(tensor["path"]).read_bytes())
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
         self.call = call
-        self.origins = self._read(call)
-        self.refresh(None)
+        self._fill()
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
         chosen = [tensor["offset"] for tensor in self.call["inputs"]] if offsets is None else offsets
-        first = 1 if self.layout == "misaligned" else 0
         views = [
-            pool.as_strided(shape, strides, first + offset)
-            for pool, shape, strides, offset in zip(self.pools, self.shapes, self.strides, chosen, strict=True)
+            pool.flat.as_strided(pool.shape, pool.strides, pool.flat.storage_offset() + offset)
+            for pool, offset in zip(self.pools, chosen, strict=True)
         ]
         return partial(self._run, views)
+
+    def _once(self) -> Any:
+        """The result of one call, which takes no other's place."""
+        kept = self.result
+        try:
+            self.bind()()
+            return self.result
+        finally:
+            self.result = kept
 
     def _run(self, views: list[Tensor]) -> None:
         self.result = self.function(*views, **self.attributes)
 
     def refresh(self, draw: random.Random | None) -> None:
         """Other values at every address of inputs that have room; None: all as they were."""
-        for n, (pool, tensor) in enumerate(zip(self.pools, self.call["inputs"], strict=True)):
+        for pool, tensor in zip(self.pools, self.call["inputs"], strict=True):
             if tensor["room"] or draw is None:
-                self._rotate(n, draw.randrange(len(pool)) if draw else 0)
+                pool.rotate(draw.randrange(len(pool.flat)) if draw else 0)
 
     def aim(self, offsets: Sequence[int]) -> None:
         """The values whose answer the judge knows, at these windows of the inputs."""
-        for n, (tensor, offset) in enumerate(zip(self.call["inputs"], offsets, strict=True)):
-            self._rotate(n, (tensor["offset"] - offset) % max(len(self.pools[n]), 1))
+        for pool, tensor, offset in zip(self.pools, self.call["inputs"], offsets, strict=True):
+            pool.rotate((tensor["offset"] - offset) % max(len(pool.flat), 1))
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
-        for n, pool in enumerate(self.pools):
-            self._rotate(n, draw.randrange(max(len(pool), 1)))
-
-    def _rotate(self, n: int, count: int) -> None:
-        """Move an input's values by `count` elements, round the end."""
-        pool, origin = self.pools[n], self.origins[n]
-        pool[: len(pool) - count].copy_(origin[count:])
-        pool[len(pool) - count :].copy_(origin[:count])
-        self.turned[n] = count
+        for pool in self.pools:
+            pool.rotate(draw.randrange(max(len(pool.flat), 1)))
 
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds by the clock of the host."""
         return seconds_of(runs)
 
-    def poison(self) -> None:
+    def poison(self, guard: Guard | None = None) -> None:
         """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
         result, self.result = self.result, None
         if type(result) is Tensor and result.is_floating_point() and not self._is_input(result):
@@ -235,7 +318,7 @@ class TensorCall:
     def _is_input(self, result: Tensor) -> bool:
         """Whether a result stands in the memory of an input."""
         begin = result.untyped_storage().data_ptr()
-        return begin in [pool.untyped_storage().data_ptr() for pool in self.pools]
+        return begin in [pool.flat.untyped_storage().data_ptr() for pool in self.pools]
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""
@@ -248,8 +331,7 @@ class TensorCall:
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        rows = zip(self.names, self.pools, self.origins, self.turned, strict=True)
-        return [name for name, pool, origin, n in rows if bytes_of(pool.cpu()) != bytes_of(origin.roll(-n).cpu())]
+        return [name for name, pool in zip(self.names, self.pools, strict=True) if pool.changed]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""

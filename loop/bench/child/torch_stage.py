@@ -19,6 +19,7 @@ class FunctionStage:
     """Calls of a Python function on the host. A result is the function's own until it is given into its slot."""
 
     captured = False
+    strays: Sequence[str] = ()
 
     def __init__(self, function: Function, places: Places, call: dict[str, Any], slow: float) -> None:
         self.function, self.places, self.call, self.slow = function, places, call, slow

@@ -13,18 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from loop.bench.child.caches import flush_caches
+from loop.bench.child.guarded import Guarded, Memory, Unguarded
+from loop.bench.child.guards import Guard
 from loop.bench.child.host_clock import seconds_of
+from loop.bench.child.host_memory import Buffer
 from loop.bench.child.refusal import Declined, Refused
-from loop.bench.child.tensors import (
-    DTYPES,
-    Buffer,
-    LoopTensor,
-    byte_size,
-    describe,
-    extent,
-    scatter,
-    strides_of,
-)
+from loop.bench.child.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
 
 Run = Callable[[], None]
 
@@ -32,10 +26,16 @@ Run = Callable[[], None]
 class Prepared(Protocol):
     """A call with its inputs in memory, ready to be made again and again."""
 
+    call: dict[str, Any]
+    """What is computed."""
     timed_apart: bool
     """Whether it times itself and has no windows."""
     replays: bool
     """Whether the same runs are timed again and again, on values that change at their addresses: a CUDA graph."""
+
+    @property
+    def guarded(self) -> Unguarded:
+        """Its tensors, with what stands around them."""
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
@@ -56,8 +56,8 @@ class Prepared(Protocol):
     def measure(self, runs: Sequence[Run]) -> float:
         """Seconds that all of these take, one after the other, until the last output is there."""
 
-    def poison(self) -> None:
-        """Make the output NaN, so that an element nobody writes shows."""
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""
@@ -168,33 +168,21 @@ class CompiledCall:
         self.names = [tensor["name"] for tensor in call["inputs"]]
         self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
         self.strides = [strides_of(shape, layout) for shape in self.shapes]
-        self.inputs = [self._buffer(tensor, n) for n, tensor in enumerate(call["inputs"])]
+        self.guarded = Guarded(call, layout, self.memory)
+        self.inputs, self.result = self.guarded.inputs, self.guarded.output
         shape, dtype = tuple(call["output"]["shape"]), call["output"]["dtype"]
-        self.result = self.memory(byte_size(shape, dtype))
-        strides = strides_of(shape, "contiguous")
-        self._output = (LoopTensor * 1)(describe(self.result.address, shape, strides, dtype))
+        self._output = shape, strides_of(shape, "contiguous"), dtype
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self._numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
-        self.refill(call)
 
-    def _buffer(self, tensor: dict[str, Any], n: int) -> Buffer:
-        if self.layout == "strided":
-            return self.memory(extent(self.shapes[n], self.strides[n]) * self.items[n])
-        size = byte_size(self.shapes[n], self.dtypes[n]) + tensor["room"] * self.items[n]
-        return self.memory(size, shift=self.items[n] if self.layout == "misaligned" else 0)
-
-    def memory(self, size: int, shift: int = 0) -> Buffer:
-        """Memory for one tensor."""
-        return Buffer(size, shift)
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Memory for one tensor, with zones of so many bytes around it."""
+        return Buffer(size, shift, dtype, zone)
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
         self.call = call
-        for n, tensor in enumerate(call["inputs"]):
-            data = Path(tensor["path"]).read_bytes()
-            if self.layout == "strided":
-                data = scatter(data, self.shapes[n], self.strides[n], self.items[n])
-            self.inputs[n].fill(data)
+        self.guarded.fill(call)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
@@ -205,7 +193,8 @@ class CompiledCall:
         ]
         described = map(describe, places, self.shapes, self.strides, self.dtypes)
         inputs = (LoopTensor * len(places))(*described)
-        invoke, output, numbers, stream = self.variant.invoke, self._output, self._numbers, self.stream
+        output = (LoopTensor * 1)(describe(self.result.address, *self._output))
+        invoke, numbers, stream = self.variant.invoke, self._numbers, self.stream
         return lambda: invoke(inputs, output, numbers, stream)
 
     def refresh(self, draw: random.Random | None) -> None:
@@ -231,24 +220,21 @@ class CompiledCall:
         """Seconds by the clock of the host."""
         return seconds_of(runs)
 
-    def poison(self) -> None:
-        """Make the output NaN, so that an element nobody writes shows."""
-        self.result.poison()
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
+        self.result.poison(guard)
 
     def flush(self) -> None:
         """Drop inputs and output from the caches."""
         flush_caches()
 
     def output(self) -> bytes:
-        """The last output's bytes; raises Refused when the call wrote elsewhere."""
-        data = self.result.read()
-        if not all(buffer.intact for buffer in (*self.inputs, self.result)):
-            raise Refused("wrote outside its output")
-        return data
+        """The last output's bytes."""
+        return self.result.read()
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        return [name for name, buffer in zip(self.names, self.inputs, strict=True) if buffer.changed]
+        return [name for n, name in enumerate(self.names) if self.guarded.changed(n)]
 
     def own_seconds(self) -> float | None:
         """Timed from outside."""
@@ -288,7 +274,7 @@ class ExternalCall:
     timed_apart, replays = True, False
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
-        self.variant, self.path = variant, Path(call["output"]["path"])
+        self.variant, self.path, self.guarded = variant, Path(call["output"]["path"]), Unguarded()
         self.size = byte_size(tuple(call["output"]["shape"]), call["output"]["dtype"])
         self.description = self.path.with_suffix(".call.json")
         self.seconds: float | None = None
@@ -299,6 +285,7 @@ class ExternalCall:
 
     def refill(self, call: dict[str, Any]) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
+        self.call = call
         inputs = [self._own_file(tensor, DTYPES[tensor["dtype"]][1]) for tensor in call["inputs"]]
         self.inputs = {tensor["name"]: Path(tensor["path"]) for tensor in inputs}
         self.before = {name: path.read_bytes() for name, path in self.inputs.items()}
@@ -350,7 +337,7 @@ class ExternalCall:
         whole = seconds_of(runs)
         return whole if self.seconds is None else self.own_sum
 
-    def poison(self) -> None:
+    def poison(self, guard: Guard | None = None) -> None:
         """Nothing to do: each run starts without an output file."""
 
     def flush(self) -> None:
