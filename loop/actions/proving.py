@@ -20,7 +20,7 @@ from loop.model.measurement import ControlResult
 from loop.model.output import GateOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick
 from loop.rules import integrity
 
@@ -91,15 +91,15 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.seed)
-    if not any(prod(one.sizes.values()) for one in workloads):
-        proof.left_out.append(f"every control of {side.name}: all workloads are empty")
+    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
+        proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
         return
     found = yield from prove.prove(context.bench, side, workloads)
     proof.results += found.results
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
-    largest = _largest([one for one in workloads if one.dtype == dtype])
+    largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
     if largest is None or context.bench.device == "cuda":
         why = "no workload can be timed" if largest is None else "a CUDA graph runs nothing on the host"
         proof.left_out += [f"{side.name} {control.name}: {why}" for control in found.timed]

@@ -13,7 +13,7 @@ from loop.bench.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.device import Dtype
 from loop.model.measurement import ControlResult, Layout
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick
 
 WORKERS_AT_ONCE = 8
@@ -60,7 +60,9 @@ class Trial(Checker):
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
 
-    def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(
+        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
+    ) -> Generator[Tick, None, dict[str, Any]]:
         """Have the worker make a call, with the mistake unless it has loaded that."""
         mistake = self.side.mistake if self.worker.side.mistake is None else None
         fields = {"call": call, "layout": layout, "mistake": mistake}
@@ -183,7 +185,7 @@ def applicable(
     able = [one for one in controls(bench.target.signature) if base.terms["kind"] in one.kinds]
     made = [one for one in able if base.deterministic or not one.varies]
     for number, dtype in enumerate(base_dtypes(bench, base)):
-        some = [one for one in workloads if one.dtype == dtype]
+        some = [one for one in workloads if one.dtype == dtype and accepts(base, one)]
         if number == 0:
             yield from ((control, some) for control in made)
         elif some:

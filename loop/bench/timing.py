@@ -19,6 +19,7 @@ from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
+from loop.model.workloads import accepts
 from loop.processes import Tick
 
 SEGMENT_S = 10e-3
@@ -92,7 +93,7 @@ def measure(
     """
     timings = Timings()
     shuffle = random.Random(terms.seed)
-    everything = {w.name: [side.name for side in sides if w.dtype in side.dtypes] for w in workloads}
+    everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
     begun = time.monotonic()
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides))):
         used = time.monotonic() - begun

@@ -41,7 +41,7 @@ def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) ->
 def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
     rows = []
     for checks in output.variants:
-        right = sum(check.passed for check in checks.checks)
+        right = checks.count("right")
         plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
         largest = max((check.max_error or 0.0 for check in plain), default=0.0)
         rows.append(
@@ -49,9 +49,12 @@ def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
                 checks.variant + (" (emulated)" if checks.emulated else ""),
                 f"{right} of {len(checks.checks)}",
                 f"{largest:.1e}",
+                checks.tally_of_others,
             )
         )
-    screen.table(("variant", "right", "largest error"), rows)
+    columns = 4 if any(row[-1] for row in rows) else 3
+    heads = ("variant", "right", "largest error", "not right")
+    screen.table(heads[:columns], [row[:columns] for row in rows])
     for checks in output.variants:
         for line in checks.failures[:MOST_FAILURES]:
             screen.data(f"{checks.variant}: {line}")

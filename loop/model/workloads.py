@@ -1,10 +1,13 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
+import functools
 import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
+from loop.expressions import Expression
 from loop.model.device import Dtype
 from loop.model.target import ITEM_SIZES, Fill, Signature, Target, Workload
 from loop.model.tuning import Entry, Scalar
@@ -41,6 +44,52 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
 def formula_values(workload: Workload) -> dict[str, object]:
     """What a target's `flops` and `bytes` expressions may read."""
     return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
+
+
+class Takes(Protocol):
+    """What a variant says of the calls that it takes."""
+
+    @property
+    def dtypes(self) -> tuple[Dtype, ...]:
+        """Element types."""
+
+    @property
+    def takes(self) -> str | None:
+        """A condition on sizes, attributes and type; None: any."""
+
+
+def accepts(variant: Takes, workload: Workload) -> bool:
+    """Whether a variant takes a workload: its type, and what it declares in `takes`."""
+    return workload.dtype in variant.dtypes and not unsupported(variant, workload)
+
+
+def unsupported(variant: Takes, workload: Workload) -> str:
+    """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
+
+    Raises ExpressionError where the condition has no answer.
+    """
+    if variant.takes is None:
+        return ""
+    values = condition_values(workload)
+    for part in _condition(variant.takes).parts:
+        if not part.evaluate_bool(values):
+            read = [name for name in values if name in part.names]
+            return ", ".join(f"{name}={_word_of(values[name])}" for name in read) or variant.takes
+    return ""
+
+
+def condition_values(workload: Workload) -> dict[str, object]:
+    """What a variant's `takes` may read."""
+    return {**formula_values(workload), "dtype": workload.dtype}
+
+
+@functools.cache
+def _condition(text: str) -> Expression:
+    return Expression.parse(text, remainders=True)
+
+
+def _word_of(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
