@@ -14,8 +14,8 @@ LONGEST_S = 900.0
 """No call is waited for longer."""
 PATIENCE = 20.0
 """A call may take so many times what a smaller one says: caches that it no longer fits cost a factor of ten."""
-LARGE_WORK = 1e7
-"""Operations from which a call may take long: slow loops need seconds for them."""
+LARGE_WORK = 1e6
+"""Operations from which a call may take long: loops in Python need a second for them."""
 STEP = 64.0
 """Where a call has more than so many times the work of all before it, smaller ones are tried first."""
 
@@ -39,7 +39,8 @@ class CallLimit:
         """Seconds after which a call hangs."""
         if self.fixed_s is not None:
             return self.fixed_s
-        scaled = self.seconds * work_of(self.target, workload) / self.work if self.work else 0.0
+        work = work_of(self.target, workload)
+        scaled = self.seconds * work / self.work if self.work and work >= LARGE_WORK else 0.0
         return min(max(self.least_s, PATIENCE * scaled), LONGEST_S)
 
     def learn(self, workload: Workload, seconds: float) -> None:

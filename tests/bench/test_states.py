@@ -16,7 +16,7 @@ from loop.errors import DefinitionError
 from loop.library.targets import target as read_target
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import accepts, expand, unsupported
+from loop.model.workloads import accepts, expand, single, unsupported
 from loop.places import project
 from loop.processes import finish
 from tests.makers import make_check
@@ -142,24 +142,28 @@ def test_sessions_of_earlier_releases_are_read() -> None:
     assert found.right
 
 
+def of_size(bench: Bench, rows: int, columns: int) -> Workload:
+    """A workload of the tiny target."""
+    return single(bench.target, {"N": rows, "M": columns}, "float32")
+
+
 def test_the_limit_of_a_call_grows_with_its_work(bench: Bench) -> None:
     """From what a smaller one took; never below what any call may take, nor without end."""
-    small, large, _ = workloads(bench)
+    small, large = of_size(bench, 1000, 1000), of_size(bench, 2500, 1000)
     limit = CallLimit(bench.target, make_sides(bench, "right")[0], 20.0)
     assert 20.0 == limit.of(large)
     limit.learn(small, 2.0)
     assert 100.0 == pytest.approx(limit.of(large)), "two and a half times the work of what took 2 s, 20 times over"
+    assert 20.0 == limit.of(of_size(bench, 10, 10)), "a small call that hangs costs little, whatever others took"
     limit.learn(large, 2.0)
     assert 40.0 == limit.of(large)
-    assert LONGEST_S == limit.of(large.model_copy(update={"sizes": {"N": 10**6, "M": 10**6}}))
+    assert LONGEST_S == limit.of(of_size(bench, 10**6, 10**6))
 
 
 def test_before_a_large_call_smaller_ones_are_made(bench: Bench) -> None:
     """Two, of a 4096th and a 64th of its work, within what the variant takes; none where something tells."""
     side = make_sides(bench, "fragile")[0]
-    (huge,) = expand(
-        bench.target.model_copy(update={"workloads": {"x": ({"N": 6 << 12, "M": 1 << 12},)}}), ["x"], "float32"
-    )
+    huge = of_size(bench, 6 << 12, 1 << 12)
     limit = CallLimit(bench.target, side, 20.0)
     tried = [(one, limit.learn(one, 0.1)) for one in limit.smaller(huge)]
     shares = [work_of(bench.target, huge) / work_of(bench.target, one) for one, _ in tried]
