@@ -99,20 +99,31 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
 def _show_gate(output: GateOutput, screen: Screen) -> None:
     for base in dict.fromkeys(one.base for one in output.controls):
         screen.data(f"{base}:")
-        groups: dict[tuple[str, bool], list[ControlResult]] = {}
+        groups: dict[tuple[str, str], list[ControlResult]] = {}
         for one in output.controls:
             if one.base == base:
-                groups.setdefault((_without_type(one.name), one.survived), []).append(one)
-        for (name, survived), same in groups.items():
-            word = "SURVIVED" if survived else "passed" if not same[0].killed else "killed"
+                groups.setdefault((_without_type(one.name), _fate(one)), []).append(one)
+        for (name, word), same in groups.items():
             times = f" ({len(same)} types)" if len(same) > 1 else ""
             screen.data(f"  {word:<8} {name + times:<42} {_short_reason(same[0])}".rstrip()[:COLUMNS])
     left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
     if left_out:
         screen.data(f"not applicable: {', '.join(left_out)}")
+    if output.indistinguishable:
+        names = ", ".join(dict.fromkeys(map(_without_type, output.indistinguishable)))
+        screen.data(f"not distinguishable on any inputs tried: {names}")
+    for line in output.told_by_others:
+        screen.data(f"told by inputs that the target does not have: {line}")
     for line in output.wrong_reasons:
         screen.data(f"rejected for another reason than its own: {line}")
     screen.data(f"killed {output.killed} of {output.total}")
+
+
+def _fate(one: ControlResult) -> str:
+    """What became of a control, in a word."""
+    if one.killed:
+        return "killed"
+    return "SURVIVED" if one.survived else "passed" if one.kind == "honest" else "alike"
 
 
 def _without_type(name: str) -> str:

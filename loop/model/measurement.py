@@ -360,8 +360,12 @@ class ControlResult(Model):
     """Regular expression of the reason it should be rejected for; empty for honest candidates."""
     right_reason: bool
     """Whether it was rejected for that reason."""
+    distinguishable: bool = True
+    """False where it changes nothing beyond what is allowed, on any inputs that were tried: no mistake to find."""
+    told_by: str = ""
+    """The inputs that tell it, as words of `--workloads`, where none of the target's own do."""
 
     @property
     def survived(self) -> bool:
         """Whether it passed although it should not."""
-        return self.kind != "honest" and not self.killed
+        return self.kind != "honest" and not self.killed and self.distinguishable

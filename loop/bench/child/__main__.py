@@ -204,7 +204,7 @@ OWN = (
 )
 CALLS = ("load", "call", "prepare", "time", "count")
 """Requests that may lose the device, and after which others come."""
-JUDGING = ("expect", "compare", "discard", "relate", "related")
+JUDGING = ("expect", "compare", "discard", "tells", "relate", "related")
 
 
 def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:

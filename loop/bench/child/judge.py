@@ -74,6 +74,7 @@ class Judge:
             "expect": self.expect,
             "compare": self.compare,
             "discard": self.discard,
+            "tells": self.tells,
             "relate": self.relations.begin,
             "related": self.relations.go_on,
         }
@@ -152,6 +153,38 @@ class Judge:
             truth = self.truths[call["key"]] = self._rounded(truth, call)
             worst = max((self._finding(truth, output) for output in outputs), key=badness)
         return worst
+
+    def tells(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How many times what is allowed a mistake is off on a call, in float64.
+
+        `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
+        from inputs on which there is nothing to see.
+        """
+        from loop.bench.child.telling import mistaken
+
+        call, truth = request["call"], self.truths[request["call"]["key"]]
+        try:
+            if request["other"]:
+                output = self.truths[request["other"]].reference
+            else:
+                output = self._formed(mistaken(self.reference, call, truth.inputs, request["mistake"]), call)
+            excess = self._excess(truth, output)
+            if 1 < excess and not truth.rounded and rounding_may_explain(truth, [output]):
+                truth = self.truths[call["key"]] = self._rounded(truth, call)
+                excess = self._excess(truth, output)
+        except Exception as error:  # The reference cannot be called so: what the mistake is cannot be said.
+            return {"excess": 0.0, "why": f"{type(error).__name__}: {error}"}
+        return {"excess": excess, "why": ""}
+
+    def _excess(self, truth: Truth, output: Tensor) -> float:
+        """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
+        differ = outside(output, truth.reference, torch.zeros_like(truth.allowed))
+        if not bool(differ.any()):
+            return 0.0
+        found = float(excess_of(output, truth)[differ].max())
+        if self.plain is None:
+            return found
+        return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
 
     def _rounded(self, truth: Truth, call: dict[str, Any]) -> Truth:
         """The truth, allowing for what any sound order of summation and any sound exponential may lose."""
