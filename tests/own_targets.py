@@ -1,7 +1,7 @@
 """Targets as people write them for kernels of their own: a manifest, a C++ variant and a PyTorch one.
 
-Tolerances are those of docs/own-kernel.md, workloads and sizes what one would think of first. Nothing here is made to
-please the gate.
+Tolerances are those of docs/own-kernel.md, workloads and sizes what one would think of first. Nothing here is made
+to please the gate.
 """
 
 import json
