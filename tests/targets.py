@@ -226,6 +226,23 @@ def stumbles(x):
     # A property with a mistake in it.
     yield [x], {}
     raise ValueError("lost the thread")
+
+def declines_strides(x):
+    if not x.is_contiguous():
+        raise NotImplementedError("x has to be contiguous")
+    return x * 2
+
+def trips_on_strides(x):
+    if not x.is_contiguous():
+        raise RuntimeError("x has to be contiguous")
+    return x * 2
+
+def declines(x):
+    raise NotImplementedError("nothing at all")
+
+def of_even_rows(x):
+    assert len(x) % 2 == 0, "called with an odd number of rows"
+    return x * 2
 """
 PROGRAM = """
 import array, json, os, sys

@@ -31,6 +31,7 @@ from loop.model.measurement import Build, Measurement, NullControl, PositiveCont
 from loop.model.output import CompareOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.model.workloads import accepts
 from loop.processes import Tick
 from loop.rules import integrity, sequential
 from loop.stats import geometric_mean
@@ -72,7 +73,7 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     contests = []
     for name in compiled:
         side = context.bench.side(name, builds[name])
-        taken = [w for w in chosen if w.dtype in side.dtypes]
+        taken = [w for w in chosen if accepts(side, w)]
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
         if room.workloads:

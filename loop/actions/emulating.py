@@ -31,7 +31,7 @@ def emulate(context: Context, arguments: NoArguments) -> Working:
     built = {one.variant for one in made}
     missing = [f"{name} under the emulator: it has no build" for name in context.emulated if name not in built]
     missing += [f"{one.name} under the emulator: too much work for it" for one in wanted if one not in checked]
-    missing += [text for job in jobs if (text := untaken(job.side, checked))]
+    missing += [text for job in jobs for text in untaken(job.side, checked)]
     rest = (tuple(failures), context.emulated, context.seed, context.command, tuple(missing))
     whole = Verification(marked, control, *rest)
     return Result(whole.output(EmulateOutput))

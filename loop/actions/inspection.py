@@ -13,7 +13,7 @@ from loop.model.device import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
 from loop.model.target import CAbiVariant, Workload
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick, together
 from loop.rules.launches import Seen
 from loop.rules.resources import code_for
@@ -141,7 +141,7 @@ def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     timed = timed_workloads(context, variant)
     sets = context.bench.target.workloads
     every = [one for dtype in variant.dtypes for one in expand(context.bench.target, sets, dtype)]
-    others = {_shape(one): one for one in every if one.dtype in variant.dtypes}
+    others = {_shape(one): one for one in every if accepts(variant, one)}
     return [*timed, *(one for shape, one in others.items() if shape not in {_shape(mine) for mine in timed})]
 
 
@@ -149,7 +149,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    return [one for one in expand(target, context.plan.workloads, dtype) if one.dtype in variant.dtypes]
+    return [one for one in expand(target, context.plan.workloads, dtype) if accepts(variant, one)]
 
 
 def _shape(one: Workload) -> tuple[object, ...]:

@@ -182,7 +182,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
     *found, control = yield from verify_sides(bench, jobs)
     missing = [f"{name}: it has no build" for name in context.variants if name not in names]
-    missing += [*room.left_out, *(text for side in sides if (text := untaken(side, wanted)))]
+    missing += [*room.left_out, *(text for side in sides for text in untaken(side, wanted))]
     rest = (tuple(failures), context.variants, context.seed, context.command, tuple(missing))
     output = Verification(tuple(found), control, *rest).output(VerifyOutput)
     return Result(output.model_copy(update={"message": room.said_after(output.message)}))

@@ -10,7 +10,7 @@ from loop.model.output import DeviceOutput, ParallelismOutput, ResourcesOutput
 from loop.model.pattern import Text
 from loop.model.profile import Filling
 from loop.model.target import Variant, Workload
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.rules import occupancy
 
 
@@ -53,7 +53,7 @@ def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
     target = context.bench.target
     device: Device = context.bench.device if variant.device == "any" else variant.device
     dtype = target.dtypes.get(device, variant.dtypes[0])
-    return [one for one in expand(target, context.plan.workloads, dtype) if one.dtype in variant.dtypes]
+    return [one for one in expand(target, context.plan.workloads, dtype) if accepts(variant, one)]
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:

@@ -11,16 +11,17 @@ from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import builds
 from loop.actions.timed import Pair, every_doubt, hold_device
 from loop.bench import prove, timing
-from loop.bench.controls import Control
+from loop.bench.controls import TIMED, Control
 from loop.bench.machine import cores
 from loop.bench.prove import HONEST, Proof, erring, outcome
 from loop.bench.room import Bench, Side
+from loop.bench.telling import SURE, Question
 from loop.model.base import Model
 from loop.model.measurement import ControlResult
 from loop.model.output import GateOutput
-from loop.model.target import Workload
+from loop.model.target import ITEM_SIZES, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick
 from loop.rules import integrity
 
@@ -81,15 +82,15 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.seed)
-    if not any(prod(one.sizes.values()) for one in workloads):
-        proof.left_out.append(f"every control of {side.name}: all workloads are empty")
+    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
+        proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
         return
     found = yield from prove.prove(context.bench, side, workloads)
     proof.results += found.results
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
-    largest = _largest([one for one in workloads if one.dtype == dtype])
+    largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
     if largest is None:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
         return
@@ -132,7 +133,18 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
     if again:
         more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
         results |= more
-    proof.results += [one for one in results.values() if one is not None]
+    for control in chosen:
+        one = results[control.name]
+        if one is not None:
+            proof.results.append((yield from _fair(setup, control, one)))
+
+
+def _fair(setup: Setup, control: Control, found: ControlResult) -> Generator[Tick, None, ControlResult]:
+    """A control that passed, marked where its workload cannot tell it: other values have the same answer there."""
+    if found.killed or control.expected != TIMED:
+        return found
+    off = yield from Question(setup.bench, setup.side, control).excess(setup.workload)
+    return found.model_copy(update={"distinguishable": off >= SURE})
 
 
 def _unexpected(control: Control, result: ControlResult | None) -> bool:
@@ -202,14 +214,15 @@ def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side)
 
 def _score(proof: Proof) -> GateOutput:
     honest = [one for one in proof.results if one.kind == "honest"]
-    controls = [one for one in proof.results if one.kind != "honest"]
+    controls = [one for one in proof.results if one.kind != "honest" and one.distinguishable]
+    same = tuple(f"{one.base}: {one.name}" for one in proof.results if not one.distinguishable)
     killed = [one for one in controls if one.killed]
     survivors = tuple(f"{one.base}: {one.name}" for one in controls if not one.killed)
     rejected = tuple(f"{one.base}: {one.name}: {one.reason}" for one in honest if one.killed)
     return GateOutput(
         ok=not survivors and not rejected,
-        message=_describe(len(killed), controls, survivors, rejected),
-        hint=_hint(survivors, rejected),
+        message=_describe(len(killed), controls, survivors, rejected, same),
+        hint=_hint(survivors, rejected, [one for one in killed if one.told_by]),
         controls=tuple(proof.results),
         killed=len(killed),
         total=len(controls),
@@ -217,21 +230,35 @@ def _score(proof: Proof) -> GateOutput:
         rejected=rejected,
         wrong_reasons=tuple(f"{one.base}: {one.name}: {one.reason}" for one in killed if not one.right_reason),
         not_applicable=tuple(proof.left_out),
+        indistinguishable=same,
+        told_by_others=tuple(f"{one.base}: {one.name}: {one.told_by}" for one in killed if one.told_by),
     )
 
 
 def _describe(
-    killed: int, controls: Sequence[ControlResult], survivors: Sequence[str], rejected: Sequence[str]
+    killed: int,
+    controls: Sequence[ControlResult],
+    survivors: Sequence[str],
+    rejected: Sequence[str],
+    same: Sequence[str],
 ) -> str:
     score = f"killed {killed} of {len(controls)}"
     if survivors:
         return f"{score}; survived: {', '.join(survivors)}"
     if rejected:
         return f"{score}; an honest candidate was rejected: {rejected[0]}"
-    return score if controls else "no control can be made of these variants"
+    alike = f"; not distinguishable here: {', '.join(same)}" if same else ""
+    return f"{score}{alike}" if controls or same else "no control can be made of these variants"
 
 
-def _hint(survivors: Sequence[str], rejected: Sequence[str]) -> str | None:
+def _hint(survivors: Sequence[str], rejected: Sequence[str], told: Sequence[ControlResult]) -> str | None:
+    if any(text.endswith((": zeros", *(f": zeros, {dtype}" for dtype in ITEM_SIZES))) for text in survivors):
+        return "the tolerance is wider than every output, so that zeros pass: narrow it"
     if survivors:
         return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-    return "the gate is too strict for this target: look at tolerance, reference and plain" if rejected else None
+    if rejected:
+        return "the gate is too strict for this target: look at tolerance, reference and plain"
+    if told:
+        names = ", ".join(one.name for one in told[:3])
+        return f"no workload of the target tells {names}; this one would: {told[0].told_by}"
+    return None

@@ -20,7 +20,7 @@ from loop.model.output import VerifyOutput
 from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import entry_of, spelled
+from loop.model.workloads import accepts, entry_of, spelled
 from loop.processes import Tick, together
 from loop.rules.samples import few
 
@@ -124,7 +124,7 @@ def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     sets = extra_sets(context) or context.plan.workloads
-    candidates = [one for one in workloads(context, sets, device="cuda") if one.dtype in variant.dtypes]
+    candidates = [one for one in workloads(context, sets, device="cuda") if accepts(variant, one)]
     counted = target.flops is not None
     work = {one.name: work_of(target, one) if counted else float(working_set(context, one)) for one in candidates}
     return few(candidates, work, MOST_FLOPS if counted else MOST_BYTES, count)

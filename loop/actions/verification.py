@@ -1,6 +1,6 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,8 +10,11 @@ from loop.bench.verify import MOST_HUNG
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
+from loop.model.workloads import unsupported
 from loop.rules import compare
 
+VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
+"""What is said of a variant by the first check that failed; the others make it incorrect."""
 Kind = TypeVar("Kind", bound=VerifyOutput)
 
 
@@ -61,21 +64,23 @@ class Verification:
     @property
     def message(self) -> str:
         """One line, the most telling thing first."""
-        wrong = [(checks.variant, checks.first_failure) for checks in self.found if checks.first_failure]
+        wrong = [(checks, checks.first_failure) for checks in self.found if checks.first_failure]
         if self.control.first_failure:
-            also = f"; {wrong[0][0]} as well: {wrong[0][1].message}" if wrong else ""
+            also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
             doubt = "baseline, reference or tolerance is not to be trusted there"
-            if self.control.first_failure.status == "refused":
+            if self.control.first_failure.status in VERBS:
                 doubt = "the baseline computes nothing, so that nothing can be held against it"
             return f"the control failed: {doubt}: {self.control.first_failure.message}{also}"
         if wrong:
-            name, first = wrong[0]
-            others = f"; so {'is' if len(wrong) == 2 else 'are'} {', '.join(one for one, _ in wrong[1:])}"
-            word = "refuses a call:" if first.status == "refused" else "is incorrect:"
-            return f"{name} {word} {first.message}{others if len(wrong) > 1 else ''}"
+            checks, first = wrong[0]
+            name, rest = checks.variant, [one.variant for one, _ in wrong[1:]]
+            others = f"; so {'is' if len(rest) == 1 else 'are'} {', '.join(rest)}"
+            word = VERBS.get(first.status, "is incorrect")
+            counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
+            return f"{name} {word}: {first.message}{counted}{others if rest else ''}"
         if self.failures:
             return f"no build: {self.failures[0].message}"
-        idle = [checks.variant for checks in self.found if not checks.checks]
+        idle = [checks.variant for checks in self.found if not checks.count("right")]
         if idle:
             return f"nothing was checked of {idle[0]}: {self._why_idle(idle[0])}"
         return ", ".join(map(_right, self.found)) or "no variant to verify"
@@ -88,7 +93,7 @@ class Verification:
     @property
     def hint(self) -> str | None:
         """What to do next; None when nothing is wrong."""
-        if self.control.first_failure and self.control.first_failure.status == "refused":
+        if self.control.first_failure and self.control.first_failure.status in VERBS:
             return "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
         if self.control.first_failure:
             return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
@@ -100,22 +105,34 @@ class Verification:
     @property
     def _other_workloads(self) -> str | None:
         """What to do where a variant had nothing to compute."""
-        if all(checks.checks for checks in self.found):
+        if all(checks.count("right") for checks in self.found):
             return None
         types = f"`{self.command('kernels', 'list')}` shows the types of each"
         return f"{types}: say dtype=... in --workloads, or name another set"
 
 
 def _right(checks: VariantChecks) -> str:
-    """`cpu right in 74 checks`."""
-    return f"{checks.variant} right in {len(checks.checks)} checks"
+    """`cpu right in 74 checks`, or every state with its count where there are others."""
+    if checks.count("right") == len(checks.checks):
+        return f"{checks.variant} right in {len(checks.checks)} checks"
+    return f"{checks.variant} {checks.tally}"
 
 
-def untaken(side: Side, workloads: Iterable[Workload]) -> str:
-    """That a side has no check on workloads whose type it does not take; empty when it takes all."""
-    left = {one.name: one.dtype for one in workloads if one.dtype not in side.dtypes}
-    if not left:
-        return ""
-    many = f"{len(left)} workloads" if len(left) > 1 else next(iter(left))
-    types = ", ".join(dict.fromkeys(left.values()))
-    return f"{side.name} on {many} of type {types}: it takes {', '.join(side.dtypes)}"
+def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+    """Workloads on which a side has no check, because it does not take them: by their type, or by `takes`."""
+    every = tuple(workloads)
+    types = {one.name: one.dtype for one in every if one.dtype not in side.dtypes}
+    beyond = {one.name: unsupported(side, one) for one in every if one.name not in types}
+    sizes = {name: why for name, why in beyond.items() if why}
+    texts = []
+    if types:
+        what = f"{_many(types)} of type {', '.join(dict.fromkeys(types.values()))}"
+        texts.append(f"{side.name} on {what}: it takes {', '.join(side.dtypes)}")
+    if sizes:
+        what = ", ".join(dict.fromkeys(sizes.values()))
+        texts.append(f"{side.name} on {_many(sizes)}: not supported, {what} (`takes: {side.takes}`)")
+    return tuple(texts)
+
+
+def _many(left: Mapping[str, str]) -> str:
+    return f"{len(left)} workloads" if len(left) > 1 else next(iter(left))

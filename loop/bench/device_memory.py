@@ -9,6 +9,7 @@ from loop.bench.call import Call
 from loop.bench.gpus import gpus
 from loop.bench.room import Bench, Side
 from loop.model.target import ITEM_SIZES, Workload
+from loop.model.workloads import accepts
 
 CONTEXT_BYTES = 512 * 2**20
 """What a process takes of a GPU before it has a tensor there: code, stacks, the libraries it loads."""
@@ -51,7 +52,7 @@ def fitting(bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], 
 def needed(bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False) -> int:
     """Bytes of device memory that a workload takes in all processes together, at least."""
     call = bench.call(workload, "x", wide=wide)
-    on_gpu = [COPIES[side.terms["kind"]] for side in sides if workload.dtype in side.dtypes]
+    on_gpu = [COPIES[side.terms["kind"]] for side in sides if accepts(side, workload)]
     inputs, output = _bytes(call)
     return sum(ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu)
 

@@ -9,11 +9,12 @@ from typing import Any
 from loop.bench.controls import Control, controls, ways
 from loop.bench.kept import KeptWorker
 from loop.bench.room import BASELINE, Bench, Side
+from loop.bench.telling import SURE, Question, words
 from loop.bench.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.device import Dtype
 from loop.model.measurement import ControlResult, Layout
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick
 
 WORKERS_AT_ONCE = 8
@@ -26,6 +27,8 @@ LIBRARY_WORKLOADS = 4
 HONEST = Control("honest", "", expected="", theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
 IDLE = "makes no difference to this function"
+GROSS = "zeros"
+"""Where this mistake passes the tolerance is wider than every output: no other inputs make up for that."""
 
 
 @dataclass
@@ -59,8 +62,11 @@ class Trial(Checker):
         self.base, self.control = base, control
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
+        self.distinguishable, self.told_by = True, ""
 
-    def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(
+        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
+    ) -> Generator[Tick, None, dict[str, Any]]:
         """Have the worker make a call, with the mistake unless it has loaded that."""
         mistake = self.side.mistake if self.worker.side.mistake is None else None
         fields = {"call": call, "layout": layout, "mistake": mistake}
@@ -68,16 +74,47 @@ class Trial(Checker):
         self.idle &= reply["digests"] == self.worker.digests.setdefault(call["key"], reply["digests"])
         return reply
 
+    def explain(self, honest: SharedWorker) -> Generator[Tick, None, None]:
+        """Where a wrong result passed: see whether these inputs tell it, else try it on others that do."""
+        asked = Question(self.bench, self.base, self.control)
+        if self.checks.first_failure or not asked.of_values or self.control.stage == "measure":
+            return
+        own = 0.0
+        for workload in self.job.workloads:
+            own = max(own, (yield from asked.excess(workload)))
+        if own >= SURE or (self.control.make == GROSS and not self.idle):
+            return
+        self.distinguishable = False
+        for workload in (yield from asked.search(self.job.workloads)):
+            if (yield from self._try_on(workload, honest)):
+                self.distinguishable, self.told_by = True, words(self.bench, workload)
+                return
+
+    def _try_on(self, workload: Workload, honest: SharedWorker) -> Generator[Tick, None, bool]:
+        """Go through verification on other inputs too, where the honest variant is right on them."""
+        more = seeded(workload)
+        way = Trial(honest, self.base, HONEST, more)
+        for trial in (way, self):
+            trial.keys |= {values_key(one) for one in more}
+            for one in more:
+                yield from self.bench.expect(one)
+                yield from trial.check(one)
+            if way.checks.first_failure:
+                return False
+        return True
+
     def conclude(self, proof: Proof) -> None:
         """Add to the proof what came of this control."""
         failure = self.checks.first_failure
         if failure is None and self.control.stage == "measure":
             proof.timed.append(self.control)
-        elif failure is None and self.idle and self.control.theme == "value":
+        elif failure is None and self.idle and not self.distinguishable and self.control.theme == "value":
             proof.left_out.append(f"{self.control.name}: {IDLE}")
         else:
             place, reason = (failure.workload.name, failure.message) if failure else ("", "")
-            proof.results.append(outcome(self.base, self.control, "verify", place, reason))
+            found = outcome(self.base, self.control, "verify", place, reason)
+            more = {"distinguishable": self.distinguishable, "told_by": self.told_by}
+            proof.results.append(found.model_copy(update=more))
 
 
 def outcome(base: Side, control: Control, stage: str, workload: str = "", reason: str = "") -> ControlResult:
@@ -115,17 +152,20 @@ def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[
 
     All mistakes that spoil nothing share one process; those that do have one each, started together.
     """
-    proof = Proof()
-    for group in _groups(_trials(bench, base, workloads, proof)):
-        yield from _hold(bench, group)
-        for trial in group:
-            trial.conclude(proof)
+    proof, shared = Proof(), SharedWorker(bench, base)
+    try:
+        for group in _groups(_trials(shared, base, workloads, proof)):
+            yield from _hold(shared, group)
+            for trial in group:
+                trial.conclude(proof)
+    finally:
+        shared.close()
     return proof
 
 
-def _trials(bench: Bench, base: Side, workloads: Sequence[Workload], proof: Proof) -> list[Trial]:
+def _trials(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> list[Trial]:
     """Honest candidates first: the rest is held against their outputs."""
-    shared = SharedWorker(bench, base)
+    bench = shared.bench
     trials = list(_of_controls(shared, base, workloads, proof))
     if not trials:
         return []
@@ -183,7 +223,7 @@ def applicable(
     able = [one for one in controls(bench.target.signature, bench.device) if base.terms["kind"] in one.kinds]
     made = [one for one in able if base.deterministic or not one.varies]
     for number, dtype in enumerate(base_dtypes(bench, base)):
-        some = [one for one in workloads if one.dtype == dtype]
+        some = [one for one in workloads if one.dtype == dtype and accepts(base, one)]
         if number == 0:
             yield from ((control, some) for control in made)
         elif some:
@@ -195,7 +235,19 @@ def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
     """A few small workloads on which a control can show, each with several sets of values."""
     found = [one for one in workloads if one.values == "normal" and _size(one) and control.applies(one)]
     found.sort(key=lambda one: (_size(one) < TELLING, _size(one)))
-    return [one.model_copy(update={"seed": one.seed + more}) for one in found[:WORKLOADS] for more in range(SEEDS)]
+    return [again for one in found[:WORKLOADS] for again in seeded(one)]
+
+
+def seeded(workload: Workload) -> list[Workload]:
+    """The workload with several sets of values."""
+    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
+
+
+def rejected(trials: Sequence[Trial]) -> bool:
+    """Whether the honest variant itself failed: nothing can be said of mistakes in it then."""
+    return any(
+        trial.control is HONEST and trial.side is trial.base and trial.checks.first_failure for trial in trials
+    )
 
 
 def _size(workload: Workload) -> int:
@@ -210,8 +262,12 @@ def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
         yield [trial for trial in trials if trial.worker in some]
 
 
-def _hold(bench: Bench, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
-    """Start all workers, then go through the workloads, each as long as it concerns anybody."""
+def _hold(shared: SharedWorker, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
+    """Start all workers, then go through the workloads, each as long as it concerns anybody.
+
+    What passed is asked about last, and only where the honest variant did not fail.
+    """
+    bench = shared.bench
     wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
     try:
         for trial in trials:
@@ -222,6 +278,8 @@ def _hold(bench: Bench, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
                 yield from bench.expect(workload)
             for trial in concerned:
                 yield from trial.check(workload)
+        for trial in trials if not rejected(trials) else ():
+            yield from trial.explain(shared)
     finally:
         for trial in trials:
             trial.worker.close()

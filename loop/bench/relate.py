@@ -8,7 +8,8 @@ from loop.bench.room import Bench, Side
 from loop.bench.verify import CALL_LIMIT_S
 from loop.bench.worker import Refusal, WorkerLost
 from loop.model.measurement import PropertyCheck
-from loop.model.target import Workload
+from loop.model.target import Signature, Workload
+from loop.model.workloads import accepts, unsupported
 from loop.processes import Tick
 
 MOST_CALLS = 64
@@ -22,7 +23,7 @@ def relate(
     found: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
     try:
-        for workload in (one for one in workloads if one.dtype in side.dtypes):
+        for workload in (one for one in workloads if accepts(side, one)):
             yield from bench.expect(workload)
             for name in properties:
                 found.append((yield from _try(worker, name, workload)))
@@ -51,10 +52,22 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     for _ in range(MOST_CALLS):
         if "call" not in reply:
             return _judged(side, name, workload, reply)
+        asked = asked_for(bench.target.signature, workload, reply["call"])
+        if unsupported(side, asked):
+            return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
         computed = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=reply["call"])
         reply = yield from bench.judge("related", CALL_LIMIT_S, note, path=computed["outputs"][0])
     message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     return _check(side, name, workload, "failed", message)
+
+
+def asked_for(signature: Signature, workload: Workload, call: dict[str, Any]) -> Workload:
+    """The workload that a call of a property stands for: its shapes and attributes may be others."""
+    texts = zip(signature.inputs.values(), call["inputs"], strict=True)
+    sizes = {name: size for text, one in texts for name, size in zip(text.split(), one["shape"], strict=True)}
+    words = " ".join(f"{name}{size}" for name, size in sizes.items())
+    changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call["attributes"]}
+    return workload.model_copy(update=changes)
 
 
 def _judged(side: Side, name: str, workload: Workload, finding: dict[str, Any]) -> PropertyCheck:

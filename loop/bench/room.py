@@ -43,6 +43,8 @@ class Side:
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
+    takes: str | None = None
+    """Calls that it takes, as the manifest says; None: all."""
     slow: float = 0.0
     """Share of its time by which every call is made longer on purpose."""
     mistake: dict[str, Any] | None = None
@@ -171,7 +173,8 @@ class Bench:
             terms["python"] = f"{variant.module}:{variant.function}"
         if build is not None:
             terms |= {"library": build.library, "build_id": build.build_id}
-        side = Side(name, terms, variant.dtypes, variant.deterministic, build.build_id if build else None)
+        build_id = build.build_id if build else None
+        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
         if emulated and self.sanitize and isinstance(variant, CAbiVariant):
             return replace(side, environment=sanitizers.environment(variant.build.compiler))
         return side

@@ -27,6 +27,7 @@ from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
+from loop.model.workloads import accepts
 from loop.processes import Tick
 
 SEGMENT_S = 10e-3
@@ -134,7 +135,7 @@ def measure(
     Raises LoopError when one of the sides crashes, hangs or refuses.
     """
     timings, pace, shuffle = Timings(), Pace(terms), random.Random(terms.seed)
-    everything = {w.name: [side.name for side in sides if w.dtype in side.dtypes] for w in workloads}
+    everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
 
     def still() -> Mapping[str, Sequence[str]]:
         return pending(timings) if pending else everything

@@ -1,19 +1,22 @@
 """Is it right? A variant computes in its own process, the judge compares in another."""
 
 import dataclasses
+import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from loop.bench.kept import KeptWorker
+from loop.bench.limits import FIRST_CALL_LIMIT_S, CallLimit
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
-from loop.bench.worker import Refusal, WorkerLost
+from loop.bench.worker import Refusal, Worker, WorkerLost
+from loop.errors import LoopError
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import shape
+from loop.model.workloads import accepts, shape, unsupported
 from loop.processes import Tick
 
 CALL_LIMIT_S = 20.0
-"""A call that has not come back by then hangs."""
+"""A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
 MOST_HUNG = 2
 """Checks of one side that may hang; the rest is not tried then, each would take as long."""
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
@@ -30,11 +33,11 @@ class Job:
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
-    """A call that has not come back by then hangs; None: CALL_LIMIT_S."""
+    """A call that has not come back by then hangs; None: as its work says."""
 
 
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
-    """Check each side on those of its workloads whose type it takes. Raises LoopError when the judge is lost.
+    """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
     All workers are started first: their imports go on while the judge works out the first answers. The reference
     is worked out twice on the first workload: one that does not repeat itself judges nothing.
@@ -44,8 +47,11 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
         for checker in checkers:
             checker.worker.start()
         wanted = {values_key(workload): workload for job in jobs for workload in job.workloads}
-        for number, workload in enumerate(wanted.values()):
-            yield from bench.expect(workload, twice=number == 0)
+        twice = True
+        for workload in wanted.values():
+            if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
+                yield from bench.expect(workload, twice=twice)
+                twice = False
             for checker in checkers:
                 yield from checker.check(workload)
     finally:
@@ -68,6 +74,9 @@ class Checker:
         self.found: list[Check] = []
         self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
         """Types of which other layouts were tried, or are not to be."""
+        self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
+        self._called: Worker | None = None
+        """The process that has answered a call."""
 
     @property
     def checks(self) -> VariantChecks:
@@ -96,32 +105,63 @@ class Checker:
         elements = [shape(text, workload) for text in self.bench.target.signature.inputs.values()]
         if workload.dtype in self.laid_out or any(0 in sizes for sizes in elements):
             return usual
-        if not self.concerns(workload) or self.side.terms["kind"] == "command":
+        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.terms["kind"] == "command":
             return usual
         self.laid_out.add(workload.dtype)
         return (*usual, *OTHER_LAYOUTS)
 
     def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
+        beyond = unsupported(self.side, workload)
+        if beyond:
+            message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
+            return _unusable(workload, layout, "unsupported", message).model_copy(update={"beyond": beyond})
         try:
+            yield from self._learn(workload)
             return (yield from self._compute(workload, layout, place))
         except WorkerLost as lost:
             return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
         except Refusal as refusal:
-            status = "declined" if layout != "contiguous" and refusal.declined else "refused"
-            return _unusable(workload, layout, status, f"{refusal} on {place}")
+            return _unusable(workload, layout, _status(refusal, layout), f"{refusal} on {place}")
+
+    def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Make smaller calls before one that may take long, so that it is not taken for one that hangs."""
+        for small in self.limit.smaller(workload):
+            try:
+                yield from self.bench.expect(small)
+                note = f"{self.side.name} on {small.name}, to know what {workload.name} may take"
+                yield from self.ask(small, self.bench.call(small, self.side.name).to_json(), "contiguous", note)
+            except (WorkerLost, Refusal, LoopError):
+                return  # The call itself will show what is the matter.
+            yield from self.bench.discard(small)
 
     def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
         call = self.bench.call(workload, self.side.name).to_json()
         note = f"{self.side.name} on {place}"
-        reply = yield from self.ask(call, layout, note)
+        reply = yield from self.ask(workload, call, layout, note)
         finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"])
         return judged(self.side, workload, layout, reply, finding)
 
-    def ask(self, call: dict[str, Any], layout: Layout, note: str) -> Generator[Tick, None, dict[str, Any]]:
-        """Have the worker make a call."""
-        limit_s, fields = self.job.call_limit_s or CALL_LIMIT_S, {"call": call, "layout": layout}
-        return (yield from self.worker.ask("call", limit_s=limit_s, note=note, **fields))
+    def ask(
+        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
+    ) -> Generator[Tick, None, dict[str, Any]]:
+        """Have the worker make a call, and remember what that took."""
+        loaded = yield from self.worker.load()
+        limit_s = self.limit.of(workload)
+        if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
+            limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
+        begun = time.monotonic()
+        reply = yield from self.worker.ask("call", limit_s=limit_s, note=note, call=call, layout=layout)
+        self._called = loaded
+        self.limit.learn(workload, time.monotonic() - begun)
+        return reply
+
+
+def _status(refusal: Refusal, layout: Layout) -> str:
+    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words."""
+    if refusal.how == "raised":
+        return "crashed"
+    return "unsupported" if refusal.how == "declined" and layout != "contiguous" else "refused"
 
 
 def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> Check:

@@ -39,10 +39,11 @@ class WorkerLost(Exception):
 class Refusal(Exception):
     """The worker answered that it cannot do what was asked; the message says why."""
 
-    def __init__(self, message: str, *, declined: bool = False) -> None:
+    def __init__(self, message: str, how: str = "unusable") -> None:
         super().__init__(message)
-        self.declined = declined
-        """Whether the variant itself said no, with an error of its own."""
+        self.how = how
+        """`declined`: the variant said no in so many words; `raised`: another exception of its own; `unusable`:
+        what the worker found of its outcome."""
 
 
 class Worker:
@@ -240,7 +241,7 @@ def _understood(line: bytes) -> dict[str, Any] | None:
 
 def _reply(reply: dict[str, Any]) -> dict[str, Any]:
     if reply["status"] == "refused":
-        raise Refusal(str(reply.get("message")), declined=bool(reply.get("declined")))
+        raise Refusal(str(reply.get("message")), str(reply.get("how", "unusable")))
     if reply["status"] != "ok":
         raise LoopError(f"worker: {reply.get('message')}", exit_code=3)
     return reply

@@ -30,7 +30,7 @@ from loop.documents import to_json
 from loop.errors import ExitCode, LoopError, Stopped
 from loop.model.bisect import Answer, Candidate
 from loop.model.target import CAbiVariant
-from loop.model.workloads import expand
+from loop.model.workloads import accepts, expand
 from loop.processes import Tick
 from loop.rules.suspects import Costs, Metric, Noise
 from loop.screen import Screen, seconds_text
@@ -108,6 +108,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
+    workloads = tuple(one for one in workloads if accepts(setting.target.variants[name], one)) or workloads
     trees = stack.enter_context(own_trees(line, "trial"))
     metric: Metric = "latency" if request.metric == "latency" else "correctness"
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed)

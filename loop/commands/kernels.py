@@ -86,7 +86,7 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
             "action": "kernel.prove_gate",
             "with": {"python": True},
             "budget_s": 60,
-            "gate": "prove.total > 0",
+            "gate": "prove.ok and prove.total > 0",
         },
     ),
     "resources": (

@@ -41,7 +41,7 @@ def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) ->
 def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
     rows = []
     for checks in output.variants:
-        right = sum(check.passed for check in checks.checks)
+        right = checks.count("right")
         plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
         largest = max((check.max_error or 0.0 for check in plain), default=0.0)
         rows.append(
@@ -49,9 +49,12 @@ def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
                 checks.variant + (" (emulated)" if checks.emulated else ""),
                 f"{right} of {len(checks.checks)}",
                 f"{largest:.1e}",
+                checks.tally_of_others,
             )
         )
-    screen.table(("variant", "right", "largest error"), rows)
+    columns = 4 if any(row[-1] for row in rows) else 3
+    heads = ("variant", "right", "largest error", "not right")
+    screen.table(heads[:columns], [row[:columns] for row in rows])
     for checks in output.variants:
         for line in checks.failures[:MOST_FAILURES]:
             screen.data(f"{checks.variant}: {line}")
@@ -96,20 +99,31 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
 def _show_gate(output: GateOutput, screen: Screen) -> None:
     for base in dict.fromkeys(one.base for one in output.controls):
         screen.data(f"{base}:")
-        groups: dict[tuple[str, bool], list[ControlResult]] = {}
+        groups: dict[tuple[str, str], list[ControlResult]] = {}
         for one in output.controls:
             if one.base == base:
-                groups.setdefault((_without_type(one.name), one.survived), []).append(one)
-        for (name, survived), same in groups.items():
-            word = "SURVIVED" if survived else "passed" if not same[0].killed else "killed"
+                groups.setdefault((_without_type(one.name), _fate(one)), []).append(one)
+        for (name, word), same in groups.items():
             times = f" ({len(same)} types)" if len(same) > 1 else ""
             screen.data(f"  {word:<8} {name + times:<42} {_short_reason(same[0])}".rstrip()[:COLUMNS])
     left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
     if left_out:
         screen.data(f"not applicable: {', '.join(left_out)}")
+    if output.indistinguishable:
+        names = ", ".join(dict.fromkeys(map(_without_type, output.indistinguishable)))
+        screen.data(f"not distinguishable on any inputs tried: {names}")
+    for line in output.told_by_others:
+        screen.data(f"told by inputs that the target does not have: {line}")
     for line in output.wrong_reasons:
         screen.data(f"rejected for another reason than its own: {line}")
     screen.data(f"killed {output.killed} of {output.total}")
+
+
+def _fate(one: ControlResult) -> str:
+    """What became of a control, in a word."""
+    if one.killed:
+        return "killed"
+    return "SURVIVED" if one.survived else "passed" if one.kind == "honest" else "alike"
 
 
 def _without_type(name: str) -> str:

@@ -25,6 +25,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Div": operator.truediv,
     "Mul": operator.mul,
     "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from loop.expressions.evaluation import finite_number, truth
-from loop.expressions.grammar import ALWAYS, FORMULA, names, read
+from loop.expressions.grammar import ALWAYS, CONDITION, FORMULA, conjuncts, names, read
 from loop.expressions.wording import ExpressionError
 
 T = TypeVar("T")
@@ -21,13 +21,18 @@ class Expression:
     """Dotted names it reads, except those it only asks about with `is defined`."""
 
     @classmethod
-    def parse(cls, text: str, *, arithmetic: bool = False) -> "Expression":
-        """Read and check an expression; `arithmetic` admits what formulas need.
+    def parse(cls, text: str, *, arithmetic: bool = False, remainders: bool = False) -> "Expression":
+        """Read and check an expression; `arithmetic` admits what formulas need, `remainders` also `%`.
 
         Raises ExpressionError, with the column, when it holds anything outside the language.
         """
-        tree = read(text, FORMULA if arithmetic else ALWAYS)
+        tree = read(text, CONDITION if remainders else FORMULA if arithmetic else ALWAYS)
         return cls(text, tree, frozenset(names(tree)))
+
+    @property
+    def parts(self) -> tuple["Expression", ...]:
+        """What `and` joins at the top, one by one; an expression without `and` is its own only part."""
+        return tuple(Expression(self.text, part, frozenset(names(part))) for part in conjuncts(self.tree))
 
     def evaluate_bool(self, values: Mapping[str, object]) -> bool:
         """Its truth. Raises ExpressionError when a name is unknown or the result is no boolean."""

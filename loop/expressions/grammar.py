@@ -12,6 +12,7 @@ ALWAYS = frozenset(
     ("Compare", "Operand", "And", "Or", "Not", "Const", "Name", "Getattr", "Neg", "Add", "Sub", "Div", "Test")
 ) | {"Tuple", "List"}
 FORMULA = ALWAYS | {"Mul", "FloorDiv", "CondExpr"}
+CONDITION = FORMULA | {"Mod"}
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - /"
 OPERATORS = {
     "mul": "a product",
@@ -27,8 +28,8 @@ OPERATORS = {
     "semicolon": "a semicolon",
 }
 """Signs outside the language, and what they would be."""
-IN_FORMULAS = {"mul": "Mul", "floordiv": "FloorDiv"}
-"""Those of them that formulas have, and their nodes."""
+ADMITTED = {"mul": "Mul", "floordiv": "FloorDiv", "mod": "Mod"}
+"""Those of them that formulas or conditions on sizes have, and their nodes."""
 NODES = {
     "Call": "a call",
     "Filter": "a filter",
@@ -99,7 +100,7 @@ def _tokens(text: str, allowed: frozenset[str]) -> Iterator[Any]:
     """Jinja's tokens, each with its column; nothing beyond the language's own signs."""
     lexer = _environment().lexer
     for token in lexer.wrap(_raw_tokens(lexer, text)):
-        if token.type in OPERATORS and IN_FORMULAS.get(token.type) not in allowed:
+        if token.type in OPERATORS and ADMITTED.get(token.type) not in allowed:
             raise ExpressionError(_language(allowed), OPERATORS[token.type], token.lineno)
         yield token
 
@@ -122,7 +123,8 @@ def _kind(node: Any) -> str:
 
 
 def _language(allowed: frozenset[str]) -> str:
-    return LANGUAGE + (" * //, if-else" if "Mul" in allowed else "")
+    remainder = " %" if "Mod" in allowed else ""
+    return LANGUAGE + (f" * //{remainder}, if-else" if "Mul" in allowed else "")
 
 
 def _check(tree: Any, allowed: frozenset[str]) -> None:
@@ -197,6 +199,15 @@ def dotted(node: Any) -> str | None:
         parts.append(node.attr)
         node = node.node
     return ".".join([node.name, *reversed(parts)]) if _kind(node) == "Name" else None
+
+
+def conjuncts(node: Any) -> Iterator[Any]:
+    """The trees that `and` joins at the top."""
+    if _kind(node) != "And":
+        yield node
+        return
+    yield from conjuncts(node.left)
+    yield from conjuncts(node.right)
 
 
 def names(node: Any) -> Iterator[str]:

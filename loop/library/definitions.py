@@ -62,11 +62,17 @@ def read_file(path: Path, model: type[T]) -> Read[T]:
 
 
 def check_expression(
-    document: Document, place: tuple[str | int, ...], text: str, known: set[str], *, arithmetic: bool = False
+    document: Document,
+    place: tuple[str | int, ...],
+    text: str,
+    known: set[str],
+    *,
+    arithmetic: bool = False,
+    remainders: bool = False,
 ) -> Iterator[Complaint]:
     """Complaints about an expression that does not parse or reads an unknown name."""
     try:
-        names = Expression.parse(text, arithmetic=arithmetic).names
+        names = Expression.parse(text, arithmetic=arithmetic, remainders=remainders).names
     except ExpressionError as error:
         yield complain(document, place, "an expression", repr(text), error.message)
         return

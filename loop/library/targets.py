@@ -7,10 +7,11 @@ from pathlib import Path
 
 from loop.documents import Complaint, Document, complain, hash_files, nearest
 from loop.errors import DefinitionError
+from loop.expressions import ExpressionError
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target
+from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
-from loop.model.workloads import VALUES, WorkloadError, expand
+from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 from loop.places import Project
 
 Place = tuple[str | int, ...]
@@ -25,7 +26,7 @@ def target(project: Project) -> Read[Target]:
     read = read_file(project.manifest, Target)
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
     complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
-    complaints += [*_launch_complaints(read), *_build_complaints(read, project.target)]
+    complaints += [*_launch_complaints(read), *_takes_complaints(read), *_build_complaints(read, project.target)]
     complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read)]
     if complaints:
         raise DefinitionError(complaints)
@@ -137,6 +138,33 @@ def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
             if isinstance(text, str):
                 place = ("variants", name, "launch", field)
                 yield from check_expression(read.document, place, text, names, arithmetic=True)
+
+
+def _takes_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """A `takes` that cannot be read, or has no answer for one of the target's workloads."""
+    target = read.value
+    known = {*target.signature.dimensions, *target.signature.attributes, "itemsize", "dtype"}
+    for name, variant in target.variants.items():
+        place = ("variants", name, "takes")
+        if variant.takes is None:
+            continue
+        unread = list(check_expression(read.document, place, variant.takes, known, remainders=True))
+        yield from unread or _no_answer(read, variant, place)
+
+
+def _no_answer(read: Read[Target], variant: Variant, place: Place) -> Iterator[Complaint]:
+    """The first workload for which a `takes` is neither true nor false."""
+    try:
+        workloads = expand(read.value, read.value.workloads, variant.dtypes[0])
+    except WorkloadError:
+        return  # Another complaint says so.
+    for workload in workloads:
+        try:
+            unsupported(variant, workload)
+        except ExpressionError as error:
+            got = f"{error.got} on {workload.name}"
+            yield complain(read.document, place, error.expected, got, "a condition such as D % 8 == 0")
+            return
 
 
 def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:

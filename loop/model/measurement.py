@@ -1,14 +1,17 @@
 """What the bench finds: builds, checks of correctness, and timings."""
 
+from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from loop.model.base import Model
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
 Layout = Literal["contiguous", "strided", "misaligned"]
+STATUSES = ("right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused")
+"""What may come of a check, in the order in which a line counts them."""
 
 
 class Build(Model):
@@ -82,11 +85,14 @@ class Check(Model):
     """What was computed."""
     inputs: Layout = "contiguous"
     """How the inputs lay in memory."""
-    status: Literal["right", "declined", "wrong", "tampered", "crashed", "hung", "refused"]
-    """Right; inputs of another layout declined with an error, as a variant may; wrong; what it is judged with was
-    replaced; or no usable output at all."""
+    status: Literal["right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused"]
+    """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined;
+    `wrong`; `tampered`: what it is judged with was replaced; `crashed`: a signal or an exception; `hung`;
+    `refused`: it declined a call that it takes, or gave nothing usable."""
     message: str
     """One line: the error, or what happened and where."""
+    beyond: str = ""
+    """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
     max_error: float | None = None
     """Largest absolute error of a finite element."""
     plain_max_error: float | None = None
@@ -104,10 +110,21 @@ class Check(Model):
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
 
+    @field_validator("status", mode="before")
+    @classmethod
+    def _as_it_was_called(cls, status: object) -> object:
+        """Sessions of earlier releases have `declined` for inputs of another layout."""
+        return "unsupported" if status == "declined" else status
+
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.status in ("right", "declined")
+        """Whether nothing is wrong: it is right, or not supported."""
+        return self.status in ("right", "unsupported")
+
+    @property
+    def left_out(self) -> str:
+        """In a word why a check that is not supported is not: the layout, or what lies outside of `takes`."""
+        return self.beyond or self.inputs
 
     @property
     def cause(self) -> str:
@@ -131,8 +148,31 @@ class VariantChecks(Model):
 
     @property
     def right(self) -> bool:
-        """Whether every check passed, and there was at least one."""
-        return bool(self.checks) and all(check.passed for check in self.checks)
+        """Whether every check passed, and at least one gave a right output."""
+        return self.count("right") > 0 and all(check.passed for check in self.checks)
+
+    def count(self, status: str) -> int:
+        """How many checks ended so."""
+        return sum(check.status == status for check in self.checks)
+
+    @property
+    def unsupported(self) -> dict[str, int]:
+        """What is not supported, as in `strided` or `D=250`, to how many checks say so."""
+        return dict(Counter(check.left_out for check in self.checks if check.status == "unsupported"))
+
+    @property
+    def tally(self) -> str:
+        """`right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`: every check is counted."""
+        right = [f"right on {self.count('right')}"] if self.count("right") else []
+        return ", ".join(text for text in (*right, self.tally_of_others) if text)
+
+    @property
+    def tally_of_others(self) -> str:
+        """The same of checks that are not right."""
+        left = ", ".join(f"{what} x{count}" for what, count in self.unsupported.items())
+        texts = [f"not supported on {self.count('unsupported')} ({left})"] if left else []
+        failed = [(status, self.count(status)) for status in STATUSES if status not in ("right", "unsupported")]
+        return ", ".join([*texts, *(f"{status} on {count}" for status, count in failed if count)])
 
     @property
     def first_failure(self) -> Check | None:
@@ -335,8 +375,12 @@ class ControlResult(Model):
     """Regular expression of the reason it should be rejected for; empty for honest candidates."""
     right_reason: bool
     """Whether it was rejected for that reason."""
+    distinguishable: bool = True
+    """False where it changes nothing beyond what is allowed, on any inputs that were tried: no mistake to find."""
+    told_by: str = ""
+    """The inputs that tell it, as words of `--workloads`, where none of the target's own do."""
 
     @property
     def survived(self) -> bool:
         """Whether it passed although it should not."""
-        return self.kind != "honest" and not self.killed
+        return self.kind != "honest" and not self.killed and self.distinguishable

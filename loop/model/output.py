@@ -205,6 +205,10 @@ class GateOutput(Output):
     """Controls that were rejected for another reason than theirs."""
     not_applicable: tuple[str, ...] = ()
     """Controls that cannot be made here, and why."""
+    indistinguishable: tuple[str, ...] = ()
+    """Controls that change nothing beyond what is allowed, on any inputs that were tried. They are not counted."""
+    told_by_others: tuple[str, ...] = ()
+    """Controls that no workload of the target tells, and the inputs that do."""
 
 
 class ProfileOutput(Output):

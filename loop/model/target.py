@@ -177,6 +177,11 @@ class CAbiVariant(Model):
     """How to compile it."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
     """Element types it takes."""
+    takes: Text | None = None
+    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
+    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
+    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
+    Python with `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
     launch: Launch | None = None
@@ -216,6 +221,11 @@ class PythonVariant(Model):
     """Callable in it: positional tensors, attributes by keyword, returns the output."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     """Element types it takes."""
+    takes: Text | None = None
+    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
+    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
+    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
+    Python with `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
     launch: Launch | None = None
@@ -235,6 +245,11 @@ class CommandVariant(Model):
     """The command line; the call is described by the JSON file named in LOOP_CALL."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
     """Element types it takes."""
+    takes: Text | None = None
+    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
+    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
+    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
+    Python with `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
 

@@ -1,16 +1,22 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
+import functools
 import itertools
 import json
+import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
+from loop.expressions import Expression
 from loop.model.device import Dtype
 from loop.model.target import ITEM_SIZES, Fill, Signature, Target, Workload
 from loop.model.tuning import Entry, Scalar
 
 VALUES = ("normal", "wide", "constant")
-"""Kinds of values that every target has."""
+"""Kinds of values that every target has; besides, `normal*0.001` are normals of that standard deviation."""
+SCALED = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
 RESERVED = ("dtype", "values")
 
 
@@ -43,6 +49,52 @@ def formula_values(workload: Workload) -> dict[str, object]:
     return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
 
 
+class Takes(Protocol):
+    """What a variant says of the calls that it takes."""
+
+    @property
+    def dtypes(self) -> tuple[Dtype, ...]:
+        """Element types."""
+
+    @property
+    def takes(self) -> str | None:
+        """A condition on sizes, attributes and type; None: any."""
+
+
+def accepts(variant: Takes, workload: Workload) -> bool:
+    """Whether a variant takes a workload: its type, and what it declares in `takes`."""
+    return workload.dtype in variant.dtypes and not unsupported(variant, workload)
+
+
+def unsupported(variant: Takes, workload: Workload) -> str:
+    """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
+
+    Raises ExpressionError where the condition has no answer.
+    """
+    if variant.takes is None:
+        return ""
+    values = condition_values(workload)
+    for part in _condition(variant.takes).parts:
+        if not part.evaluate_bool(values):
+            read = [name for name in values if name in part.names]
+            return ", ".join(f"{name}={_word_of(values[name])}" for name in read) or variant.takes
+    return ""
+
+
+def condition_values(workload: Workload) -> dict[str, object]:
+    """What a variant's `takes` may read."""
+    return {**formula_values(workload), "dtype": workload.dtype}
+
+
+@functools.cache
+def _condition(text: str) -> Expression:
+    return Expression.parse(text, remainders=True)
+
+
+def _word_of(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
     """Sizes of a tensor declared as, say, `B H Sq D`."""
     return tuple(workload.sizes[name] for name in dimensions.split())
@@ -57,6 +109,9 @@ def _multiply(entry: Entry) -> Iterator[dict[str, Scalar]]:
 def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     """What each input of a workload is filled with, in the signature's order."""
     names = target.signature.inputs
+    scale = scale_of(workload.values)
+    if scale is not None:
+        return tuple(Fill(scale=scale) for _ in names)
     if workload.values == "constant":
         return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
     if workload.values == "wide":
@@ -65,13 +120,30 @@ def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     return tuple(chosen.get(name, Fill()) for name in names)
 
 
+def scale_of(values: str) -> float | None:
+    """The standard deviation that a kind of values names, as `normal*0.001` does; None for any other kind."""
+    found = SCALED.fullmatch(values)
+    try:
+        scale = float(found[1]) if found else 0.0
+    except ValueError:
+        return None
+    return scale if 0 < scale < math.inf else None
+
+
+def scaled(scale: float) -> str:
+    """The kind of values that are normals of a standard deviation."""
+    return f"normal*{scale:g}"
+
+
 def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
     """One workload from single values. Raises WorkloadError for what does not fit the target's signature."""
     signature = target.signature
     sizes = _sizes(signature, entry)
     attributes = _attributes(signature, entry)
     chosen = _word("dtype", entry, dtype, tuple(ITEM_SIZES))
-    values = _word("values", entry, "normal", (*VALUES, *target.values))
+    values = entry.get("values", "normal")
+    if not isinstance(values, str) or scale_of(values) is None:
+        values = _word("values", entry, "normal", (*VALUES, *target.values))
     name = _name(signature, sizes, attributes, chosen, values)
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})

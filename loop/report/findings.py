@@ -47,6 +47,8 @@ class Correctness:
     """Right or wrong, variant by variant."""
 
     table: Table | None
+    silent: str = ""
+    """How many checks gave no output, and why."""
     failures: tuple[Failure, ...] = ()
     more: tuple[str, ...] = ()
     """How many failures are not described."""
@@ -58,12 +60,23 @@ def correctness(finished: Sequence[Finished]) -> Correctness:
     checked = [checks for output in outputs for checks in output.variants]
     controls = [output.control for output in outputs if output.control is not None]
     rows = [row for checks in (*checked, *controls) for row in _check_rows(checks)]
-    heads = columns("Variant", "Type", ">Right", ">Largest error", ">Plain implementation's", "Build")
+    heads = columns("Variant", "Type", ">Right", ">Largest error", ">Plain implementation's", "Build", "Not right")
+    shown = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
     return Correctness(
-        table=filled(heads, rows),
+        table=filled(heads[:shown], [row[:shown] for row in rows]),
+        silent=_silent([check for checks in (*checked, *controls) for check in checks.checks]),
         failures=tuple(failure for checks in (*checked, *controls) for failure in _failures(checks)),
         more=tuple(text for checks in (*checked, *controls) for text in _more(checks)),
     )
+
+
+def _silent(checks: Sequence[Check]) -> str:
+    """How many checks gave no output that could be judged, and why; empty where all did."""
+    mute = tuple(one for one in checks if one.status not in ("right", "wrong", "tampered"))
+    if not mute:
+        return ""
+    tally = VariantChecks(variant="", build_id=None, checks=mute).tally
+    return f"{len(mute)} of {say.count(len(checks), 'check')} gave no output: {tally}."
 
 
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
@@ -72,11 +85,12 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     name += " (emulated)" if checks.emulated else ""
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
         mine = [check for check in checks.checks if check.workload.dtype == dtype]
-        right = sum(check.passed for check in mine)
+        some = checks.model_copy(update={"checks": tuple(mine)})
+        right, rest = some.count("right"), some.tally_of_others
         largest = max((check.max_error for check in mine if check.max_error is not None), default=None)
         plain = max((check.plain_max_error for check in mine if check.plain_max_error is not None), default=None)
         build = (checks.build_id or "not built")[:12]
-        yield name, dtype, f"{right} of {len(mine)}", say.error(largest), say.error(plain), build
+        yield name, dtype, f"{right} of {len(mine)}", say.error(largest), say.error(plain), build, rest
 
 
 def _wrong(checks: VariantChecks) -> list[Check]:

@@ -44,6 +44,10 @@ def _score(output: GateOutput) -> str:
     score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
     if output.survivors:
         score += f"; survived: {', '.join(output.survivors)}"
+    if output.indistinguishable:
+        score += f"; not distinguishable on any inputs tried: {', '.join(output.indistinguishable)}"
+    if output.told_by_others:
+        score += f"; told only by inputs that the target does not have: {', '.join(output.told_by_others)}"
     wrong = f"; {len(output.wrong_reasons)} of them for another reason than theirs" if output.wrong_reasons else ""
     return f"{score}{wrong}"
 

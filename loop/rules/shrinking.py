@@ -31,7 +31,7 @@ class Failing:
 
 
 def kind_of(check: Check) -> str:
-    """`wrong`, `crashed`, `refused: error 3`: failures of one kind are taken for one fault. Empty when it passed.
+    """`wrong`, `hung`, `refused: error 3`: failures of one kind are taken for one fault. Empty when it passed.
 
     A shape that is declined with an error is no smaller form of a wrong answer, nor is an answer with all elements
     within their tolerance.
@@ -40,10 +40,11 @@ def kind_of(check: Check) -> str:
         return ""
     if check.status == "wrong":
         return "wrong" if check.wrong else "inexact"
-    if check.status != "refused":
-        return check.status
     words = check.message.partition(f" on {check.workload.name}")[0]
-    return f"refused: {words.partition(':')[0]}"
+    word, raised, _ = words.partition(":")
+    if check.status == "refused" or (check.status == "crashed" and raised):
+        return f"{check.status}: {word}"
+    return check.status
 
 
 def failing(checks: VariantChecks, signature: Signature) -> Failing | None:

@@ -164,6 +164,23 @@ ENTRY(mix_twice) {
   all(in, out, attributes, backward);
   return all(in, out, attributes, forward);
 }
+static float kahan(const float *a, const float *b, int64_t k, int64_t m) {
+  float sum = 0, lost = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    const float value = a[i] * b[i * m] - lost, next = sum + value;
+    lost = (next - sum) - value;
+    sum = next;
+  }
+  return sum;
+}
+static float lanes(const float *a, const float *b, int64_t k, int64_t m) {
+  float sums[8] = {};
+  for (int64_t i = 0; i < k; ++i) sums[i % 8] += a[i] * b[i * m];
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+ENTRY(mix_kahan) { return all(in, out, attributes, kahan); }
+ENTRY(mix_lanes) { return all(in, out, attributes, lanes); }
+ENTRY(mix_multiples) { return in[0].sizes[2] % 24 ? 3 : all(in, out, attributes, lanes); }
 ENTRY(mix_lazy) {
   static bool ready = false;
   if (!ready) usleep(200000);
@@ -173,6 +190,8 @@ ENTRY(mix_lazy) {
 """
 HONEST = tuple(line.split("(")[1].split(")")[0] for line in SOURCE.splitlines() if line.startswith("ENTRY("))
 """Compiled variants; all are right."""
+TAKES = {"mix_multiples": "K % 24 == 0"}
+"""What variants that do not take every call declare."""
 PYTHON = '''
 import threading
 import time
@@ -280,7 +299,8 @@ def write_mix(
     recipe = {"compiler": "g++", "flags": ["-std=c++17", "-O1", "-pthread"]}
     base = {"kind": "c_abi", "device": "cpu", "sources": ["mix.cpp"], "build": recipe}
     imported = {"kind": "python", "device": "cpu", "module": "mix_functions", "dtypes": ["float32"]}
-    variants = {name: {**base, "entry": name} for name in names}
+    limits = {name: {"takes": TAKES[name]} for name in names if name in TAKES}
+    variants = {name: {**base, "entry": name, **limits.get(name, {})} for name in names}
     variants |= {f"py_{name}": {**imported, "function": name} for name in python}
     function = {"python": "mix_functions:mix"}
     manifest = {

@@ -14,6 +14,7 @@ from loop.bench.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.processes import finish
+from tests.bench.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
 from tests.noise import timed
 from tests.targets import make_sides, open_bench
@@ -31,16 +32,25 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield made
 
 
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench with attention in many ways."""
+    folder = tmp_path_factory.mktemp("attention")
+    with open_bench(folder, write_attention(folder), build_cache) as made:
+        yield made
+
+
 def workloads(bench: Bench, *sets: str, seed: int = 0) -> tuple[Workload, ...]:
     """Workloads of these sets."""
     return expand(bench.target, sets, "float32", seed)
 
 
-def failures(bench: Bench, sides: Sequence[Side], seeds: int) -> dict[str, str]:
-    """Candidates that verification rejects, and why."""
-    chosen = [one for seed in range(seeds) for one in workloads(bench, "some", seed=seed)]
+def failures(bench: Bench, sides: Sequence[Side], seeds: int, name: str = "some") -> dict[str, str]:
+    """Candidates that verification rejects or sees nothing of, and why."""
+    chosen = [one for seed in range(seeds) for one in workloads(bench, name, seed=seed)]
     found = finish(verify(bench, [Job(side, chosen) for side in sides]))
-    return {one.variant: one.first_failure.message for one in found if one.first_failure}
+    said = {one.variant: one.first_failure.message for one in found if one.first_failure}
+    return {**{one.variant: one.tally for one in found if not one.right}, **said}
 
 
 def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
@@ -51,14 +61,26 @@ def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
 
 
 def test_there_are_many_of_them() -> None:
-    """A dozen compiled ones, and as many ways as Python has."""
-    assert len(HONEST) >= 12
-    assert len(PYTHON) >= 8
+    """Dozens of compiled ones, and as many ways as Python has."""
+    assert len(HONEST) + len(COMPILED) >= 25
+    assert len(PYTHON) + len(PYTHON_NAMES) >= 15
 
 
 def test_honest_compiled_candidates_are_found_right(bench: Bench) -> None:
     """Other orders of summation, workspaces, threads, tables, padding, refused strides: on several seeds."""
     assert {} == failures(bench, make_sides(bench, *HONEST), SEEDS)
+
+
+def test_other_orders_and_other_exponentials_are_found_right(attention: Bench) -> None:
+    """Polynomials with keys backwards, Kahan, splits, naive loops, declared limits: on values that bite."""
+    assert {} == failures(attention, make_sides(attention, *COMPILED), SEEDS, "small")
+
+
+@pytest.mark.slow
+def test_other_ways_of_torch_are_found_right(attention: Bench) -> None:
+    """In float32, float16 and bfloat16: rounded weights, powers of two, chunks, limits, a slow first call."""
+    sides = [attention.side(f"py_{name}") for name in PYTHON_NAMES]
+    assert {} == failures(attention, sides, SEEDS, "small")
 
 
 @timed

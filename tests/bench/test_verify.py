@@ -251,17 +251,21 @@ def test_a_library_that_is_gone_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "status", "said"),
     [
-        ("wrong_shape", "wrong shape: expected [2, 3], got [6]"),
-        ("raises", "ValueError: cannot do this (tiny_functions.py:12)"),
-        ("lost", "cannot import no_such_module:double: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("wrong_shape", "refused", "wrong shape: expected [2, 3], got [6]"),
+        ("raises", "crashed", "ValueError: cannot do this (tiny_functions.py:12)"),
+        (
+            "lost",
+            "refused",
+            "cannot import no_such_module:double: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
     ],
 )
-def test_what_a_python_variant_does_wrong_is_said(name: str, said: str, bench: Bench) -> None:
+def test_what_a_python_variant_does_wrong_is_said(name: str, status: str, said: str, bench: Bench) -> None:
     """Shape, an exception with its line, a module that is not there."""
     (found,) = checks_of(bench, make_sides(bench, name), workloads(bench)[:1])
-    assert [("refused", f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
+    assert [(status, f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
 
 
 def test_a_right_python_variant_and_the_baseline_pass(bench: Bench) -> None:

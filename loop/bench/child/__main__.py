@@ -14,7 +14,7 @@ from typing import IO, Any
 from loop.bench.child import checking, lost, variants
 from loop.bench.child.counters import Counters
 from loop.bench.child.orders import Bell, Nothing, Shared, Stage, obey
-from loop.bench.child.refusal import Declined, Refused
+from loop.bench.child.refusal import DECLINED, Refused
 from loop.bench.child.seal import Seal
 
 COUNTED_CALLS = 20
@@ -211,13 +211,14 @@ OWN = (
 )
 CALLS = ("load", "call", "stage", "obey", "prepare", "count")
 """Requests that may lose the device, and after which others come."""
-JUDGING = ("expect", "compare", "discard", "relate", "related")
+JUDGING = ("expect", "compare", "discard", "tells", "relate", "related")
 
 
 def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
     """The reply to one request: `ok` with what was found, `refused` with a reason, or `bug`.
 
-    `declined` says that the variant itself raised or returned an error.
+    `how` it was refused: `declined` by the variant in so many words, `raised` for any other exception of its own,
+    `unusable` for what the worker found of its outcome.
     """
     do = request["do"]
     if do not in (*OWN, *JUDGING):
@@ -225,13 +226,20 @@ def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"status": "ok", **getattr(candidate, "judging" if do in JUDGING else do)(request)}
     except Refused as error:
-        return {"status": "refused", "message": str(error), "declined": isinstance(error, Declined)}
+        how = "declined" if isinstance(error, DECLINED) else "unusable"
+        return {"status": "refused", "message": str(error), "how": how}
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        text = str(error).strip().splitlines()
-        message = f"{type(error).__name__}: {text[0] if text else ''} ({where})"
-        return {"status": "refused", "message": message, "declined": True, "traceback": traceback.format_exc()}
+        how = "declined" if isinstance(error, DECLINED) else "raised"
+        return {"status": "refused", "message": described(error), "how": how, "traceback": traceback.format_exc()}
+
+
+def described(error: Exception) -> str:
+    """An exception in one line: type, first line, and where; the target's own file before a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(sys.path[0] or os.curdir)]
+    place = (own or frames)[-1]
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).name}:{place.lineno})"
 
 
 def serve(candidate: Candidate, requests: IO[str], replies: IO[str]) -> None:

@@ -2,7 +2,8 @@
 
 import math
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from loop.bench.child import torch_side
 from loop.bench.child.refusal import Refused
 from loop.bench.child.relations import Relations
+from loop.bench.child.rounding import moved, roundings, terms_of
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
@@ -35,6 +37,8 @@ BESIDE = 2
 class Truth:
     """The right answer to one call, and what the element type itself costs."""
 
+    inputs: list[Tensor]
+    """In their own types."""
     reference: Tensor
     """float64."""
     plain_max: float
@@ -45,6 +49,8 @@ class Truth:
     """Allowed absolute error of each element."""
     plain_lost: bool = False
     """Whether the plain implementation has a NaN where the reference has a number."""
+    rounded: bool = False
+    """Whether what rounding the inputs does is allowed for: it is worked out where something seems wrong."""
 
 
 class Judge:
@@ -68,6 +74,7 @@ class Judge:
             "expect": self.expect,
             "compare": self.compare,
             "discard": self.discard,
+            "tells": self.tells,
             "relate": self.relations.begin,
             "related": self.relations.go_on,
         }
@@ -123,7 +130,7 @@ class Judge:
         tolerance = self.tolerance[call["dtype"]]
         allowed = tolerance["atol"] + tolerance["rtol"] * reference.abs().nan_to_num(0.0, 0.0, 0.0)
         most = most_lost(reference, plain_max, plain_mean, call["dtype"])
-        return Truth(reference, plain_max, plain_mean, most, allowed.clamp(min=2 * plain_max), lost)
+        return Truth(inputs, reference, plain_max, plain_mean, most, allowed.clamp(min=2 * plain_max), lost)
 
     def _ask(self, what: str, function: Any, inputs: list[Tensor], call: dict[str, Any]) -> Tensor:
         """A function of the target on a call's inputs; Refused with its name when it raises."""
@@ -141,7 +148,65 @@ class Judge:
         result, truth = call["output"], self.truths[call["key"]]
         read = (torch_side.read_tensor({**result, "path": path}).double() for path in request["outputs"])
         outputs = [self._formed(output, call) for output in read]
-        return max((self._finding(truth, output) for output in outputs), key=badness)
+        worst = max((self._finding(truth, output) for output in outputs), key=badness)
+        if not truth.rounded and badness(worst)[:2] != (0, False) and rounding_may_explain(truth, outputs):
+            truth = self.truths[call["key"]] = self._rounded(truth, call)
+            worst = max((self._finding(truth, output) for output in outputs), key=badness)
+        return worst
+
+    def tells(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How many times what is allowed a mistake is off on a call, in float64.
+
+        `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
+        from inputs on which there is nothing to see.
+        """
+        from loop.bench.child.telling import mistaken
+
+        call, truth = request["call"], self.truths[request["call"]["key"]]
+        try:
+            if request["other"]:
+                output = self.truths[request["other"]].reference
+            else:
+                output = self._formed(mistaken(self.reference, call, truth.inputs, request["mistake"]), call)
+            excess = self._excess(truth, output)
+            if 1 < excess and not truth.rounded and rounding_may_explain(truth, [output]):
+                truth = self.truths[call["key"]] = self._rounded(truth, call)
+                excess = self._excess(truth, output)
+        except Exception as error:  # The reference cannot be called so: what the mistake is cannot be said.
+            return {"excess": 0.0, "why": f"{type(error).__name__}: {error}"}
+        return {"excess": excess, "why": ""}
+
+    def _excess(self, truth: Truth, output: Tensor) -> float:
+        """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
+        differ = outside(output, truth.reference, torch.zeros_like(truth.allowed))
+        if not bool(differ.any()):
+            return 0.0
+        found = float(excess_of(output, truth)[differ].max())
+        if self.plain is None:
+            return found
+        return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
+
+    def _rounded(self, truth: Truth, call: dict[str, Any]) -> Truth:
+        """The truth, allowing for what any sound order of summation and any sound exponential may lose."""
+
+        def answer(inputs: list[Tensor]) -> Tensor:
+            return self._formed(self._ask("reference", self.reference, inputs, call), call)
+
+        count = roundings(call["dtype"], terms_of(self.signature["output"], self._sizes(call)))
+        floor = moved(answer, truth.inputs, truth.reference).times(count)
+        lost = 0.0 if self.plain else MAX_SLACK * self._lost_in_type(truth, answer)
+        largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
+        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
+        return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest))
+
+    def _lost_in_type(self, truth: Truth, answer: Callable[[list[Tensor]], Tensor]) -> float:
+        """What the reference itself loses in the inputs' own types, where there is no plain implementation."""
+        try:
+            output = answer(truth.inputs)
+        except Refused:
+            return 0.0
+        same_form = isinstance(output, Tensor) and output.shape == truth.reference.shape
+        return errors(output, truth.reference)[0] if same_form else 0.0
 
     def _formed(self, output: Tensor, call: dict[str, Any]) -> Tensor:
         """An output as it is compared."""
@@ -233,8 +298,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 def doubt(truth: Truth) -> str:
     """Why the reference or the plain implementation must be wrong; empty when rounding explains their
     difference."""
-    finite = truth.reference[truth.reference.isfinite()]
-    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    largest = largest_of(truth.reference)
     if truth.plain_lost:
         return "the plain implementation gives NaN where the reference gives a number: one of them is wrong"
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
@@ -243,6 +307,22 @@ def doubt(truth: Truth) -> str:
         f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
         "one of them is wrong"
     )
+
+
+def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
+    """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
+    most = IMPLAUSIBLE * largest_of(truth.reference)
+    finite = truth.reference.isfinite()
+    return all(
+        bool((output.isfinite() == finite).all()) and errors(output, truth.reference)[0] <= most
+        for output in outputs
+    )
+
+
+def largest_of(reference: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    finite = reference[reference.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
 
 
 def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
@@ -269,10 +349,8 @@ def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
 
 def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
     """The largest and the mean error that a variant may have where the plain implementation has these."""
-    finite = reference[reference.isfinite()].abs()
-    largest = float(finite.max()) if finite.numel() else 0.0
-    rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest
-    uncertain = 1 + FEW_ELEMENTS / math.sqrt(max(1, finite.numel()))
+    rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_of(reference)
+    uncertain = 1 + FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))
     return (
         max(MAX_SLACK * plain_max + MAX_FLOOR, FEW_ROUNDINGS * rounding),
         uncertain * MEAN_SLACK * plain_mean + MEAN_FLOOR,

@@ -6,4 +6,8 @@ class Refused(Exception):
 
 
 class Declined(Refused):
-    """The variant itself said no: a compiled one by its error number."""
+    """The variant itself said no, in so many words: a compiled one by its error number."""
+
+
+DECLINED = (Declined, NotImplementedError)
+"""How a variant says that it does not support a call: an error number, or `raise NotImplementedError`."""

@@ -79,13 +79,14 @@ def round_inputs(terms: Terms) -> Mistake:
     """Inputs lose so many bits that it must show: those beyond bfloat16, or beyond what the tolerance forgives."""
 
     def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest([_rounded(array, terms["tolerance"]) for array in inputs], output, attributes)
+        honest([_rounded(array, terms) for array in inputs], output, attributes)
 
     return mistake
 
 
-def _rounded(array: Array, tolerance: dict[str, float]) -> Array:
-    kept = min(BFLOAT16, MANTISSA[array.dtype.name] - 3, int(-math.log2(64 * sum(tolerance.values()))))
+def _rounded(array: Array, terms: Terms) -> Array:
+    bits = terms.get("mantissa", MANTISSA[array.dtype.name])
+    kept = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
     fraction, exponent = numpy.frexp(values(array))
     rounded = numpy.empty_like(array)
     store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (kept + 1)) / 2.0 ** (kept + 1), exponent))

@@ -1,0 +1,76 @@
+"""What rounding may do to an answer: how far the exact answer moves when the inputs are rounded once more.
+
+A backward-stable algorithm gives the exact answer to inputs that are off by some roundings, whatever the order in
+which it sums and however it takes an exponential (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). So
+the answer's sensitivity bounds what a variant loses, where the one plain implementation happens to lose less.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+HALF_ROUNDINGS = 2.0
+"""Roundings of every input that an answer in half precision may be worth: its kernels compute in float32, and
+round what they read and what they multiply."""
+ROUNDINGS = 16.0
+"""The same in wider types: a polynomial exponential is off by a few units in the last place each time."""
+SUMMING = 0.5
+"""... and more for each root of a term: summing n terms one by one loses about 0.2 sqrt(n) times what rounding the
+terms does, for each partial sum is rounded and they grow like sqrt(k)."""
+NARROWER, LINEAR = 16.0, 4.0
+"""A step so much narrower has to move an element at least so much less: where it does not, the function jumps
+there (an index, a comparison), and no rounding is forgiven."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What one rounding of every input does to an answer, over its elements."""
+
+    largest: float = 0.0
+    mean: float = 0.0
+
+    def times(self, factor: float) -> "Moved":
+        """That of several roundings."""
+        return Moved(self.largest * factor, self.mean * factor)
+
+
+def moved(answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor) -> Moved:
+    """How far the exact `answer` moves from `reference` when every input is rounded: at random, or all upwards.
+
+    Random roundings average out in a long sum, as errors of its partial sums do not; all the same way they stay.
+    """
+    draw = torch.Generator().manual_seed(0)
+    at_random = [torch.randint(2, one.shape, generator=draw).double() * 2 - 1 for one in inputs]
+    found = [_moved(answer, inputs, reference, signs) for signs in (at_random, [torch.ones(())] * len(inputs))]
+    return Moved(max(one.largest for one in found), max(one.mean for one in found))
+
+
+def _moved(
+    answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor, signs: Sequence[Tensor]
+) -> Moved:
+    def by(share: float) -> Tensor:
+        steps = [sign * share * torch.finfo(one.dtype).eps / 2 for sign, one in zip(signs, inputs, strict=True)]
+        near = [one.double() * (1 + step.double()) for one, step in zip(inputs, steps, strict=True)]
+        return (answer(near) - reference).abs()
+
+    far, near = by(1.0), by(1 / NARROWER)
+    smooth = torch.where(far >= LINEAR * near, far, torch.zeros_like(far))
+    smooth = smooth[reference.isfinite() & smooth.isfinite()]
+    return Moved(float(smooth.max()), float(smooth.mean())) if smooth.numel() else Moved()
+
+
+def roundings(dtype: str, terms: int) -> float:
+    """How many roundings of its inputs an answer that sums so many terms may be worth."""
+    if torch.finfo(getattr(torch, dtype)).bits < 32:
+        return HALF_ROUNDINGS
+    return ROUNDINGS + SUMMING * math.sqrt(terms)
+
+
+def terms_of(output: str, sizes: Mapping[str, int]) -> int:
+    """Terms that an element may sum: over the dimensions that the output lacks, or along one that it has."""
+    kept = output.split()
+    summed = math.prod(size for name, size in sizes.items() if name not in kept)
+    return max([summed, *(sizes[name] for name in kept)])

@@ -1,0 +1,273 @@
+"""Targets as people write them for kernels of their own: a manifest, a C++ variant and a PyTorch one.
+
+Tolerances are those of docs/own-kernel.md, workloads and sizes what one would think of first. Nothing here is made
+to please the gate.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TOLERANCE = {
+    "float32": {"atol": 1.0e-6, "rtol": 1.0e-6},
+    "float16": {"atol": 1.0e-3, "rtol": 1.0e-3},
+    "bfloat16": {"atol": 1.0e-2, "rtol": 1.0e-2},
+}
+HEAD = r"""
+#include <cmath>
+#include <cstdint>
+#include <algorithm>
+#include "loop_kernel.h"
+
+LOOP_EXPORT const char *loop_error(int) { return "inputs must be contiguous float32"; }
+
+static bool contiguous(const LoopTensor &t) {
+  int64_t step = 1;
+  for (int d = t.rank - 1; d >= 0; step *= t.sizes[d--])
+    if (t.sizes[d] > 1 && t.strides[d] != step) return false;
+  return t.dtype == LOOP_FLOAT32;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Own:
+    """One target: what it computes, in C++ and in PyTorch."""
+
+    inputs: dict[str, str]
+    output: str
+    reference: str
+    """Body of the reference, which is also the baseline."""
+    eager: str
+    """Body of the PyTorch variant."""
+    loop: str
+    """Body of the C++ variant: inputs are `a`, `b`, ..., output `y`, sizes by their names, attributes `at`."""
+    workloads: Sequence[dict[str, Any]]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    edges: Sequence[dict[str, Any]] = ()
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+OWN = {
+    "rmsnorm": Own(
+        inputs={"x": "N D", "weight": "D"},
+        output="N D",
+        attributes={"eps": {"kind": "number", "default": 1.0e-6}},
+        reference="return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight",
+        eager="return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)",
+        loop="""
+  for (int64_t i = 0; i < N; ++i) {
+    float sum = 0;
+    for (int64_t j = 0; j < D; ++j) sum += a[i * D + j] * a[i * D + j];
+    const float r = 1 / std::sqrt(sum / D + (float)at[0]);
+    for (int64_t j = 0; j < D; ++j) y[i * D + j] = a[i * D + j] * r * b[j];
+  }""",
+        workloads=[{"N": 64, "D": [256, 1024]}],
+        edges=[{"N": [1, 3], "D": [1, 17, 100]}],
+    ),
+    "layernorm": Own(
+        inputs={"x": "N D", "weight": "D", "bias": "D"},
+        output="N D",
+        attributes={"eps": {"kind": "number", "default": 1.0e-5}},
+        reference=(
+            "m = x.mean(-1, keepdim=True)\n"
+            "    return (x - m) / torch.sqrt(((x - m) ** 2).mean(-1, keepdim=True) + eps) * weight + bias"
+        ),
+        eager="return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, eps)",
+        loop="""
+  for (int64_t i = 0; i < N; ++i) {
+    float mean = 0, variance = 0;
+    for (int64_t j = 0; j < D; ++j) mean += a[i * D + j];
+    mean /= D;
+    for (int64_t j = 0; j < D; ++j) variance += (a[i * D + j] - mean) * (a[i * D + j] - mean);
+    const float r = 1 / std::sqrt(variance / D + (float)at[0]);
+    for (int64_t j = 0; j < D; ++j) y[i * D + j] = (a[i * D + j] - mean) * r * b[j] + c[j];
+  }""",
+        workloads=[{"N": [16, 128], "D": 768}],
+        edges=[{"N": 2, "D": [2, 33]}],
+    ),
+    "softmax": Own(
+        inputs={"x": "R C"},
+        output="R C",
+        reference="return torch.softmax(x, -1)",
+        eager="e = torch.exp(x - x.amax(-1, keepdim=True))\n    return e / e.sum(-1, keepdim=True)",
+        loop="""
+  for (int64_t i = 0; i < R; ++i) {
+    float top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < C; ++j) top = std::max(top, a[i * C + j]);
+    for (int64_t j = 0; j < C; ++j) sum += y[i * C + j] = std::exp(a[i * C + j] - top);
+    for (int64_t j = 0; j < C; ++j) y[i * C + j] /= sum;
+  }""",
+        workloads=[{"R": 32, "C": [512, 4096]}],
+        edges=[{"R": [1, 5], "C": [1, 9]}, {"R": 8, "C": 64, "values": "wide"}],
+    ),
+    "gelu": Own(
+        inputs={"x": "N M"},
+        output="N M",
+        reference="return 0.5 * x * (1 + torch.erf(x / 2 ** 0.5))",
+        eager="return torch.nn.functional.gelu(x)",
+        loop="for (int64_t i = 0; i < N * M; ++i) y[i] = 0.5f * a[i] * (1 + std::erf(a[i] * 0.70710678f));",
+        workloads=[{"N": 64, "M": [128, 1000]}],
+        edges=[{"N": [1, 3], "M": [1, 17]}],
+    ),
+    "rope": Own(
+        inputs={"x": "B S H D", "cos": "S D", "sin": "S D"},
+        output="B S H D",
+        reference=(
+            "half = x.shape[-1] // 2\n"
+            "    turned = torch.cat([-x[..., half:], x[..., :half]], -1)\n"
+            "    return x * cos[:, None, :] + turned * sin[:, None, :]"
+        ),
+        eager=(
+            "one, two = x.chunk(2, -1)\n"
+            "    return x * cos.unsqueeze(1) + torch.cat((-two, one), -1) * sin.unsqueeze(1)"
+        ),
+        loop="""
+  for (int64_t i = 0; i < B * S * H; ++i)
+    for (int64_t d = 0; d < D; ++d) {
+      const int64_t s = i / H % S, half = D / 2;
+      const float other = d < half ? -a[i * D + d + half] : a[i * D + d - half];
+      y[i * D + d] = a[i * D + d] * b[s * D + d] + other * c[s * D + d];
+    }""",
+        workloads=[{"B": 1, "S": [64, 256], "H": 4, "D": 64}],
+        edges=[{"B": 2, "S": [1, 7], "H": 1, "D": [2, 16]}],
+    ),
+    "matmul": Own(
+        inputs={"a": "M K", "b": "K N"},
+        output="M N",
+        reference="return a @ b",
+        eager="return torch.matmul(a, b)",
+        loop="""
+  for (int64_t i = 0; i < M; ++i)
+    for (int64_t j = 0; j < N; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < K; ++k) sum += a[i * K + k] * b[k * N + j];
+      y[i * N + j] = sum;
+    }""",
+        workloads=[{"M": 128, "K": [64, 1024], "N": 96}],
+        edges=[{"M": [1, 5], "K": [1, 33], "N": 7}],
+    ),
+}
+"""The kernels that most people write first."""
+MORE = {
+    "l2_normalise": Own(
+        inputs={"x": "N D"},
+        output="N D",
+        attributes={"eps": {"kind": "number", "default": 1.0e-12}},
+        reference="return x / x.norm(dim=-1, keepdim=True).clamp(min=eps)",
+        eager="return torch.nn.functional.normalize(x, dim=-1, eps=eps)",
+        loop="""
+  for (int64_t i = 0; i < N; ++i) {
+    float sum = 0;
+    for (int64_t j = 0; j < D; ++j) sum += a[i * D + j] * a[i * D + j];
+    const float norm = std::max(std::sqrt(sum), (float)at[0]);
+    for (int64_t j = 0; j < D; ++j) y[i * D + j] = a[i * D + j] / norm;
+  }""",
+        workloads=[{"N": 64, "D": [128, 2048]}],
+        edges=[{"N": 3, "D": [1, 31]}],
+    ),
+    "swiglu": Own(
+        inputs={"gate": "N M", "up": "N M"},
+        output="N M",
+        reference="return gate * torch.sigmoid(gate) * up",
+        eager="return torch.nn.functional.silu(gate) * up",
+        loop="for (int64_t i = 0; i < N * M; ++i) y[i] = a[i] / (1 + std::exp(-a[i])) * b[i];",
+        workloads=[{"N": 32, "M": [256, 1024]}],
+        edges=[{"N": 1, "M": [1, 19]}],
+    ),
+    "logsumexp": Own(
+        inputs={"x": "N D"},
+        output="N",
+        reference="return torch.logsumexp(x, -1)",
+        eager="m = x.amax(-1)\n    return m + (x - m[:, None]).exp().sum(-1).log()",
+        loop="""
+  for (int64_t i = 0; i < N; ++i) {
+    float top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < D; ++j) top = std::max(top, a[i * D + j]);
+    for (int64_t j = 0; j < D; ++j) sum += std::exp(a[i * D + j] - top);
+    y[i] = top + std::log(sum);
+  }""",
+        workloads=[{"N": 64, "D": [256, 4096]}],
+        edges=[{"N": [1, 4], "D": [1, 10]}],
+    ),
+    "row_max": Own(
+        inputs={"x": "N D"},
+        output="N",
+        reference="return x.amax(-1)",
+        eager="return x.max(dim=-1).values",
+        loop="for (int64_t i = 0; i < N; ++i) y[i] = *std::max_element(a + i * D, a + (i + 1) * D);",
+        workloads=[{"N": 256, "D": [64, 1024]}],
+        edges=[{"N": [1, 4], "D": [1, 10]}],
+    ),
+    "gather": Own(
+        inputs={"table": "V D", "index": "N"},
+        output="N D",
+        reference="return table[(index.abs() * 7).floor().long() % table.shape[0]]",
+        eager="return torch.nn.functional.embedding((index.abs() * 7).long() % len(table), table)",
+        loop="""
+  for (int64_t i = 0; i < N; ++i)
+    for (int64_t d = 0; d < D; ++d) y[i * D + d] = a[(int64_t)(std::fabs(b[i]) * 7) % V * D + d];""",
+        workloads=[{"V": 100, "D": 64, "N": [64, 500]}],
+        edges=[{"V": 1, "D": 3, "N": 2}],
+    ),
+    "cumsum": Own(
+        inputs={"x": "N D"},
+        output="N D",
+        reference="return x.cumsum(-1)",
+        eager="return torch.cumsum(x, dim=-1)",
+        loop="""
+  for (int64_t i = 0; i < N; ++i) {
+    float sum = 0;
+    for (int64_t j = 0; j < D; ++j) y[i * D + j] = sum += a[i * D + j];
+  }""",
+        workloads=[{"N": 32, "D": [256, 2048]}],
+        edges=[{"N": 2, "D": [1, 33]}],
+    ),
+}
+"""A second batch, of kinds that the first has none of."""
+
+
+def write_own(folder: Path, name: str, **fields: Any) -> Path:
+    """Write a target with the variants `in_c` and `eager`; its folder."""
+    own = {**OWN, **MORE}[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    given = ", ".join([*own.inputs, *(["*", *own.attributes] if own.attributes else [])])
+    (folder / "functions.py").write_text(f"import torch\n\n\ndef {name}({given}):\n    {own.reference}\n")
+    (folder / "eager.py").write_text(f"import torch\n\n\ndef {name}({given}):\n    {own.eager}\n")
+    (folder / f"{name}.cpp").write_text(_source(name, own))
+    function = {"python": f"functions:{name}"}
+    recipe = {"compiler": "g++", "flags": ["-std=c++17", "-O2"]}
+    in_c = {"kind": "c_abi", "device": "cpu", "sources": [f"{name}.cpp"], "entry": name, "build": recipe}
+    eager = {"kind": "python", "device": "any", "module": "eager", "function": name}
+    manifest = {
+        "format": 1,
+        "name": name.replace("_", "-"),
+        "function": name,
+        "signature": {"inputs": own.inputs, "output": own.output, "attributes": own.attributes},
+        "reference": function,
+        "baseline": function,
+        "tolerance": TOLERANCE,
+        "dtypes": {"cpu": "float32", "cuda": "float16"},
+        "workloads": {"quick": own.workloads, "edges": own.edges},
+        "variants": {"in_c": in_c, "eager": eager},
+        **({"values": own.values} if own.values else {}),
+        **fields,
+    }
+    (folder / "target.yaml").write_text(json.dumps(manifest, indent=1))
+    return folder
+
+
+def _source(name: str, own: Own) -> str:
+    """The C++ variant."""
+    sizes = {dim: (n, at) for n, text in enumerate(own.inputs.values()) for at, dim in enumerate(text.split())}
+    lines = [f"  const int64_t {dim} = in[{n}].sizes[{at}];" for dim, (n, at) in sizes.items()]
+    tensors = [f"  const float *{'abc'[n]} = (const float *)in[{n}].data;" for n in range(len(own.inputs))]
+    check = " || ".join(f"!contiguous(in[{n}])" for n in range(len(own.inputs)))
+    unused = "".join(f"  (void){name};\n" for name in ("at", *sizes))
+    return (
+        f"{HEAD}\nLOOP_EXPORT int {name}(const LoopTensor *in, LoopTensor *out, const double *at, void *) {{\n"
+        f"  if ({check}) return 1;\n" + "\n".join([*lines, *tensors]) + f"\n{unused}"
+        f"  float *y = (float *)out[0].data;\n  {own.loop.strip()}\n  return 0;\n}}\n"
+    )

@@ -1,0 +1,106 @@
+"""`make bench-gate`: does the gate reject anything that is right? Honest variants of many kinds, on many seeds.
+
+Kinds: products and attention in other orders of summation, with other exponentials, with workspaces, threads,
+tables, a slow first call, declared limits; compiled and in PyTorch. Naive loops also at the largest workload.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loop.bench.machine import cores, machine
+from loop.bench.room import Bench
+from loop.bench.verify import Job, verify
+from loop.model.measurement import VariantChecks
+from loop.model.target import Target
+from loop.model.workloads import base_seed, expand
+from loop.processes import finish
+from tests.bench.honest_attention import COMPILED, PYTHON_NAMES, write_attention
+from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
+from tests.targets import make_sides, open_bench
+
+SEEDS_AT_ONCE = 10
+LARGE_SEEDS = 3
+"""Seeds of naive loops at B1 H8 S2048 D128: each call takes many seconds."""
+
+
+@dataclass
+class Row:
+    """What came of one kind of variant."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    rejected: set[int] = field(default_factory=set)
+    """Seeds on which it was rejected."""
+    seeds: int = 0
+    why: str = ""
+
+    def add(self, seed: int, found: VariantChecks) -> None:
+        """The checks of one seed."""
+        self.states.update(check.status for check in found.checks)
+        self.seeds += 1
+        if not found.right:
+            self.rejected.add(seed)
+            self.why = self.why or (found.first_failure.message if found.first_failure else found.tally)
+
+
+def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[str, Row]) -> None:
+    """Verify these variants on a set of workloads, several seeds to a process."""
+    sides = make_sides(bench, *names)
+    for first in range(0, seeds, SEEDS_AT_ONCE):
+        begun, some = time.monotonic(), range(first, min(first + SEEDS_AT_ONCE, seeds))
+        chosen = [one for seed in some for one in expand(bench.target, [name], "float32", seed)]
+        for found in finish(verify(bench, [Job(side, chosen) for side in sides])):
+            row = rows.setdefault(found.variant if name != "large" else f"{found.variant}, largest", Row())
+            for seed in some:
+                mine = tuple(one for one in found.checks if base_seed(one.workload) == seed)
+                row.add(seed, found.model_copy(update={"checks": mine}))
+        for workload in chosen:
+            finish(bench.discard(workload))
+        print(f"{name}, seeds to {some[-1]}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+
+
+def corpus(folder: Path) -> Iterator[tuple[str, Target, Sequence[str], str]]:
+    """Folder, target, variants and workloads of each part."""
+    python = [f"py_{name}" for name in PYTHON_HONEST]
+    yield "mix", write_mix(folder / "mix", HONEST, PYTHON_HONEST), [*HONEST, *python], "some"
+    ways = [*COMPILED, *(f"py_{name}" for name in PYTHON_NAMES)]
+    yield "attention", write_attention(folder / "attention"), ways, "small"
+
+
+def table(rows: dict[str, Row]) -> str:
+    """One row a kind, and the sum."""
+    lines = ["| Variant | Seeds | Rejected | Checks right | Not supported | Why |", "|:--|--:|--:|--:|--:|:--|"]
+    for name, row in rows.items():
+        right, left = row.states["right"], row.states["unsupported"]
+        lines.append(f"| {name} | {row.seeds} | {len(row.rejected)} | {right} | {left} | {row.why} |")
+    rejected, tries = sum(len(row.rejected) for row in rows.values()), sum(row.seeds for row in rows.values())
+    return "\n".join([*lines, "", f"{len(rows)} kinds: rejected {rejected} of {tries}"])
+
+
+def main() -> int:
+    """Print the table; 1 where anything that is right was rejected."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument(
+        "--large", type=int, default=LARGE_SEEDS, help="seeds of naive loops at the largest workload"
+    )
+    arguments = parser.parse_args()
+    rows: dict[str, Row] = {}
+    with tempfile.TemporaryDirectory() as root:
+        for name, target, variants, workloads in corpus(Path(root)):
+            with open_bench(Path(root) / name, target, Path(root) / "cache") as bench:
+                bench.threads = min(2, cores())
+                check(bench, variants, workloads, arguments.seeds, rows)
+                if name == "attention":
+                    check(bench, ["naive"], "large", arguments.large, rows)
+    print(f"On {machine().processor}, {cores()} cores.\n\n{table(rows)}")
+    return int(any(row.rejected for row in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
