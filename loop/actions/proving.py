@@ -107,8 +107,8 @@ def _largest(workloads: Iterable[Workload]) -> Workload | None:
 
 def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
     """Time the controls of one variant, those that need a single thread or end a measurement by themselves."""
-    on_a_gpu = setup.bench.device == "cuda" and setup.side.compiled
-    apart = [control for control in chosen if control.unlaunched and on_a_gpu]
+    kind = setup.side.terms["kind"]
+    apart = [one for one in chosen if kind in one.refused and setup.bench.device == "cuda"]
     alone = [control for control in chosen if control.one_thread]
     yield from _time_some(setup, [HONEST, *(one for one in chosen if one not in (*apart, *alone))], proof)
     for control in apart:
@@ -130,7 +130,7 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
     results = yield from _outcomes(setup, chosen, rounds, proof)
     again = [control for control in chosen if _unexpected(control, results[control.name])]
     if again:
-        more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
+        more = yield from _outcomes(setup, again, 2 * rounds, proof)
         results |= more
     proof.results += [one for one in results.values() if one is not None]
 

@@ -38,11 +38,10 @@ class DeviceStage:
         self.queued = True
         """Whether launches can wait behind a gate. A variant that waits for the device would wait for ever."""
         self.graph: Graph | None = None
-        for origin, offset, size in zip(self.origins, places.inputs, places.pool_bytes, strict=True):
-            data = places.memory[offset : offset + size]
+        for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
+            data = places.origin(n)
             origin.fill(data + data)
-        for pool, origin in zip(self.pools, self.origins, strict=True):
-            pool.copy_from(origin, pool.size, pool.size // 2)
+            pool.fill(data)
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
