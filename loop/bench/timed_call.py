@@ -194,7 +194,8 @@ class TimedCall:
         """Look at the call whose answer is known, and at the inputs, with everything of the worker standing still."""
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
-            found.handed.append(max(0.0, taken - self.floor_s) / calls)
+            if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
+                found.handed.append(max(0.0, taken - self.floor_s) / calls)
         if chosen is None:
             return
         with self.worker.stopped():

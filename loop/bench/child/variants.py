@@ -80,12 +80,7 @@ class Loaded(Protocol):
 
 
 def ready(request: dict[str, Any]) -> None:
-    """Import what is needed to call a variant of that kind, before anything of the variant's own is.
-
-    On a GPU the context is made too: that takes longest, and workers that are started together make theirs together.
-    """
-    if request["variant"]["kind"] == "c_abi" and request["variant"]["device"] == "cuda":
-        importlib.import_module("loop.bench.child.device_call").the_device()
+    """Import what is needed to call a variant of that kind, before anything of the variant's own is."""
     if request["variant"]["kind"] == "python":
         from loop.bench.child import torch_side
 
