@@ -203,8 +203,6 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("slows the clock", "patch_clock", REPLACED, **only)
     yield Control("replaces the digest", "patch_comparison", REPLACED, **only)
     yield Control("replaces the check of results", "patch_reading", REPLACED, **only)
-    while_timed: dict[str, Any] = {"stage": "measure", "devices": ("cpu",), **only}
-    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, **while_timed)
     yield Control("slows the device's clock", "patch_events", REPLACED, devices=ON_A_GPU, **only)
     yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
     yield Control("keeps its result", "keep_result", **only)

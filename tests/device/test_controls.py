@@ -1,7 +1,10 @@
 """Controls of a compiled CUDA variant, on a fake GPU whose streams do their work as late as they may."""
 
 import ctypes
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,8 @@ from loop.model.target import Signature
 from loop.model.workloads import expand
 from loop.processes import finish
 from tests.bench.mix import SIGNATURE
-from tests.device.fakes import FakeMachine, fake_bench
+from tests.conftest import ROOT
+from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
 
 ONE_INPUT = Signature.model_validate({"inputs": {"x": "N M"}, "output": "N M"})
@@ -113,6 +117,40 @@ def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
     for name, words in WHILE_TIMED.items():
         assert any(re.search(words, message) for one, message in said if one == f"right {name}"), (name, said)
     assert "right" not in [one for one, _ in said]
+
+
+THROUGH_TORCH = """
+import torch
+from loop.bench.child.controls import WHOLE, streams
+from loop.bench.child.controls.functions import through_device
+from loop.bench.child.device_call import the_device
+
+def calls(make, *inputs, **terms):
+    erring = through_device(lambda x: 2 * x, {**WHOLE, **streams.MAKERS}[make](terms))
+    results = [erring(x) for x in inputs]
+    the_device().synchronise_all()
+    return results
+
+for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    one, other = torch.arange(24, dtype=dtype).reshape(4, 6), torch.ones(4, 6, dtype=dtype)
+    assert all(map(torch.equal, calls("none, whole", one, other), (2 * one, 2 * other)))
+    assert all(map(torch.equal, calls("stale", one, other), (2 * one, 2 * one)))
+    assert all(map(torch.equal, calls("double_buffer", one, other), (2 * one, 2 * one)))
+    assert 8 == calls("skip_tiles", one)[0].isnan().sum()
+    assert 24 == calls("only_captured", one)[0].isnan().sum()
+    assert all(map(torch.equal, calls("second_tail", one, late=False), (2 * one,)))
+print("all of them")
+"""
+
+
+@CPU_TORCH
+def test_a_python_variant_errs_in_the_same_ways(fake: FakeMachine) -> None:
+    """The same mistakes, on tensors of torch: here in a process whose driver is the fake one."""
+    environment = {**os.environ, **fake.environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", THROUGH_TORCH], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "all of them\n" == done.stdout, done.stderr
 
 
 def test_a_window_of_l2_is_taken_away_where_it_is_found(fake: FakeMachine) -> None:
