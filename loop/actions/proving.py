@@ -10,7 +10,7 @@ from math import prod
 from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import builds
 from loop.actions.timed import Pair, every_doubt, hold_device
-from loop.bench import prove, timing
+from loop.bench import in_turn, prove, timing
 from loop.bench.controls import TIMED, Control
 from loop.bench.machine import cores
 from loop.bench.prove import HONEST, Proof, erring, outcome
@@ -27,8 +27,8 @@ from loop.rules import integrity
 
 LARGEST = 1 << 25
 """Product of the sizes of the workload that is timed, at most."""
-ROUNDS, GPU_ROUNDS, TORCH_ROUNDS = 3, 2, 1
-"""Fresh processes a control is timed in: on a GPU each has to set up a context, and some import torch."""
+ROUNDS = 2
+"""Fresh processes that controls are timed in."""
 
 
 class ProofTerms(Model):
@@ -107,28 +107,24 @@ def _largest(workloads: Iterable[Workload]) -> Workload | None:
 
 
 def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time the controls of one variant, those that need a single thread or end a measurement by themselves."""
-    on_a_gpu = setup.bench.device == "cuda" and setup.side.compiled
-    apart = [control for control in chosen if control.unlaunched and on_a_gpu]
+    """Time the controls of one variant; those that need a single thread have a process of their own."""
     alone = [control for control in chosen if control.one_thread]
-    yield from _time_some(setup, [HONEST, *(one for one in chosen if one not in (*apart, *alone))], proof)
-    for control in apart:
-        yield from _time_some(setup, [control], proof)
+    yield from _time_some(setup, [HONEST, *(control for control in chosen if control not in alone)], proof)
     if cores() == 1:
         proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
-    elif alone:
-        lone = copy.copy(setup.bench)
-        lone.threads = 1
-        yield from _time_some(replace(setup, bench=lone), alone, proof)
+        return
+    lone = copy.copy(setup.bench)
+    lone.threads = 1
+    for control in alone:
+        yield from _time_some(replace(setup, bench=lone), [control], proof)
 
 
 def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time these controls turn about, and hold what was noticed against the rules for real candidates.
+    """Time these controls, and hold what was noticed against the rules for real candidates.
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
-    rounds = (GPU_ROUNDS if setup.bench.device == "cuda" else ROUNDS) if setup.side.compiled else TORCH_ROUNDS
-    results = yield from _outcomes(setup, chosen, rounds, proof)
+    results = yield from _outcomes(setup, chosen, ROUNDS, proof)
     again = [control for control in chosen if _unexpected(control, results[control.name])]
     if again:
         more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
@@ -176,21 +172,13 @@ def _outcomes(
 def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
-    """Timings of these sides, and why they cannot be trusted. One that cannot be timed ends it for all: the others
-    are timed once more."""
-    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S, least=1)
-    refused: list[NoSpeedVerdict] = []
-    left = list(sides)
-    while left:
-        try:
-            timings = yield from timing.measure(setup.bench, left, [setup.workload], terms)
-        except timing.Untimed as error:
-            refused.append(integrity.invalid(error.side, setup.workload.name, "self", error.message))
-            left = [one for one in left if one.name != error.side]
-        else:
-            pairs = [Pair(one, one.name, one.name, "self") for one in left]
-            return timings, [*refused, *every_doubt(setup.bench, timings, (), pairs)]
-    return timing.Timings(), refused
+    """Timings of these sides, and why they cannot be trusted."""
+    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S)
+    timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
+    place = setup.workload.name
+    doubts = [integrity.invalid(error.side, place, "self", error.message) for error in refused]
+    pairs = [Pair(one, one.name, one.name, "self") for one in sides]
+    return timings, [*doubts, *every_doubt(setup.bench, timings, (), pairs)]
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:

@@ -56,8 +56,6 @@ class Control:
     """Workloads on which it can show."""
     apart: Sequence[str] = ()
     """Kinds of variant in which it spoils its process for others."""
-    unlaunched: bool = False
-    """Whether a compiled variant can be refused for it when it is timed on a GPU, which ends that measurement."""
     varies: bool = False
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
     remembers: bool = False
@@ -182,7 +180,7 @@ def _remembering() -> Iterator[Control]:
     yield Control("cached by value", "by_value", "it remembers results", remembers=True, **only)
     yield Control("cached by a sample of the values", "by_sample", "it remembers results", remembers=True, **only)
     first = f"{TIMED}|{LAUNCHED_NOTHING}"
-    yield Control("computes at its first address only", "at_first_address", first, unlaunched=True, **only)
+    yield Control("computes at its first address only", "at_first_address", first, **only)
     yield Control("computes only what it has met before", "known_only", TIMED, **only)
 
 
@@ -205,8 +203,6 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("slows the clock", "patch_clock", REPLACED, **only)
     yield Control("replaces the digest", "patch_comparison", REPLACED, **only)
     yield Control("replaces the check of results", "patch_reading", REPLACED, **only)
-    while_timed: dict[str, Any] = {"stage": "measure", "devices": ("cpu",), **only}
-    yield Control("slows the clock while timed", "slow_while_timed", REPLACED, **while_timed)
     yield Control("slows the device's clock", "patch_events", REPLACED, devices=ON_A_GPU, **only)
     yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
     yield Control("keeps its result", "keep_result", **only)
@@ -231,10 +227,10 @@ def _streams() -> Iterator[Control]:
     yield Control("keeps lines of L2", "keep_l2", "the L2 cache keeps", kinds=("c_abi",), **only)
     only["stage"] = "measure"
     soon = {"late": False}
-    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, unlaunched=True, terms=soon, **only)
-    yield Control("works on the default stream", "default_stream", ELSEWHERE, unlaunched=True, **only)
+    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, terms=soon, **only)
+    yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
     yield Control("writes its tail on a stream of its own", "second_tail", terms=soon, **only)
-    yield Control("joins its second stream at the next call", "joined_late", LEFT_WORK, unlaunched=True, **only)
+    yield Control("joins its second stream at the next call", "joined_late", LEFT_WORK, **only)
 
 
 def _graphs() -> Iterator[Control]:
@@ -244,9 +240,7 @@ def _graphs() -> Iterator[Control]:
     only["stage"] = "measure"
     nothing, other = {"instead": False}, {"instead": True}
     missing = f"{TIMED}|{LAUNCHED_NOTHING}"
-    yield Control(
-        "does nothing while captured", "nothing_captured", missing, unlaunched=True, terms=nothing, **only
-    )
+    yield Control("does nothing while captured", "nothing_captured", missing, terms=nothing, **only)
     yield Control("does something else while captured", "nothing_captured", TIMED, terms=other, **only)
     yield Control("leaves its tail out while captured", "less_captured", TIMED, **only)
     yield Control("repeats itself while captured", "repeat_captured", TIMED, **only)

@@ -8,8 +8,9 @@ changes nothing, and what it leaves for later is not in the output, or is paid f
 import math
 import random
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from loop.bench.arena import Values
 from loop.bench.call import Call, step_of
@@ -104,11 +105,17 @@ class TimedCall:
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
 
-    def stage(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
-        """Have the worker take the call's memory, and make the call once, on values that are not looked at."""
+    def stage(
+        self, limit_s: float, note: str, mistake: Mapping[str, Any] | None = None
+    ) -> Generator[Tick, None, None]:
+        """Have the worker take the call's memory, and make the call once, on values that are not looked at.
+
+        `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
+        """
         turns, window = self._turns(None), self._window()
         self._write(turns)
         fields = {"call": self.call.to_json(), "places": self.arena.places(), "size": self.arena.size}
+        fields["mistake"] = dict(mistake) if mistake else None
         fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
         reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
         peak = reply.get("peak_bytes")
@@ -195,7 +202,8 @@ class TimedCall:
         """Look at the call whose answer is known, and at the inputs, with everything of the worker standing still."""
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
-            found.handed.append(max(0.0, taken - self.floor_s) / calls)
+            if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
+                found.handed.append(max(0.0, taken - self.floor_s) / calls)
         if chosen is None:
             return
         with self.worker.stopped():

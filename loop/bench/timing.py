@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from loop.bench.arena import Values
 from loop.bench.call import Call
@@ -23,7 +24,7 @@ from loop.bench.orders import Floors
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
 from loop.bench.timed_call import Sampled, Setup, TimedCall
 from loop.bench.verify import judged
-from loop.bench.worker import START_LIMIT_S, Refusal, WorkerLost
+from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
 from loop.model.target import Workload
@@ -228,10 +229,18 @@ class Round:
         self.stack = stack
         """Closing it ends the processes."""
         self.sides = {side.name: side for side in sides}
-        self.workers = {side.name: stack.enter_context(bench.open(side)) for side in sides}
+        self.workers = self.open_workers()
         self.calls: dict[str, TimedCall] = {}
         """Side to its call of the workload that is timed now."""
         self.evidence: list[Evidence] = []
+
+    def open_workers(self) -> dict[str, Worker]:
+        """A fresh process for each side, by its name."""
+        return {name: self.stack.enter_context(self.bench.open(side)) for name, side in self.sides.items()}
+
+    def mistake_of(self, name: str) -> Mapping[str, Any] | None:
+        """The mistake that a side's worker has yet to make; None where it has loaded what errs."""
+        return None
 
     def start(self) -> Generator[Tick, None, None]:
         """Wait until every side has loaded."""
@@ -248,12 +257,13 @@ class Round:
         for _, drawn in fresh:
             yield from self.bench.expect(drawn, wide=True)
         for workload, drawn in fresh:
-            yield from self._time(drawn, open_[workload.name], timings)
+            yield from self.time_one(drawn, open_[workload.name], timings)
         yield from self._judge(timings)
         for _, drawn in fresh:
             yield from self.bench.discard(drawn)
 
-    def _time(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
+    def time_one(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
+        """Time these sides on one workload, turn about."""
         timings.floors = yield from self.bench.floors()
         setup = Setup(self.bench.device, timings.floors.order_s)
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
@@ -283,7 +293,7 @@ class Round:
         call = self.bench.call(workload, name, wide=True)
         with self._turn(name, workload):
             timed = TimedCall(self.workers[name], call, values, f"{workload.seed} {name}", setup)
-            yield from timed.stage(ANSWER_LIMIT_S, self._note(workload))
+            yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
             if self.number < PROBED_ROUNDS:

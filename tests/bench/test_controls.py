@@ -56,7 +56,6 @@ PYTHON_ONLY = {
     "slows the clock": ("verify", "replaced time.perf_counter"),
     "replaces the digest": ("verify", "replaced hashlib.sha256"),
     "replaces the check of results": ("verify", REPLACED),
-    "slows the clock while timed": ("measure", f"while it was timed: {REPLACED}"),
     "gives a promise": ("verify", "expected a plain torch.Tensor, got Later"),
     **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
     **dict.fromkeys(("gives a back", "gives b back"), ("verify", WRONG)),

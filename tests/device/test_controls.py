@@ -1,30 +1,169 @@
 """Controls of a compiled CUDA variant, on a fake GPU whose streams do their work as late as they may."""
 
+import ctypes
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loop.actions.proving import ProofTerms, prove_gate
-from loop.model.output import GateOutput
+from loop.bench import controls as table
+from loop.bench import in_turn, prove
+from loop.bench.child import cuda
+from loop.bench.child.controls import streams
+from loop.bench.prove import Proof, erring
+from loop.bench.room import Bench
+from loop.bench.timing import SHORT_SEGMENT_S, Terms
+from loop.model.target import Signature
+from loop.model.workloads import expand
 from loop.processes import finish
-from tests.device.fakes import FakeMachine, fake_bench
-from tests.targets import make_context
+from tests.bench.mix import SIGNATURE
+from tests.conftest import ROOT
+from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
+from tests.targets import make_sides
+
+ONE_INPUT = Signature.model_validate({"inputs": {"x": "N M"}, "output": "N M"})
+NAN, WRONG = "got nan", "elements wrong"
+ON_A_GPU = {
+    "skips every third tile": NAN,
+    "every third tile is of the call before": WRONG,
+    "gives the other of two buffers": WRONG,
+    "works on a stream that is done late": NAN,
+    "writes its tail on a stream that is done late": NAN,
+    "computes into memory of the host, copied late": NAN,
+    "keeps lines of L2": "left a window of 16384 bytes that the L2 cache keeps",
+    "works on a stream of its own": NAN,
+    "works on the default stream": NAN,
+    "writes its tail on a stream of its own": NAN,
+    "joins its second stream at the next call": WRONG,
+    "computes only while captured": NAN,
+}
+"""Controls that only a GPU has, and what the fake one's gate says of each: its streams are late where a real one's
+may be in time."""
+WHILE_TIMED = {
+    "computes at its first address only": "launched nothing on the stream it was given|got nan",
+    "does nothing while captured": "launched nothing on the stream it was given",
+    "does something else while captured": NAN,
+    "leaves its tail out while captured": NAN,
+    "repeats itself while captured": WRONG,
+    "computes one call of those captured": NAN,
+}
+"""Controls that verification cannot find: what a replayed graph computes."""
 
 
-@pytest.fixture
-def found(fake: FakeMachine, tmp_path: Path) -> Iterator[GateOutput]:
-    """What proving the gate on the fake GPU's right kernel finds."""
-    with fake_bench(fake, tmp_path / "target", "right") as bench:
-        output = finish(prove_gate(make_context(bench, "right"), ProofTerms())).output
-        assert isinstance(output, GateOutput)
-        yield output
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, fake_libraries: Path) -> Iterator[Bench]:
+    """A bench on one fake GPU with a right kernel."""
+    folder = tmp_path_factory.mktemp("controls")
+    made = FakeMachine(folder / "machine", fake_libraries)
+    made.nvcc("13.0")
+    with made.here(), fake_bench(made, folder / "target", "right") as on_it:
+        yield on_it
 
 
-def test_every_control_is_killed_for_its_own_reason(found: GateOutput) -> None:
-    """As many kinds as on a processor."""
-    for one in found.controls:
-        print(one.killed, one.right_reason, one.stage, one.name, one.workload, one.reason)
-    print(found.not_applicable)
-    assert found.ok, found.message
-    assert ((), ()) == (found.survivors, found.wrong_reasons)
+@pytest.fixture(scope="module")
+def proof(bench: Bench) -> Proof:
+    """What verification finds of every control."""
+    (side,) = make_sides(bench, "right")
+    found: Proof = finish(prove.prove(bench, side, expand(bench.target, ["timed"], "float32", 5)))
+    return found
+
+
+def test_there_are_as_many_kinds_as_on_a_processor() -> None:
+    """Forty at least, for a function of one input and no attributes."""
+    kinds = {one.name for one in table.controls(ONE_INPUT, "cuda") if "c_abi" in one.kinds}
+    on_a_cpu = {one.name for one in table.controls(ONE_INPUT, "cpu") if "c_abi" in one.kinds}
+    assert kinds > on_a_cpu
+    assert {*ON_A_GPU, *WHILE_TIMED} > kinds - on_a_cpu
+    assert 40 <= len(kinds)
+
+
+def test_every_mistake_of_a_device_is_among_the_controls() -> None:
+    """None that nobody makes, none that is made and unknown."""
+    made = {one.make for one in table.controls(Signature.model_validate(SIGNATURE), "cuda")}
+    assert set(streams.MAKERS) <= made
+
+
+def test_what_verification_can_find_is_killed_for_its_own_reason(proof: Proof) -> None:
+    """Mistakes in values by way of the host, all others as work on the device's streams."""
+    honest = {one.name: one.killed for one in proof.results if one.kind == "honest"}
+    assert dict.fromkeys(("honest", table.WAY.name, table.DEVICE_WAY.name), False) == honest
+    wrong = [one for one in proof.results if one.kind != "honest" and not one.right_reason]
+    assert [] == [(one.name, one.reason) for one in wrong]
+    assert [] == proof.left_out
+    assert {*WHILE_TIMED, "cached by value", "leaves its cores"} < {one.name for one in proof.timed}
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_a_cheat_of_a_gpu_is_found_by_what_it_leaves_out(proof: Proof, name: str) -> None:
+    """Each in words that tell what is missing."""
+    (one,) = [one for one in proof.results if one.name == name]
+    assert ON_A_GPU[name] in one.reason
+
+
+def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
+    """By a wrong output of a timed call, or by a graph that is empty; all in one process, the honest one among
+    them."""
+    (side,) = make_sides(bench, "right")
+    known = {one.name: one for one in table.controls(bench.target.signature, "cuda")}
+    sides = [erring(bench, side, known[name], "float32") for name in WHILE_TIMED]
+    workload = expand(bench.target, ["timed"], "float32", 5)[-1]
+    terms = Terms(2, 60.0, 1, SHORT_SEGMENT_S)
+    timings, refused = finish(in_turn.measure(bench, side, [side, *sides], workload, terms))
+    said = [(one, check.message) for one, check in timings.wrong] + [(one.side, one.message) for one in refused]
+    for name, words in WHILE_TIMED.items():
+        assert any(re.search(words, message) for one, message in said if one == f"right {name}"), (name, said)
+    assert "right" not in [one for one, _ in said]
+
+
+THROUGH_TORCH = """
+import torch
+from loop.bench.child.controls import WHOLE, streams
+from loop.bench.child.controls.functions import through_device
+from loop.bench.child.device_call import the_device
+
+kept = []  # The fake GPU works late, and torch on a processor gives memory back at once.
+
+def double(x):
+    kept.append(2 * x)
+    return kept[-1]
+
+def calls(make, *inputs, **terms):
+    erring, results = through_device(double, {**WHOLE, **streams.MAKERS}[make](terms)), []
+    for x in inputs:
+        results.append(erring(x))
+        the_device().synchronise_all()
+    return results
+
+for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    one, other = torch.arange(24, dtype=dtype).reshape(4, 6), torch.ones(4, 6, dtype=dtype)
+    assert all(map(torch.equal, calls("none, whole", one, other), (2 * one, 2 * other)))
+    assert all(map(torch.equal, calls("double_buffer", one, other), (2 * one, 2 * one)))
+    assert 8 == calls("skip_tiles", one)[0].isnan().sum()
+    assert 24 == calls("only_captured", one)[0].isnan().sum()
+    assert all(map(torch.equal, calls("second_tail", one, late=False), (2 * one,)))
+print("all of them")
+"""
+
+
+@CPU_TORCH
+def test_a_python_variant_errs_in_the_same_ways(fake: FakeMachine) -> None:
+    """The same mistakes, on tensors of torch: here in a process whose driver is the fake one."""
+    environment = {**os.environ, **fake.environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", THROUGH_TORCH], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "all of them\n" == done.stdout, done.stderr
+
+
+def test_a_window_of_l2_is_taken_away_where_it_is_found(fake: FakeMachine) -> None:
+    """What comes next on the stream starts without it."""
+    driver = cuda.load(str(fake.folder / "libcuda.so.1"))
+    stream = cuda.Stream(driver)
+    assert 0 == cuda.take_back_l2(driver, stream.handle)
+    window = cuda.AccessPolicyWindow(4096, 512, 1.0, streams.PERSISTING, 0)
+    driver.call("cuStreamSetAttribute", stream.handle, cuda.ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    assert [512, 0] == [cuda.take_back_l2(driver, stream.handle) for _ in range(2)]

@@ -100,7 +100,9 @@ class Candidate:
         self.unstage({})
         self.shared = Shared(self.arena, request["size"])
         self.inputs = len(request["call"]["inputs"])
-        self.stage_, told = staging.stage(self._loaded(), self.shared, request, self.slow)
+        mistake = request.get("mistake")
+        loaded = self._err(mistake)._loaded() if mistake else self._loaded()
+        self.stage_, told = staging.stage(loaded, self.shared, request, self.slow)
         return told
 
     def obey(self, request: dict[str, Any]) -> dict[str, Any]:

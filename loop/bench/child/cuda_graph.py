@@ -212,10 +212,20 @@ class Stopwatch:
         overdue.set()
         self._gate.open()
 
-    def replay(self, graph: Graph) -> Timing:
-        """Time one replay of a graph; seconds of one of its calls."""
-        whole = self.time(lambda: graph.launch(self.stream))
-        return Timing(whole.seconds / graph.calls, whole.queued)
+    def replay(self, graph: Graph, times: int = 1) -> Timing:
+        """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls.
+
+        Launching a graph waits for nothing, so that the gate needs no guard: starting one takes 0.2 ms.
+        """
+        if not 1 <= times <= MAX_QUEUED:
+            raise ValueError(f"expected 1 to {MAX_QUEUED} replays, got {times}")
+        self._gate.shut(self.stream)
+        try:
+            self._queue(lambda: graph.launch(self.stream), times)
+        finally:
+            self._gate.open()
+            self.stream.synchronise()
+        return Timing(elapsed_s(self._begin, self._end) / (times * graph.calls), queued=True)
 
 
 def time_events(stream: Stream, run: Callable[[], None], calls: int) -> Timing:

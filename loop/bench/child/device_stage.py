@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from loop.bench.child.cuda_graph import MAX_QUEUED, Graph, Stopwatch, Uncapturable, capture
+from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture
 from loop.bench.child.device_call import DeviceTensor, the_device, the_stream
 from loop.bench.child.orders import Windows
 from loop.bench.child.refusal import Refused
@@ -39,11 +39,10 @@ class DeviceStage:
         self.queued = True
         """Whether launches can wait behind a gate. A variant that waits for the device would wait for ever."""
         self.graph: Graph | None = None
-        for origin, offset, size in zip(self.origins, places.inputs, places.pool_bytes, strict=True):
-            data = places.memory[offset : offset + size]
+        for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
+            data = places.origin(n)
             origin.fill(data + data)
-        for pool, origin in zip(self.pools, self.origins, strict=True):
-            pool.take(origin, pool.size // 2)
+            pool.fill(data)
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
@@ -89,13 +88,12 @@ class DeviceStage:
 
     def run(self, count: int) -> int:
         """Replay the calls so many times; nanoseconds by the device's events. All its work is done then."""
-        graph = self.graph
-        calls = (lambda: graph.launch(the_stream())) if graph is not None else all_of(self.runs)
-        at_once, seconds = count if graph is not None else max(1, MAX_QUEUED // len(self.runs)), 0.0
-        for first in range(0, count, at_once):
-            some = min(at_once, count - first)
-            timing = self.watch.time(calls, some, gated=self.queued)
-            seconds, self.queued = seconds + timing.seconds * some, self.queued and timing.queued
+        if self.graph is not None:
+            seconds = count * self.watch.replay(self.graph, count).seconds
+        else:
+            timings = [self.watch.time(all_of(self.runs), gated=self.queued) for _ in range(count)]
+            seconds = sum(timing.seconds for timing in timings)
+            self.queued = all(timing.queued for timing in timings)
         the_device().synchronise_all()
         return int(seconds * 1e9)
 

@@ -21,8 +21,11 @@ CALIBRATIONS = 9
 class Places:
     """Where the tensors of a call lie in the shared memory."""
 
-    def __init__(self, memory: mmap.mmap, places: dict[str, Any], call: dict[str, Any]) -> None:
-        self.memory = memory
+    def __init__(
+        self, memory: mmap.mmap, places: dict[str, Any], call: dict[str, Any], turns: Sequence[int]
+    ) -> None:
+        self.memory, self.turns = memory, turns
+        """`turns`: bytes by which each input is rotated now."""
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.inputs: list[int] = places["inputs"]
         """Offset of each input's pool in bytes."""
@@ -35,6 +38,11 @@ class Places:
             for shape, tensor, item in zip(shapes, call["inputs"], items, strict=True)
         ]
         self.slot_bytes = byte_size(tuple(call["output"]["shape"]), call["output"]["dtype"])
+
+    def origin(self, n: int) -> bytes:
+        """The values of an input as they were before they were rotated."""
+        begin, size, turn = self.inputs[n], self.pool_bytes[n], self.turns[n]
+        return self.memory[begin + size - turn : begin + size] + self.memory[begin : begin + size - turn]
 
     def warm(self, slots: int) -> None:
         """Bring pools and as many slots into the caches here, the slots as something that was written last."""

@@ -16,7 +16,7 @@ def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) 
 
     `slow`: share of its time by which every call is made longer on purpose.
     """
-    call, places = request["call"], Places(shared.memory, request["places"], request["call"])
+    call, places = request["call"], Places(shared.memory, request["places"], request["call"], request["turns"])
     made, kind = _make(loaded, places, call, slow)
     made.ready([request["window"]], request["turns"], cold=False)
     peak = first_call_bytes(lambda: made.run(1))

@@ -28,8 +28,9 @@ class DeviceFunctionStage(FunctionStage):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.origins = [torch.cat([pool, pool]).to("cuda") for pool in self.pools]
-        self.pools = [pool.to("cuda") for pool in self.pools]
+        turns = [turn // pool.element_size() for turn, pool in zip(self.places.turns, self.pools, strict=True)]
+        self.pools = [pool.roll(turn).to("cuda") for turn, pool in zip(turns, self.pools, strict=True)]
+        self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self._captured = {}
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:

@@ -1,10 +1,8 @@
 """Cheats of Python variants: they replace what they are timed and judged with, or give back what is no tensor."""
 
 import hashlib
-import sys
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -77,34 +75,6 @@ def _first(patch: Callable[[], None], function: Function) -> Function:
     return patched
 
 
-def slow_while_timed(function: Function, terms: Terms) -> Function:
-    """The clock of whoever measures, only until it is read: then the real one is back."""
-
-    def sly(*tensors: Any, **attributes: Any) -> Any:
-        caller = _measuring(sys._getframe())
-        if caller is not None:
-            _lie_once(caller.f_globals, caller.f_locals.get("begin", 0))
-        return function(*tensors, **attributes)
-
-    return sly
-
-
-def _measuring(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and frame.f_code is not host_clock.seconds_of.__code__:
-        frame = frame.f_back
-    return frame
-
-
-def _lie_once(names: dict[str, Any], begin: int) -> None:
-    real = time.perf_counter_ns
-
-    def lie() -> int:
-        names["perf_counter_ns"] = real
-        return begin + (real() - begin) // SLOWNESS
-
-    names["perf_counter_ns"] = lie
-
-
 class Later(torch.Tensor):
     """A tensor that would compute when it is read."""
 
@@ -151,7 +121,6 @@ MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
     "patch_events": patch_events,
     "patch_comparison": patch_comparison,
     "patch_reading": patch_reading,
-    "slow_while_timed": slow_while_timed,
     "give_promise": give_promise,
     "give_input": give_input,
     "keep_result": keep_result,

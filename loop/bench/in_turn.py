@@ -1,0 +1,75 @@
+"""Controls are timed one after the other in one process of the variant that they err in.
+
+They are not compared with each other: what is asked is whether the gate notices them. A process costs an import of
+torch, or a context of a GPU.
+"""
+
+import random
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from loop.bench.room import Bench, Side
+from loop.bench.timing import Round, Terms, Timings, Untimed, blaming
+from loop.bench.worker import START_LIMIT_S, Worker
+from loop.model.target import Workload
+from loop.processes import Tick
+
+
+def measure(
+    bench: Bench, base: Side, sides: Sequence[Side], workload: Workload, terms: Terms
+) -> Generator[Tick, None, tuple[Timings, list[Untimed]]]:
+    """Time sides that are `base` with a mistake, or without: what was noticed, and which could not be timed."""
+    timings, refused, shuffle = Timings(), [], random.Random(terms.seed)
+    for number in range(terms.rounds):
+        with ExitStack() as stack:
+            one = InTurn(bench, base, sides, number, stack, terms, shuffle)
+            yield from one.start()
+            yield from one.time([workload], {workload.name: [side.name for side in sides]}, timings)
+            timings.rounds += 1
+            refused += one.refused
+    return timings, refused
+
+
+class InTurn(Round):
+    """One fresh process for all sides; one that cannot be timed costs the others nothing."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        base: Side,
+        sides: Sequence[Side],
+        number: int,
+        stack: ExitStack,
+        terms: Terms,
+        shuffle: random.Random,
+    ) -> None:
+        self.base, self.refused = base, list[Untimed]()
+        super().__init__(bench, sides, number, stack, terms, shuffle)
+
+    def open_workers(self) -> dict[str, Worker]:
+        """The same process for every side."""
+        return dict.fromkeys(self.sides, self.stack.enter_context(self.bench.open(self.base)))
+
+    def mistake_of(self, name: str) -> Mapping[str, Any] | None:
+        """Every mistake is still to be made."""
+        return self.sides[name].mistake
+
+    def start(self) -> Generator[Tick, None, None]:
+        """Wait until the variant has loaded."""
+        worker = next(iter(self.workers.values()))
+        with blaming(self.base.name, "loading"):
+            yield from worker.receive(START_LIMIT_S, f"starting {self.base.name}")
+        worker.pause()
+
+    def time_one(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
+        """Time these sides on one workload, each by itself."""
+        for name in names:
+            try:
+                yield from super().time_one(workload, [name], timings)
+            except Untimed as error:
+                self.refused.append(error)
+                self.calls.pop(name, None)
+                if self.workers[name].child.code is not None:
+                    self.workers = self.open_workers()
+                    yield from self.start()
