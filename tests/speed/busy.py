@@ -1,9 +1,9 @@
 """`make bench-busy`: does a busy laptop get an answer? Verdicts while two other programs keep both cores busy.
 
 `record` times the CPU kernel beside itself and beside itself made 1.25 times slower, in a thousand real rounds,
-while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive rounds
-(moving-block bootstrap, Künsch 1989: what follows upon each other stays together), through the code that sessions
-use. `live` makes some for real.
+while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive
+rounds (moving-block bootstrap, Künsch 1989: neighbours stay together), through the code that sessions use. `live`
+makes some for real.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def record(rounds: int) -> None:
 
 
 def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None:
-    """A line a round: its seconds, then microseconds and share of waiting of each segment that counts."""
+    """A line a round: its seconds, then what counts of each segment."""
     rows = []
     for number in range(found.rounds):
         ours = [[s for s in found.segments if s.round == number and s.side == name] for name in sides]
@@ -114,9 +114,15 @@ def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None
 
 
 def _short(segment: Segment) -> list[float]:
-    """A segment as its median counts, in microseconds, and the share that these samples waited."""
-    seconds = median(disturbance.clean(segment))
-    return [float(f"{seconds * 1e6:.5g}"), round(disturbance.waiting([segment]), 3)]
+    """Clean samples of a segment: how many, their median in microseconds, and the share that they waited.
+
+    Where none is clean, the same of the least disturbed ones.
+    """
+    every = disturbance.samples(segment)
+    clean = [one for one in every if one.share <= disturbance.CLEAN]
+    group = clean or sorted(every, key=lambda one: one.share)[: disturbance.ENOUGH]
+    middle, shares = median([one.seconds for one in group]), [one.share for one in group]
+    return [len(clean), float(f"{middle * 1e6:.5g}"), round(sum(shares) / len(shares), 3)]
 
 
 def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple[float, list[Segment]]]:
@@ -135,15 +141,20 @@ def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple
                         workload=WORKLOAD,
                         round=number,
                         calls=1,
-                        seconds=(us * 1e-6,),
-                        waited=(us * 1e-6 * share,) if recorded["waits"] else (),
+                        seconds=(us * 1e-6,) * _count(clean),
+                        waited=(us * 1e-6 * share,) * _count(clean) if recorded["waits"] else (),
                     )
                     for name, told in zip(names, row[1:], strict=True)
                     if name in (names[0], rival)
-                    for us, share in told
+                    for clean, us, share in told
                 ],
             )
             number += 1
+
+
+def _count(clean: int) -> int:
+    """Samples that stand for a segment: as many as decide what counts of it."""
+    return min(max(clean, 1), disturbance.ENOUGH)
 
 
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[sequential.Decision, int]:
