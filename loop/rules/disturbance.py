@@ -50,9 +50,11 @@ def counted(segments: Iterable[Segment]) -> list[list[Sample]]:
     Segments with too few of them are left out; where all have too few, their clean samples count together, and
     where these are too few still, the least disturbed ones.
     """
-    every = [samples(segment) for segment in segments]
+    chosen = list(segments)
+    every = [samples(segment) for segment in chosen]
     clean = [[one for one in group if one.share <= CLEAN] for group in every]
-    enough = [group for group in clean if len(group) >= min(ENOUGH, len(every[0]))]
+    told = any(segment.waited for segment in chosen)
+    enough = [group for group in clean if len(group) >= ENOUGH] if told else every
     if enough:
         return enough
     together = sorted((one for group in every for one in group), key=lambda one: one.share)

@@ -113,16 +113,28 @@ def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None
     RECORDED.write_text(json.dumps(head)[:-1] + ',\n"rounds": [\n' + lines + "\n]}\n")
 
 
-def _short(segment: Segment) -> list[float]:
-    """Clean samples of a segment: how many, their median in microseconds, and the share that they waited.
+def _short(segment: Segment) -> list[Any]:
+    """What decides what counts of a segment: three samples as microseconds and the share that they waited.
 
-    Where none is clean, the same of the least disturbed ones.
+    The median alone where three are clean; else those that waited least.
     """
     every = disturbance.samples(segment)
     clean = [one for one in every if one.share <= disturbance.CLEAN]
-    group = clean or sorted(every, key=lambda one: one.share)[: disturbance.ENOUGH]
-    middle, shares = median([one.seconds for one in group]), [one.share for one in group]
-    return [len(clean), float(f"{middle * 1e6:.5g}"), round(sum(shares) / len(shares), 3)]
+    if len(clean) >= disturbance.ENOUGH:
+        return [_us(median([one.seconds for one in clean]))]
+    least = sorted(every, key=lambda one: one.share)[: disturbance.ENOUGH]
+    return [[_us(one.seconds), round(one.share, 3)] for one in least]
+
+
+def _us(seconds: float) -> float:
+    return float(f"{seconds * 1e6:.5g}")
+
+
+def _long(told: Sequence[Any]) -> list[tuple[float, float]]:
+    """Seconds and share of waiting of three samples, as `_short` has them."""
+    if len(told) == 1 and not isinstance(told[0], list):
+        return [(told[0] * 1e-6, 0.0)] * disturbance.ENOUGH
+    return [(us * 1e-6, share) for us, share in told]
 
 
 def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple[float, list[Segment]]]:
@@ -136,25 +148,24 @@ def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple
             yield (
                 spent,
                 [
-                    Segment(
-                        side=name,
-                        workload=WORKLOAD,
-                        round=number,
-                        calls=1,
-                        seconds=(us * 1e-6,) * _count(clean),
-                        waited=(us * 1e-6 * share,) * _count(clean) if recorded["waits"] else (),
-                    )
-                    for name, told in zip(names, row[1:], strict=True)
+                    _segment(name, number, _long(told), waits=recorded["waits"])
+                    for name, segments in zip(names, row[1:], strict=True)
                     if name in (names[0], rival)
-                    for clean, us, share in told
+                    for told in segments
                 ],
             )
             number += 1
 
 
-def _count(clean: int) -> int:
-    """Samples that stand for a segment: as many as decide what counts of it."""
-    return min(max(clean, 1), disturbance.ENOUGH)
+def _segment(name: str, number: int, told: Sequence[tuple[float, float]], *, waits: bool) -> Segment:
+    return Segment(
+        side=name,
+        workload=WORKLOAD,
+        round=number,
+        calls=1,
+        seconds=tuple(seconds for seconds, _ in told),
+        waited=tuple(seconds * share for seconds, share in told) if waits else (),
+    )
 
 
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[sequential.Decision, int]:
