@@ -182,7 +182,7 @@ def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpe
         segments = [segment for segment in timings.segments if segment.workload == name]
         for pair in pairs:
             sides = (pair.reference, pair.candidate.name)
-            _, why = compare.held_back(segments, *sides)
+            why = compare.held_back(segments, *sides)
             if why and len(compare.log_ratios(segments, *sides)) < timing.MIN_ROUNDS:
                 yield integrity.invalid(pair.variant, name, pair.against, why)
 

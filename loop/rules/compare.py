@@ -49,10 +49,13 @@ def confidence(comparisons: int, looks: int = 1) -> float:
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
     """One log(reference time / candidate time) a round, from the medians of the segments of one workload.
 
-    Rounds in which one side was held back and the other was not do not count.
+    Rounds in which one side was held back and the other was not do not count. Where other programs leave fewer
+    than two, theirs count all the same: a busy machine gets an answer, if a vague one.
     """
-    sound = (sides for sides in _rounds(segments, reference, candidate) if _spoilt(*sides) is None)
-    return [_log_time(theirs) - _log_time(ours) for theirs, ours in sound]
+    fair = [sides for sides in _rounds(segments, reference, candidate) if _throttled(*sides) is None]
+    calm = [sides for sides in fair if disturbance.drop(*sides) is None]
+    counting = calm if len(calm) > 1 else fair
+    return [disturbance.log_time(theirs) - disturbance.log_time(ours) for theirs, ours in counting]
 
 
 def _rounds(
@@ -68,15 +71,10 @@ def _rounds(
     return [pair for pair in pairs if pair[0] and pair[1]]
 
 
-def _log_time(segments: Iterable[Segment]) -> float:
-    return fmean(math.log(median(disturbance.clean(segment))) for segment in segments)
-
-
-def _spoilt(reference: Sequence[Segment], candidate: Sequence[Segment]) -> device_health.Drop | None:
-    """Why a round does not count: by the GPU's sensors, or by the time that a side waited for its core."""
+def _throttled(reference: Sequence[Segment], candidate: Sequence[Segment]) -> device_health.Drop | None:
+    """Why the GPU's sensors say that a round does not count."""
     theirs, ours = ([s.sensors for s in side if s.sensors is not None] for side in (reference, candidate))
-    spoilt = device_health.drop(theirs, ours) if theirs and ours else None
-    return spoilt or disturbance.drop(reference, candidate)
+    return device_health.drop(theirs, ours) if theirs and ours else None
 
 
 PROCESS_SD = 0.006
@@ -91,12 +89,12 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
     return PROCESS_SD**2 / len(sets) if sets else 0.0
 
 
-def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> tuple[int, str | None]:
-    """How many rounds do not count, and what to say of it when they are most of them."""
+def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
+    """What to say when the GPU held one side back in most rounds."""
     rounds = _rounds(segments, reference, candidate)
-    drops = [drop for sides in rounds if (drop := _spoilt(*sides)) is not None]
+    drops = [drop for sides in rounds if (drop := _throttled(*sides)) is not None]
     persistent = device_health.persistent(drops, len(rounds))
-    return len(drops), persistent.message if persistent else None
+    return persistent.message if persistent else None
 
 
 def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
@@ -108,7 +106,6 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
     if ranged:
         ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
     candidate_s = _latency(segments, clocked.candidate)
-    dropped, why = held_back(segments, *sides)
     return Measurement(
         variant=clocked.variant,
         workload=clocked.workload,
@@ -124,14 +121,14 @@ def measured(segments: Sequence[Segment], clocked: Clocked) -> Measurement:
         candidate_peak_bytes=clocked.candidate_peak_bytes,
         timed_by="itself" if clocked.own_clock else "loop",
         flops_per_s=clocked.flops / candidate_s if clocked.flops else None,
-        dropped=dropped,
-        held_back=why,
+        dropped=len(_rounds(segments, *sides)) - len(logs),
+        held_back=held_back(segments, *sides),
     )
 
 
 def _latency(segments: Iterable[Segment], side: str) -> float:
     """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
-    logs = [math.log(median(disturbance.clean(segment))) for segment in segments if segment.side == side]
+    logs = [disturbance.log_time([segment]) for segment in segments if segment.side == side]
     return math.exp(fmean(clipped(logs).values))
 
 

@@ -151,6 +151,13 @@ def test_rounds_in_which_one_side_waited_do_not_count() -> None:
     assert (2, 2, None) == (made.rounds, made.dropped, made.held_back)
 
 
+def test_where_every_round_was_disturbed_all_count() -> None:
+    """A vague answer, not none: without a round there would be no ratio to show."""
+    segments = make_rounds(2.0, 2.2, 1.9, 2.0)
+    assert 4 == len(log_ratios(waits(segments, "ref", 0.5, rounds=range(4)), "ref", "new"))
+    assert 4 == len(log_ratios(waits(segments, "ref", 0.5, rounds=range(1, 4)), "ref", "new"))
+
+
 def test_a_measurement_carries_latencies_memory_and_clock() -> None:
     """Microseconds, bytes, operations a second, and whose clock it was."""
     made = measured(make_rounds(2.0, 2.0), make_clocked(own_clock=True, flops=5e6))

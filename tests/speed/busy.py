@@ -1,9 +1,9 @@
 """`make bench-busy`: does a busy laptop get an answer? Verdicts while two other programs keep both cores busy.
 
 `record` times the CPU kernel beside itself and beside itself made 1.25 times slower, in a thousand real rounds,
-while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive rounds
-(moving-block bootstrap, Künsch 1989: what follows upon each other stays together), through the code that sessions
-use. `live` makes some for real.
+while the other programs run, and stores the rounds. `draw` makes verdicts of 25 s from blocks of consecutive
+rounds (moving-block bootstrap, Künsch 1989: neighbours stay together), through the code that sessions use. `live`
+makes some for real.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def record(rounds: int) -> None:
 
 
 def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None:
-    """A line a round: its seconds, then microseconds and share of waiting of each segment that counts."""
+    """A line a round: its seconds, then what counts of each segment."""
     rows = []
     for number in range(found.rounds):
         ours = [[s for s in found.segments if s.round == number and s.side == name] for name in sides]
@@ -113,10 +113,28 @@ def _store(found: Timings, began: Sequence[float], sides: Sequence[str]) -> None
     RECORDED.write_text(json.dumps(head)[:-1] + ',\n"rounds": [\n' + lines + "\n]}\n")
 
 
-def _short(segment: Segment) -> list[float]:
-    """A segment as its median counts, in microseconds, and the share that these samples waited."""
-    seconds = median(disturbance.clean(segment))
-    return [float(f"{seconds * 1e6:.5g}"), round(disturbance.waiting([segment]), 3)]
+def _short(segment: Segment) -> list[Any]:
+    """What decides what counts of a segment: three samples as microseconds and the share that they waited.
+
+    The median alone where three are clean; else those that waited least.
+    """
+    every = disturbance.samples(segment)
+    clean = [one for one in every if one.share <= disturbance.CLEAN]
+    if len(clean) >= disturbance.ENOUGH:
+        return [_us(median([one.seconds for one in clean]))]
+    least = sorted(every, key=lambda one: one.share)[: disturbance.ENOUGH]
+    return [[_us(one.seconds), round(one.share, 3)] for one in least]
+
+
+def _us(seconds: float) -> float:
+    return float(f"{seconds * 1e6:.5g}")
+
+
+def _long(told: Sequence[Any]) -> list[tuple[float, float]]:
+    """Seconds and share of waiting of three samples, as `_short` has them."""
+    if len(told) == 1 and not isinstance(told[0], list):
+        return [(told[0] * 1e-6, 0.0)] * disturbance.ENOUGH
+    return [(us * 1e-6, share) for us, share in told]
 
 
 def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple[float, list[Segment]]]:
@@ -130,20 +148,24 @@ def replay(recorded: Mapping[str, Any], rival: str, seed: int) -> Iterator[tuple
             yield (
                 spent,
                 [
-                    Segment(
-                        side=name,
-                        workload=WORKLOAD,
-                        round=number,
-                        calls=1,
-                        seconds=(us * 1e-6,),
-                        waited=(us * 1e-6 * share,) if recorded["waits"] else (),
-                    )
-                    for name, told in zip(names, row[1:], strict=True)
+                    _segment(name, number, _long(told), waits=recorded["waits"])
+                    for name, segments in zip(names, row[1:], strict=True)
                     if name in (names[0], rival)
-                    for us, share in told
+                    for told in segments
                 ],
             )
             number += 1
+
+
+def _segment(name: str, number: int, told: Sequence[tuple[float, float]], *, waits: bool) -> Segment:
+    return Segment(
+        side=name,
+        workload=WORKLOAD,
+        round=number,
+        calls=1,
+        seconds=tuple(seconds for seconds, _ in told),
+        waited=tuple(seconds * share for seconds, share in told) if waits else (),
+    )
 
 
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[sequential.Decision, int]:
