@@ -11,8 +11,8 @@ from loop.model.workloads import shape
 
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
-"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out, or as a line of a
-processor's cache."""
+"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out, or as a
+line of a processor's cache."""
 LEAST_ROOM = 1 << 14
 """Bytes of room at least, so that small tensors too have more than a few windows."""
 

@@ -24,18 +24,18 @@ from loop.model.target import ITEM_SIZES
 from loop.processes import Tick
 
 SAMPLE_S, SLEPT_SAMPLE_S = 100e-6, 2e-3
-"""A sample holds as many calls as fill this: an order costs a microsecond where the judge has a core of its own, and
-some fifty where it has to sleep meanwhile."""
+"""A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
+and some fifty where it has to sleep."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-"""Before a segment calls are made for so long, and until so many of them were not disturbed, as far as time allows."""
+"""Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
 MOST_DISTURBED = 10
-"""Where others keep the cores busy a segment goes on for so many times its time, until it has enough sound samples."""
+"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
 PROBES, PROBE_CALLS = 3, 3
-"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the same
-again, and once more, so that what happens at every other call comes to both."""
+"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
+same again, and once more, so that what happens at every other call comes to both."""
 GIVEN = 4
 """One sample in so many is handed over, besides the one that is judged."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
@@ -100,7 +100,7 @@ class TimedCall:
         self.steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
         self.peak_bytes: int | None = None
         self.replays = self.returns = self.is_program = False
-        """Whether calls are replayed on a GPU, whether a call returns a result of its own, whether it is a program."""
+        """Whether calls are replayed on a GPU, a call returns a result of its own, it is a program."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
@@ -127,8 +127,8 @@ class TimedCall:
     def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
         """Samples until they fill so many seconds, three at least.
 
-        One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it is
-        `judged`: no early or late call is safe, and a process that met the values twice could know them.
+        One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
+        is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
         found, waits = Sampled(), Waits(self.worker.child.process.pid)
         self.orders.begin()
@@ -185,7 +185,7 @@ class TimedCall:
         return max(whole - self.floor_s, whole / 10), waited
 
     def _passes(self) -> int:
-        """Times that calls which were made ready are made: a host that is asked each time would know the values."""
+        """Times that ready calls are made: a host that is asked each time would know the values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
     def _note(self, found: Sampled, whole: float, waited: float | None, made: int) -> None:
@@ -199,7 +199,7 @@ class TimedCall:
             found.waited.append(waited / made)
 
     def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, None]:
-        """Look at the call whose answer is known, and at the inputs, with everything of the worker standing still."""
+        """Look at the call whose answer is known, and at the inputs, while the worker stands still."""
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
             if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
@@ -304,7 +304,7 @@ class TimedCall:
     def _turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
-        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by elements and
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by elements, and
         windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
         """
         turns = []

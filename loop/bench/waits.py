@@ -1,4 +1,4 @@
-"""How long somebody was ready to run and had to wait for a core, as the kernel counts it; no process can change that.
+"""How long somebody was ready to run and had to wait for a core, as the kernel counts it.
 
 Linux: the second number of /proc/<pid>/task/<tid>/schedstat, nanoseconds in the run queue.
 """

@@ -209,7 +209,7 @@ class DeviceReading(Model):
 
 
 CLEAN = 0.02
-"""Share of its time that a sample may have waited for a core: it still says more of the call than of the machine."""
+"""Share of its time that a sample may have waited for a core and still count."""
 
 
 class Segment(Model):
@@ -226,8 +226,8 @@ class Segment(Model):
     seconds: tuple[float, ...]
     """Seconds of one call, sample by sample."""
     waited: tuple[float, ...] = ()
-    """Seconds of one call, sample by sample, in which worker or judge was ready to run and something else ran in its
-    place; empty where the system does not tell."""
+    """Seconds of one call, sample by sample, in which worker or judge was ready to run and something else ran in
+    its place; empty where the system does not tell."""
     left_s: float = 0.0
     """Seconds a call, contained in `seconds`, of work that was left until the result was handed over."""
     processes: Annotated[int, Field(ge=0)] | None = None

@@ -11,7 +11,7 @@ REMEMBERS = 2.0
 LEAST_GAIN_S = 3e-6
 """Differences below this are the clock's."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
-"""A sample may take this much longer by the judge's clock than by the device's: a share of it, and the launches."""
+"""What a sample may take longer by the judge's clock than by the device's: a share, and the launches."""
 
 
 def remembers(probes: Sequence[tuple[float, float]]) -> str:
@@ -32,7 +32,7 @@ def remembers(probes: Sequence[tuple[float, float]]) -> str:
 
 
 def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
-    """Why a device's clock cannot be believed; empty when it agrees with ours. `lags`: (ours, the device's) seconds.
+    """Why a device's clock cannot be believed; empty when it agrees. `lags`: seconds by ours and by the device's.
 
     Three of four samples have to show it: one that the system interrupted on its way back says nothing.
     """
@@ -43,8 +43,8 @@ def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
         return ""
     ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
     return (
-        f"its clock was changed, or it works on another stream: samples took {ours:.2f} ms, and {own:.2f} ms by the "
-        "events of the stream"
+        "its clock was changed, or it works on another stream: "
+        f"samples took {ours:.2f} ms, and {own:.2f} ms by the events of the stream"
     )
 
 

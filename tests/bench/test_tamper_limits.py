@@ -1,4 +1,4 @@
-"""What a Python variant may do to its own process: it changes nothing of its time, and what it leaves is counted."""
+"""Whatever a Python variant does to its own process, its time is the judge's, and what it leaves is counted."""
 
 from collections.abc import Iterator
 from pathlib import Path

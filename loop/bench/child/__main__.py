@@ -94,7 +94,7 @@ class Candidate:
         return controls.wrap(self._loaded(), mistake)
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take a call's place in the shared memory, and make it once: how its results are had, what memory it took."""
+        """Take a call's place in the shared memory, and make it once: how results are had, what it took."""
         from loop.bench.child import staging
 
         self.unstage({})

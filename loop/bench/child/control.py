@@ -5,9 +5,9 @@ Words of 64 bits in memory that both processes map. The judge writes everything 
 
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
-"""The number of the order, and of the last one that was carried out; far apart, for they lie in caches of their own."""
+"""The number of the order, and of the last one that was carried out; each in a cache line of its own."""
 OP, COUNT, COLD, OWN_NS = 16, 17, 18, 19
-"""What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's side."""
+"""What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's."""
 CAPTURED = 20
 """Whether a graph holds the calls that were made ready: nothing on the host decides any more what they compute."""
 ROTATIONS = 24

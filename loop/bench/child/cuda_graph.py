@@ -178,8 +178,8 @@ class Stopwatch:
     ) -> Timing:
         """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. Without
-        a gate the launches are part of the time.
+        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever.
+        Without a gate the launches are part of the time.
         """
         if not 1 <= calls <= MAX_QUEUED:
             raise ValueError(f"expected 1 to {MAX_QUEUED} calls, got {calls}")

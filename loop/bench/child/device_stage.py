@@ -1,4 +1,6 @@
-"""A compiled variant's calls on a CUDA device, timed by graph replay: inputs come from the memory shared with the judge.
+"""A compiled variant's calls on a CUDA device, timed by graph replay.
+
+Inputs come from the memory that is shared with the judge.
 
 The device's own clock is finer than the host's; the judge holds it against its own.
 """

@@ -1,4 +1,4 @@
-"""A worker that carries out orders: the judge says what to do in shared memory, and reads its own clock. No torch."""
+"""A worker carries out orders that the judge writes into shared memory; the clock is the judge's. No torch."""
 
 import gc
 import mmap
@@ -96,7 +96,7 @@ class Bell:
 
     def __init__(self, handles: tuple[int, int] | None) -> None:
         self.handles = handles
-        """Pipes to sleep at and to ring with; None: both sides watch the memory, since each has a core of its own."""
+        """Pipes to sleep at and to ring with; None: both sides watch the memory, each on a core of its own."""
 
     def wait(self, words: Any, seen: int) -> int:
         """The number of the next order."""

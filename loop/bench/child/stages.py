@@ -13,8 +13,8 @@ from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
 
 WARMED_BYTES = 32 << 20
-"""Memory up to this is brought into the caches of the worker's cores before it is timed: the judge wrote it last, on
-another core. What is larger fits into none of them."""
+"""The judge wrote the memory last, on another core. Up to this size it is brought into the worker's caches before it
+is timed; what is larger fits into none of them."""
 CALIBRATIONS = 9
 
 
