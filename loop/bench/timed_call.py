@@ -304,8 +304,8 @@ class TimedCall:
     def _turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
-        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by elements, and
-        windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
+        elements, windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
         """
         turns = []
         for n, tensor in enumerate(self.call.inputs):

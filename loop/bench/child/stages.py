@@ -13,7 +13,7 @@ from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
 
 WARMED_BYTES = 32 << 20
-"""The judge wrote the memory last, on another core. Up to this size it is brought into the worker's caches before it
+"""The judge wrote the memory last, on another core. Up to this size it is brought into the caches there before it
 is timed; what is larger fits into none of them."""
 CALIBRATIONS = 9
 
