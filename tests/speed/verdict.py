@@ -374,9 +374,9 @@ def against_the_baseline() -> list[str]:
     lines = [
         "## Against the baseline: rounds fixed beforehand",
         "",
-        f"Per cent called slower of one workload of {COMPARISONS} in a session, sd of a round {BASELINE_SD:.0%}.",
-        "*Session false*: sessions with a false verdict on any of the workloads, when all are slower by so much: a",
-        "difference at 0 and 1 %, `same` at 2 %.",
+        f"Per cent called slower on one workload of {COMPARISONS}; rounds scatter by {BASELINE_SD:.0%}.",
+        "*Session false*: sessions with a false verdict on any of the workloads, when all are slower by so much: a difference",
+        "at 0 and 1 %, `same` at 2 %.",
         "",
         f"| Slower by | {' | '.join(f'{at:.0%}' for at in AGAINST)} | session false at 0 % | at 1 % | at 2 % |",
         "|:--|" + "--:|" * (len(AGAINST) + 3),
