@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -64,6 +64,13 @@ bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; w
 
 bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
 	$(BIN)/python -m tests.speed.verdict
+
+bench-busy: $(VENV)/.tools  ## verdicts while two other programs run, from recorded rounds; writes tests/speed/BUSY.md
+	$(BIN)/python -m tests.speed.busy
+
+bench-busy-record: $(VENV)/.tools  ## record these rounds anew (ten minutes), and make 30 verdicts for real
+	$(BIN)/python -m tests.speed.busy record
+	$(BIN)/python -m tests.speed.busy live
 
 bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
 	$(BIN)/python -m tests.speed.bisect

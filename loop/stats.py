@@ -15,7 +15,7 @@ NEAR = 0.002
 FEWEST = 5
 """Values of which one may be an outlier and still be told from the others."""
 AGREE = 0.7
-"""Share of values that have to lie within the clip: with fewer the outliers may be those in the middle."""
+"""Share of values that have to lie within the clip for the others to be outliers."""
 
 
 def median(values: Sequence[float]) -> float:
@@ -39,25 +39,24 @@ class Clipped:
     values: tuple[float, ...]
     """In the order they came; none further from the median than `CLIP` deviations."""
     beyond: int
-    """How many were further."""
-
-    @property
-    def agree(self) -> bool:
-        """Whether enough lie together for the median to be one of the sound ones."""
-        return len(self.values) - self.beyond >= AGREE * len(self.values)
+    """How many were pulled in."""
 
 
 def clipped(values: Sequence[float]) -> Clipped:
     """Winsorise logarithms at `CLIP` deviations about the median, each 1.4826 times the median absolute deviation.
 
-    Fewer than `FEWEST` values stay as they are: two outliers among four look like two sound ones. Source: Tukey
-    and McLaughlin 1963 (Winsorised variance); Hampel 1974 (median absolute deviation).
+    Where those in the middle may be the outliers, all stay as they are, and the mean keeps all its scatter: among
+    fewer than `FEWEST` values, and where fewer than `AGREE` of them lie within. Source: Tukey and McLaughlin 1963
+    (Winsorised variance); Hampel 1974 (median absolute deviation).
     """
+    unchanged = Clipped(tuple(values), 0)
     if len(values) < FEWEST:
-        return Clipped(tuple(values), 0)
+        return unchanged
     middle = median(values)
     reach = max(CLIP * 1.4826 * median([abs(value - middle) for value in values]), NEAR)
     beyond = sum(abs(value - middle) > reach for value in values)
+    if len(values) - beyond < AGREE * len(values):
+        return unchanged
     return Clipped(tuple(min(max(value, middle - reach), middle + reach) for value in values), beyond)
 
 

@@ -9,7 +9,7 @@ from loop.model.measurement import Check, Measurement, Segment, VariantChecks
 from loop.model.target import Workload
 from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
 from loop.rules import device_health, disturbance
-from loop.stats import AGREE, CONFIDENCE, FEWEST, clipped, median, ratio_interval
+from loop.stats import CONFIDENCE, FEWEST, clipped, median, ratio_interval
 
 MARGIN = 0.01
 """A difference below one per cent is none."""
@@ -181,8 +181,6 @@ def _obstacle(measurement: Measurement) -> str:
         return f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
     if measurement.ranged or high > TOO_WIDE * low:
         return f"the machine is too noisy to judge: {remedy}"
-    if rounds - measurement.outliers < AGREE * rounds:
-        return f"{measurement.outliers} of {rounds} rounds lie far from the others: {remedy}"
     return ""
 
 

@@ -16,7 +16,7 @@ In r nothing divides by a spread that may be zero, and e stays below 2 (1 + n g)
 
 **Outliers.** Each value further than three robust deviations from the median of all blocks is first pulled to
 that distance (`stats.clipped`): the size of an outlier does not matter, and one block in five moves the mean by
-little. Where more than three blocks in ten lie beyond, the median itself is in doubt: there is no verdict yet.
+little. Where more than three blocks in ten lie beyond, the median itself is in doubt, and nothing is pulled in.
 Of normal values the clip touches 3 in 1,000, so the bound on e holds nearly as before. For other noise it is
 simulated, not proven, with a look after every block up to the limit (`tests/speed/VERDICT.md`): heavy tails, one
 block in five disturbed, autocorrelation. Disturbances have to hit either side alike: who starts is drawn anew.
@@ -111,8 +111,6 @@ def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) ->
 def _evident(logs: Sequence[float], needed: float, allowed: float) -> Decision | None:
     """`faster`, `slower` or `same`, if there is the evidence for one; a difference comes first."""
     kept = clipped(logs)
-    if not kept.agree:
-        return None
     faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
     when = f"after {len(logs)} blocks"
     if faster >= needed:
@@ -136,10 +134,8 @@ def _unclear(logs: Sequence[float], workloads: int, allowed: float) -> Decision:
     kept = clipped(logs)
     nearest = max(_evidence(kept, math.log1p(MARGIN) + allowed))
     spread = stdev(kept.values) if len(logs) > 1 else 0.0
-    remedy = "end what else runs on the machine, or measure longer"
-    if len(logs) >= MIN_BLOCKS and not kept.agree:
-        reason = f"{kept.beyond} of {len(logs)} blocks lie far from the others: {remedy}"
-    elif spread > TOO_NOISY:
+    if spread > TOO_NOISY:
+        remedy = "end what else runs on the machine, or measure longer"
         reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
     elif len(logs) < MIN_BLOCKS:
         reason = f"{len(logs)} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
