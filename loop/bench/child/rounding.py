@@ -18,7 +18,7 @@ round what they read and what they multiply."""
 ROUNDINGS = 16.0
 """The same in wider types: a polynomial exponential is off by a few units in the last place each time."""
 SUMMING = 1.0
-"""... and more for each root of a term: the roundings of n partial sums, which grow like their number, are a random
+"""... and more for each root of a term: roundings of n partial sums, which grow like their number, are a random
 walk of standard deviation sqrt(n)/3 roundings of the sum. Three of those."""
 NARROWER, LINEAR = 16.0, 4.0
 """A step so much narrower has to move an element at least so much less: where it does not, the function jumps
