@@ -1,6 +1,7 @@
 """What a variant may lose: as much as the plain implementation, which of a few elements says little."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ from torch import Tensor
 
 from loop.bench.child.attention import eager
 from loop.bench.child.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
+from loop.bench.child.rounding import moved, roundings, terms_of
 
 Tensors = tuple[Tensor, Tensor, Tensor]
+Formula = Callable[[Tensor], Tensor]
 
 
 def draw(seed: int, *shape: int) -> Tensors:
@@ -66,3 +69,89 @@ def test_exact_results_allow_next_to_nothing() -> None:
     assert pytest.approx((1e-5, 1e-6)) == most_lost(reference, 0.0, 0.0, "float32")
     assert pytest.approx((2**-11, 1e-6)) == most_lost(reference, 0.0, 0.0, "float16")
     assert (1e-5, 1e-6) == most_lost(torch.full((3,), math.nan), 0.0, 0.0, "float16")
+
+
+def summed(terms: Tensor) -> Tensor:
+    """Sums along the last dimension, one term after the other."""
+    total = torch.zeros_like(terms[..., 0])
+    for one in terms.unbind(-1):
+        total = total + one
+    return total
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Rows of mean zero and variance one."""
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+
+
+def by_moments(x: Tensor) -> Tensor:
+    """The same from sums of x and of its squares: sound where the mean is small."""
+    mean = summed(x) / x.shape[-1]
+    variance = summed(x * x) / x.shape[-1] - mean * mean
+    return (x - mean[:, None]) / (variance + 1e-5).sqrt()[:, None]
+
+
+SOUND: dict[str, tuple[Formula, Formula]] = {
+    "layer norm": (normalised, by_moments),
+    "RMS norm": (
+        lambda x: x / (x * x).mean(-1, keepdim=True).sqrt(),
+        lambda x: x / (summed(x * x) / x.shape[-1]).sqrt()[:, None],
+    ),
+    "softmax": (lambda x: torch.softmax(x, -1), lambda x: x.exp() / summed(x.exp())[:, None]),
+    "log of a sum": (lambda x: torch.logsumexp(x, -1), lambda x: summed(x.exp()).log()),
+    "variance": (
+        lambda x: x.var(-1, unbiased=False),
+        lambda x: summed((x - summed(x)[:, None] / x.shape[-1]) ** 2) / x.shape[-1],
+    ),
+    "product": (lambda x: x @ x[:8].mT, lambda x: summed(x[:, None] * x[:8])),
+}
+"""The function, and one term after the other in float32."""
+
+
+def worth(exact: Formula, written: Formula, x: Tensor) -> float:
+    """The largest error over what rounding may do."""
+    reference = exact(x.double())
+    floor = moved(lambda inputs: exact(inputs[0]), [x], reference)
+    lost, _ = errors(written(x), reference)
+    return lost / (floor.largest * roundings("float32", x.shape[-1]))
+
+
+@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("terms", [64, 1000, 4096])
+def test_sums_in_any_order_are_worth_what_rounding_does(name: str, terms: int) -> None:
+    """A loop over thousands of terms loses more than a library's tree: neither is wrong."""
+    exact, written = SOUND[name]
+    x = torch.randn(32, terms, generator=torch.Generator().manual_seed(terms))
+    assert worth(exact, written, x) < 1
+
+
+@pytest.mark.parametrize("lossy", ["cancellation", "half", "low weight"])
+def test_what_no_rounding_explains_is_not_forgiven(lossy: str) -> None:
+    """Moments of rows far from zero, a product of half-precision inputs, a weight that is off by a thousandth."""
+    x = torch.randn(32, 1000, generator=torch.Generator().manual_seed(0))
+    product = SOUND["product"][0]
+    found = {
+        "cancellation": lambda: worth(normalised, by_moments, x + 10),
+        "half": lambda: worth(product, lambda x: product(x.half().float()), x),
+        "low weight": lambda: worth(product, lambda x: 1.001 * product(x), x),
+    }[lossy]()
+    assert found > 3
+
+
+def test_a_jump_is_no_rounding() -> None:
+    """Where an index flips with the last bit of an input, the answer moves by anything: none is allowed for."""
+    table = torch.randn(10, 4, generator=torch.Generator().manual_seed(0)).double()
+    index = torch.arange(10).float()
+
+    def gather(inputs: list[Tensor]) -> Tensor:
+        return table[inputs[0].floor().long().clamp(0, 9)]
+
+    assert 0.0 == moved(gather, [index], gather([index.double()])).largest
+
+
+def test_terms_are_those_that_the_output_lacks() -> None:
+    """Or those along the longest of its own dimensions, as in a softmax."""
+    assert 40 * 7 == terms_of("B M", {"B": 2, "M": 3, "K": 40, "L": 7})
+    assert 512 == terms_of("R C", {"R": 8, "C": 512})
+    assert 2.0 == roundings("float16", 10_000)
+    assert roundings("float32", 10_000) > roundings("float32", 100) > 16

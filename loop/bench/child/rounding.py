@@ -17,9 +17,9 @@ HALF_ROUNDINGS = 2.0
 round what they read and what they multiply."""
 ROUNDINGS = 16.0
 """The same in wider types: a polynomial exponential is off by a few units in the last place each time."""
-SUMMING = 0.5
-"""... and more for each root of a term: summing n terms one by one loses about 0.2 sqrt(n) times what rounding the
-terms does, for each partial sum is rounded and they grow like sqrt(k)."""
+SUMMING = 1.0
+"""... and more for each root of a term: roundings of n partial sums, which grow like their number, are a random
+walk of standard deviation sqrt(n)/3 roundings of the sum. Three of those."""
 NARROWER, LINEAR = 16.0, 4.0
 """A step so much narrower has to move an element at least so much less: where it does not, the function jumps
 there (an index, a comparison), and no rounding is forgiven."""
