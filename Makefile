@@ -81,6 +81,7 @@ bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; w
 	$(BIN)/python -m tests.speed.report
 
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: a variant against itself, and made slower (20 minutes)
+	$(BIN)/python -m tests.speed.gate_corpus
 	$(BIN)/python -m tests.speed.gate
 
 mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are found; writes tests/mutants/RESULTS.md

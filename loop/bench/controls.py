@@ -157,7 +157,7 @@ def _remembering() -> Iterator[Control]:
     only["stage"] = "measure"
     yield Control("cached by value", "by_value", "it remembers results", remembers=True, **only)
     yield Control("cached by a sample of the values", "by_sample", "it remembers results", remembers=True, **only)
-    yield Control("computes at its first address only", "at_first_address", TIMED, **only)
+    yield Control("computes at its first address only", "at_first_address", **only)
     yield Control("computes only what it has met before", "known_only", TIMED, **only)
 
 
