@@ -87,7 +87,8 @@ bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/spe
 bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/speed/REPORT.md
 	$(BIN)/python -m tests.speed.report
 
-bench-gate: $(VENV)/.tools  ## how often the gate is wrong: right variants, one against itself, and made slower (an hour)
+bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right variants, one against itself and made slower (an hour)
+	$(BIN)/python -m tests.speed.gate_corpus
 	$(BIN)/python -m tests.speed.honest
 	$(BIN)/python -m tests.speed.gate
 

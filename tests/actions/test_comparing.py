@@ -197,8 +197,8 @@ def left_its_cores(timings: Timings) -> None:
 
 
 def slow_clock(timings: Timings) -> None:
-    """Requests that took longer by our clock than by the worker's."""
-    timings.lags["right"] = [(0.1, 0.01)]
+    """Samples that took longer by our clock than by the device's."""
+    timings.clocks["right"] = [(0.1, 0.01)]
 
 
 def good_memory(timings: Timings) -> None:

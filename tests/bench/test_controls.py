@@ -52,6 +52,8 @@ FOUND_BY = {
 }
 """Where controls have to be found, in which words, and which ones those are."""
 EXPECTED = {name: expected for expected, names in FOUND_BY.items() for name in names}
+FOUND_SOONER = {"computes at its first address only": ("verify", NAN)}
+"""In a compiled variant, whose tensors verification puts elsewhere for some calls."""
 PYTHON_ONLY = {
     "slows the clock": ("verify", "replaced time.perf_counter"),
     "replaces the digest": ("verify", "replaced hashlib.sha256"),
@@ -122,7 +124,7 @@ def test_a_control_of_a_compiled_variant_is_killed_for_the_right_reason(
     name: str, compiled_score: GateOutput
 ) -> None:
     """Each of them by the same checks as a real candidate."""
-    held_against(EXPECTED[name], named(compiled_score), name, compiled_score)
+    held_against({**EXPECTED, **FOUND_SOONER}[name], named(compiled_score), name, compiled_score)
 
 
 @pytest.mark.slow

@@ -29,3 +29,11 @@ def test_compiled_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench
     """Every mistake that this kernel can make, and the kernel without one."""
     found = outcomes(at(warm, kernel), kernel, "C++")
     assert [] == [(one.mistake, one.expected, one.check) for one in found if not one.as_expected]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
+def test_python_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
+    """Every function."""
+    found = outcomes(at(warm, kernel), kernel, "PyTorch")
+    assert [] == [(one.mistake, one.expected, one.check) for one in found if not one.as_expected]

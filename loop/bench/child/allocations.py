@@ -4,6 +4,7 @@ PyTorch hands every factory call to a dispatch mode, also those of C++ extension
 an earlier call, and what operators allocate inside, has no zones.
 """
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,19 +26,41 @@ FACTORIES = {
 
 
 @dataclass
+class _Bytes:
+    """Bytes of a device inside a block, as NVIDIA's array interface describes them."""
+
+    block: Tensor
+    begin: int
+    size: int
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self.block.data_ptr() + self.begin
+        return {"shape": (self.size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def inside(block: Tensor, begin: int, size: int) -> Tensor:
+    """Some bytes of a block as a tensor whose storage ends where they end: it cannot be resized."""
+    if block.is_cuda:
+        return torch.as_tensor(_Bytes(block, begin, size), device=block.device)
+    kind: Any = type("_Array", (ctypes.c_char * size,), {})
+    array = kind.from_address(block.data_ptr() + begin)
+    array.block = block  # It has to outlive the tensor.
+    return torch.frombuffer(array, dtype=torch.uint8)
+
+
+@dataclass
 class _Guarded:
     """A tensor that was handed out, and its zones."""
 
-    tensor: Tensor
+    shape: tuple[int, ...]
+    address: int
     block: Tensor
-    form: tuple[Any, ...]
     zones: Surroundings
 
     @property
     def stray(self) -> str:
-        """What was written outside of it, in words; a tensor that was resized since then is passed over."""
-        if form_of(self.tensor) != self.form:
-            return ""
+        """What was written outside of it, in words."""
         before, after = len(self.zones.before), len(self.zones.after)
         ends = self.block[:before], self.block[len(self.block) - after :]
         return self.zones.stray(*(end.cpu().numpy().tobytes() for end in ends))
@@ -70,19 +93,13 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _guarded(self, result: Tensor) -> Tensor:
         shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
         zone, size = zone_bytes(shape, strides, "float32"), extent(shape, strides) * item
-        zones = Surroundings(zone, zone + -size % 8)  # `view` takes whole elements of any type.
-        before, after = zones.renew(draw(HIGH))
-        block = torch.empty(zone + size + len(after), dtype=torch.uint8, device=result.device)
-        block[:zone].copy_(_bytes(before))
-        block[zone + size :].copy_(_bytes(after))
-        tensor = block.view(result.dtype).as_strided(shape, strides, zone // item).copy_(result)
-        self.made.append(_Guarded(tensor, block, form_of(tensor), zones))
+        zones = Surroundings(zone, zone)
+        block = torch.empty(zone + size + zone, dtype=torch.uint8, device=result.device)
+        for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
+            block[place : place + zone].copy_(_bytes(data))
+        tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
+        self.made.append(_Guarded(shape, tensor.data_ptr(), block, zones))
         return tensor
-
-
-def form_of(tensor: Tensor) -> tuple[Any, ...]:
-    """What tells whether a tensor still covers the memory it was given."""
-    return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.data_ptr()
 
 
 def _bytes(data: bytes) -> Tensor:
@@ -100,13 +117,13 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
             result = call()
     except Exception:
         return []
-    if any(one.tensor.is_cuda for one in mode.made):
+    if any(one.block.is_cuda for one in mode.made):
         torch.cuda.synchronize()
     found = [(one, stray) for one in mode.made if (stray := one.stray)]
-    return [f"writes outside {_name(one.tensor, result)}: {stray}" for one, stray in found]
+    return [f"writes outside {_name(one, result)}: {stray}" for one, stray in found]
 
 
-def _name(tensor: Tensor, result: Any) -> str:
-    if type(result) is Tensor and result.data_ptr() == tensor.data_ptr():
+def _name(one: _Guarded, result: Any) -> str:
+    if type(result) is Tensor and result.data_ptr() == one.address:
         return "its output"
-    return f"a tensor {list(tensor.shape)} that it allocated"
+    return f"a tensor {list(one.shape)} that it allocated"

@@ -1,0 +1,100 @@
+"""Tensors that a Python variant allocates: what is written beyond them shows, what is done with them does not."""
+
+import copy
+import ctypes
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from loop.bench.child.allocations import stray_writes
+
+X = torch.arange(60.0).reshape(5, 12)
+
+
+def poke(tensor: Tensor, element: int) -> Tensor:
+    """Write to an element outside, as a kernel does by its address."""
+    address = tensor.data_ptr() + element * tensor.element_size()
+    ctypes.c_uint16.from_address(address).value = 0x5A5A
+    return tensor
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty_like(X),
+        lambda: torch.empty(5, 12, dtype=torch.float16),
+        lambda: X.new_zeros(3),
+        lambda: torch.full((7,), 3, dtype=torch.int8).view(-1),
+        lambda: torch.empty(2, 3, 4, 5, memory_format=torch.channels_last),
+        lambda: torch.ones(5, 7, dtype=torch.float64),
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "said"), [(False, "after its end, the first at"), (True, "before its beginning")]
+)
+def test_a_write_beyond_a_result_shows(make: Callable[[], Tensor], before: bool, said: str) -> None:
+    """Of every type and layout, behind it and in front of it."""
+
+    def variant() -> Tensor:
+        result = make()
+        return poke(result, -2 if before else result.numel() + 2)
+
+    (found,) = stray_writes(variant)
+    assert found.startswith("writes outside its output: ")
+    assert said in found
+
+
+def test_a_write_beyond_what_is_no_result_names_the_tensor() -> None:
+    """By its shape."""
+    (found,) = stray_writes(lambda: poke(torch.empty(3, 4), 12) + 1)
+    assert found.startswith("writes outside a tensor [3, 4] that it allocated: ")
+
+
+def resized() -> Tensor:
+    """Grows an empty result."""
+    return torch.matmul(X, X.T, out=torch.empty(0))
+
+
+def grown() -> Tensor:
+    """Grows a result that is not empty, and fills it."""
+    return torch.empty(4).resize_(500).fill_(1.0)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        resized,
+        grown,
+        lambda: copy.deepcopy(torch.zeros(5)),
+        lambda: torch.empty(4, 6).numpy().fill(3.0),
+        lambda: torch.zeros(3, 1).expand(3, 4) + 1,
+        lambda: torch.zeros(3, 3).to_sparse(),
+        lambda: torch.empty(9).untyped_storage().fill_(0),
+        lambda: torch.zeros(3, dtype=torch.complex64),
+        lambda: torch.softmax(X, -1),
+        lambda: torch.zeros(4, requires_grad=True) * 2,
+        lambda: torch.empty(5, 0),
+        lambda: None,
+    ],
+)
+def test_what_honest_variants_do_is_no_write_outside(variant: Callable[[], object]) -> None:
+    """Results that are resized, expanded, sparse, empty or none."""
+    assert [] == stray_writes(variant)
+
+
+def test_a_variant_that_does_not_work_this_way_is_left_alone() -> None:
+    """Its ordinary calls are judged, and this one is none of them."""
+
+    def raises() -> Tensor:
+        raise ValueError("not like this")
+
+    assert [] == stray_writes(raises)
+
+
+def test_what_a_variant_keeps_stays_good() -> None:
+    """A buffer that it allocated in that call, and uses in the next."""
+    kept: list[Tensor] = []
+    assert [] == stray_writes(lambda: kept.append(torch.zeros(1000)))
+    assert [0.0] == kept[0].fill_(1.0).sub_(1.0).unique().tolist()

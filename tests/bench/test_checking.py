@@ -1,0 +1,139 @@
+"""The calls of one check: what an output follows is told from what it does by chance."""
+
+import itertools
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+import pytest
+
+from loop.bench.child import checking
+from loop.bench.child.checking import Check, Found, not_finite
+from loop.bench.child.guarded import Unguarded
+from loop.bench.child.guards import KINDS, NAN, Guard
+
+Compute = Callable[[Sequence[Guard], Guard | None], float]
+"""An output's only number, from what stands around the tensors and what stood in the output."""
+number_of_call = itertools.count()
+
+
+class Tensors(Unguarded):
+    """Two tensors whose surroundings are only noted."""
+
+    names, prefills = ("its input x", "its output"), True
+    around: Sequence[Guard] = ()
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Note them."""
+        self.around = guards
+
+
+class Made:
+    """A prepared call that computes one number."""
+
+    timed_apart = False
+    call: dict[str, Any] = {"output": {"dtype": "float32"}}  # noqa: RUF012
+
+    def __init__(self, compute: Compute) -> None:
+        self.guarded, self.compute, self.calls = Tensors(), compute, 0
+        self.prefill: Guard | None = None
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Note what stands in the output."""
+        self.prefill = guard
+
+    def bind(self) -> Callable[[], None]:
+        """The call."""
+        return self._run
+
+    def _run(self) -> None:
+        self.calls += 1
+        self.value = self.compute(self.guarded.around, self.prefill)
+
+    def output(self) -> bytes:
+        """The number's bytes."""
+        return struct.pack("f", self.value)
+
+    def changed(self) -> list[str]:
+        """Nothing is."""
+        return []
+
+
+def check(compute: Compute, seed: int = 1) -> Found:
+    """What checking it finds."""
+    return Check(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
+
+
+def seed_of(guard: Guard) -> float:
+    """A number that follows a guard's bytes."""
+    return float(guard.seed % 1000003)
+
+
+def test_an_output_that_follows_nothing_is_right() -> None:
+    """One output, nothing read, nothing left unwritten."""
+    found = check(lambda around, prefill: 2.0)
+    assert (1, "", False) == (len(found.outputs), found.reads, found.unwritten)
+
+
+@pytest.mark.parametrize(
+    ("compute", "said"),
+    [
+        (lambda around, prefill: seed_of(around[0]), "its input x"),
+        (lambda around, prefill: seed_of(around[1]), "its output"),
+        (lambda around, prefill: seed_of(around[0]) + seed_of(around[1]), "its input x and its output"),
+        (lambda around, prefill: float(around[0].kind == NAN), "its input x"),
+        (lambda around, prefill: float(around[0].kind == around[1].kind == NAN), "its tensors"),
+    ],
+)
+def test_an_output_that_follows_what_stands_around_a_tensor_reads_there(compute: Compute, said: str) -> None:
+    """The tensor is named: the one whose surroundings alone change it."""
+    expected = {said, "its input x and its output"} if said == "its tensors" else {said}
+    assert check(compute).reads in expected
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 7])
+def test_an_output_that_follows_the_number_of_the_call_is_flaky(period: int) -> None:
+    """However the calls are counted: it does not come back with the same surroundings."""
+    for seed in range(30):
+        count = itertools.count()
+        found = check(lambda around, prefill, count=count: float(next(count) % period), seed)  # type: ignore[misc]
+        assert (True, "") == (len(found.outputs) > 1, found.reads), seed
+
+
+def test_a_nan_that_comes_from_outside_is_seen_among_outputs_that_never_repeat() -> None:
+    """What a race moves by an ulp each time cannot be compared bit by bit; that it is NaN can."""
+
+    def compute(around: Sequence[Guard], prefill: Guard | None) -> float:
+        return float("nan") if around[0].kind == NAN else 1.0 + next(number_of_call) * 1e-3
+
+    assert "its input x" == check(compute).reads
+    assert "" == check(lambda around, prefill: 1.0 + next(number_of_call) * 1e-3).reads
+
+
+def test_an_output_that_follows_what_stood_in_its_memory_is_seen() -> None:
+    """With NaN there it is right: a maximum passes over it."""
+    found = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
+    assert (1, True) == (len(found.outputs), found.unwritten)
+
+
+def test_a_slow_call_is_made_twice_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numbers and with NaN around its tensors."""
+    monkeypatch.setattr(checking, "SLOW_S", 0.0)
+    monkeypatch.setattr(checking, "REPEAT_S", 0.0)
+    kinds: list[str] = []
+
+    def compute(around: Sequence[Guard], prefill: Guard | None) -> float:
+        kinds.append(around[0].kind)
+        return 2.0
+
+    check(compute)
+    assert list(KINDS[:2]) == kinds
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_what_is_not_finite_is_known_by_its_bits(dtype: str) -> None:
+    """Infinities and NaN, a bit for each element."""
+    values = numpy.array([1.0, numpy.inf, -numpy.inf, numpy.nan, 0.0, 6e4], dtype)
+    assert bytes([0b01110000]) == not_finite(values.tobytes(), dtype)

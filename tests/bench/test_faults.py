@@ -1,0 +1,95 @@
+"""An access outside of a tensor whose pages are closed ends the process, and the tensor is named."""
+
+import json
+import platform
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from loop.bench.child.faults import SAYS, Place, beside
+from loop.bench.sanitizers import told
+from tests.conftest import ROOT
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
+PROGRAM = """
+import ctypes, json, sys
+from loop.bench.child.faults import Place, Watch
+from loop.bench.child.host_memory import Buffer
+size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
+buffer = Buffer(size, shift)
+buffer.enclose(at_end=at_end)
+buffer.fill(bytes(size))
+with Watch(lambda: [Place("its input x", buffer.address, buffer.address + size, buffer.reach)]) as watch:
+    watch.guess = guess
+    address = 8 if place is None else buffer.address + place
+    ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)
+print("came back")
+"""
+
+
+def access(
+    size: int, place: int | None, *, at: str = "end", shift: int = 0, do: str = "writes", guess: str = ""
+) -> tuple[int, str]:
+    """Exit status and what was told of an access to a byte, from the tensor's first on; None: to nobody's."""
+    words = json.dumps([size, shift, at == "end", place, do == "writes", guess])
+    command = [sys.executable, "-c", PROGRAM, words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, told(done.stderr) or done.stdout.strip()
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("size", "place", "at", "do", "said"),
+    [
+        (128, 128, "end", "writes", "writes outside its input x: 0 bytes after its end"),
+        (128, 131, "end", "reads", "reads outside its input x: 3 bytes after its end"),
+        (100, 128, "end", "writes", "writes outside its input x: 28 bytes after its end"),
+        (100, -1, "begin", "writes", "writes outside its input x: 1 bytes before its beginning"),
+        (100, -4096, "begin", "reads", "reads outside its input x: 4096 bytes before its beginning"),
+        (100, 200000, "end", "writes", "writes outside its input x: 199900 bytes after its end"),
+    ],
+)
+def test_an_access_beside_a_tensor_is_told(size: int, place: int, at: str, do: str, said: str) -> None:
+    """How far from it, and which way; also far beyond its zone."""
+    code, words = access(size, place, at=at, do=do)
+    assert -signal.SIGSEGV == code
+    assert said == (words.replace("reads or writes", do) if platform.machine() != "x86_64" else words)
+
+
+@LINUX
+def test_a_misaligned_tensor_ends_where_its_page_does() -> None:
+    """Nothing is hidden by alignment: it needs none."""
+    assert -signal.SIGSEGV == access(100, 100, shift=4)[0]
+    assert (0, "came back") == access(100, 99, shift=4)
+
+
+@LINUX
+def test_what_alignment_hides_is_less_than_64_bytes() -> None:
+    """A tensor that has to begin at a 64-byte boundary may end before its page does."""
+    assert (0, "came back") == access(100, 127)
+    assert -signal.SIGSEGV == access(100, 128)[0]
+
+
+@LINUX
+def test_a_fault_that_is_nobodys_neighbour_is_what_it_was() -> None:
+    """The signal ends the process; a guess is told where there is one."""
+    assert (-signal.SIGSEGV, "") == access(128, None)
+    assert (-signal.SIGSEGV, "perhaps this") == access(128, None, guess="perhaps this")
+
+
+def test_an_address_beside_no_tensor_is_not_explained() -> None:
+    """Only memory where nothing else is says whose neighbourhood it is."""
+    places = [Place("its output", 1000, 1100, (500, 1600))]
+    assert "" == beside(places, 499, "reads")
+    assert "reads outside its output: 500 bytes before its beginning" == beside(places, 500, "reads")
+    assert "writes outside its output: 499 bytes after its end" == beside(places, 1599, "writes")
+    assert "" == beside(places, 1600, "reads")
+
+
+def test_the_parent_reads_what_the_process_said() -> None:
+    """Among whatever else it wrote."""
+    assert "reads outside its output: 0 bytes after its end" == told(
+        f"some talk\n{SAYS}reads outside its output: 0 bytes after its end\nmore talk"
+    )

@@ -1,0 +1,117 @@
+"""What stands around tensors: several kinds of value, others each time, none that arithmetic brings back."""
+
+import numpy
+import pytest
+
+from loop.bench.child.guards import (
+    HIGH,
+    KINDS,
+    LOW,
+    MIXED,
+    NAN,
+    SMALL,
+    VALUES,
+    Guard,
+    Surroundings,
+    draw,
+    zone_bytes,
+)
+from loop.bench.child.tensors import DTYPES, PAGE
+
+COUNT = 700
+
+
+def contents(kind: str, dtype: str, data: bytes = b"") -> numpy.ndarray:
+    """A guard's contents as numbers, float64."""
+    zones = Surroundings(0, COUNT * DTYPES[dtype][1], dtype)
+    zones.know(data)
+    _, after = zones.renew(draw(kind))
+    if dtype == "bfloat16":
+        after = (numpy.frombuffer(after, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
+    with numpy.errstate(invalid="ignore"):
+        return numpy.frombuffer(after, dtype.replace("bfloat16", "float32")).astype("f8")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_kind_is_what_it_says(dtype: str) -> None:
+    """In every element type: NaN, the largest numbers of either sign, and what is next to nothing."""
+    largest = {"float16": 6e4, "float64": 1e308}.get(dtype, 3e38)
+    smallest = {"float16": 6.2e-5, "float64": 2.3e-308}.get(dtype, 1.2e-38)
+    assert numpy.isnan(contents(NAN, dtype)).all()
+    assert (contents(HIGH, dtype) >= largest / 2.1).all()
+    assert (contents(LOW, dtype) <= -largest / 2.1).all()
+    small = contents(SMALL, dtype)
+    assert (numpy.abs(small) <= smallest).all()
+    assert 0 < (small == 0).sum() < COUNT
+    mixed = contents(MIXED, dtype)
+    assert numpy.isfinite(mixed).all()
+    assert mixed.min() < -largest / 3 < largest / 3 < mixed.max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_numbers_are_like_the_tensors_own(dtype: str) -> None:
+    """Of its signs and magnitudes; a tensor of zeros is surrounded by ones to twos."""
+    own = numpy.array([3.0, 0.0, -100.0], dtype).tobytes()
+    numbers = contents(VALUES, dtype, own)
+    positive, negative = numbers[numbers > 0], numbers[numbers < 0]
+    assert (2 <= positive.min(), positive.max() < 4, -128 < negative.min(), negative.max() <= -64) == (True,) * 4
+    plain = contents(VALUES, dtype, bytes(24))
+    assert 1 <= plain.min() <= plain.max() < 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
+    """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
+    one, other = Surroundings(4096, 4096), Surroundings(4096, 4096)
+    guard = draw(kind)
+    known = one.renew(guard)
+    assert known == one.renew(guard)
+    assert known != one.renew(draw(kind))
+    assert known != other.renew(draw(kind))
+    words = numpy.frombuffer(known[1], numpy.uint32)
+    assert len(set(words[:256].tolist())) > 100
+
+
+@pytest.mark.parametrize("kind", [NAN, HIGH, LOW, VALUES])
+@pytest.mark.parametrize("change", [lambda x: x * 2, lambda x: x * -3, lambda x: x + x, lambda x: -x + 1])
+def test_arithmetic_leaves_no_element_as_it_was(kind: str, change: object) -> None:
+    """`y[n] = y[n] * 2` outside of a tensor is seen, whatever stands there."""
+    _, after = Surroundings(0, 4096).renew(draw(kind))
+    before = numpy.frombuffer(after, numpy.float32)
+    with numpy.errstate(all="ignore"):
+        changed = change(before)  # type: ignore[operator]
+    assert (changed.view(numpy.uint32) != before.view(numpy.uint32)).all()
+
+
+def test_a_nan_does_not_even_survive_the_addition_of_nothing() -> None:
+    """It is a signaling one, and comes back quiet."""
+    _, after = Surroundings(0, 4096).renew(draw(NAN))
+    before = numpy.frombuffer(after, numpy.float32)
+    with numpy.errstate(all="ignore"):
+        assert ((before + numpy.float32(0)).view(numpy.uint32) != before.view(numpy.uint32)).all()
+
+
+def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
+    """Behind the tensor, or in front of it."""
+    zones = Surroundings(64, 64)
+    before, after = zones.renew(Guard(HIGH, 7))
+    assert "" == zones.stray(before, after)
+    wrong = bytes(byte ^ 1 for byte in after[8:12])
+    assert "4 bytes after its end, the first at element +2" == zones.stray(before, after[:8] + wrong + after[12:])
+    wrong = before[:59] + bytes([before[59] ^ 1]) + before[60:]
+    assert "1 byte before its beginning, the nearest at element -2" == zones.stray(wrong, after)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((7,), (1,), PAGE),
+        ((5, 33), (33, 1), PAGE),
+        ((8, 3000), (3000, 1), 12 * PAGE),
+        ((2, 1 << 20), (1 << 20, 1), 64 * PAGE),
+        ((), (), PAGE),
+    ],
+)
+def test_a_zone_holds_some_rows(shape: tuple[int, ...], strides: tuple[int, ...], expected: int) -> None:
+    """Whole pages: four rows, one page at least and 256 KiB at most."""
+    assert expected == zone_bytes(shape, strides, "float32")
