@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.bench import nvml
-from loop.bench.child import cuda, cuda_graph
+from loop.bench.child import cuda, cuda_graph, cuda_signatures
 from loop.bench.child.cuda import NoDevice
 from loop.bench.child.cuda_errors import FAULTS, HINTS, with_hint
 from loop.bench.child.refusal import Refused
@@ -126,7 +126,7 @@ def assertion(name: str, arguments: tuple[type, ...]) -> str:
 @NEEDS_NVCC
 def test_functions_and_constants_are_those_of_the_header(tmp_path: Path) -> None:
     """Every name that is bound, the size of each argument and every number, as cuda.h has them."""
-    lines = [assertion(name, arguments) for name, arguments in cuda.SIGNATURES.items()]
+    lines = [assertion(name, arguments) for name, arguments in cuda_signatures.SIGNATURES.items()]
     lines += [f'static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items()]
     (tmp_path / "check.cpp").write_text(CHECK + "\n".join(lines) + "\n")
     compile_with_nvcc("-c", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.o"))

@@ -2,10 +2,9 @@
 
 import functools
 from collections.abc import Sequence
-from contextlib import suppress
 
 from loop.bench.child.cuda import RED_ZONE, Device, DeviceBuffer, Stream, take_back_l2
-from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture, late_work
+from loop.bench.child.cuda_graph import late_work
 from loop.bench.child.guarded import Memory
 from loop.bench.child.guards import VALUES, Guard, Surroundings, draw
 from loop.bench.child.refusal import Refused
@@ -116,8 +115,6 @@ class DeviceTensor:
 class DeviceCompiledCall(CompiledCall):
     """One call of a compiled CUDA variant."""
 
-    replays = True
-
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Device memory for one tensor; the first also takes the stream."""
         self.stream = the_stream().handle
@@ -126,33 +123,6 @@ class DeviceCompiledCall(CompiledCall):
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs. Made alone it waits until the stream is done."""
         return _Launch(super().bind(offsets))
-
-    def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the device's events: of a graph's replay, or of launches queued behind a gate."""
-        launches = [run.launch if isinstance(run, _Launch) else run for run in runs]
-        the_device().reset_persisting_l2()
-        graph = self._graph(tuple(launches))
-        watch = _stopwatch()
-        if graph is not None:
-            return watch.replay(graph).seconds
-        return watch.time(_all_of(launches)).seconds
-
-    def _graph(self, launches: tuple[Run, ...]) -> Graph | None:
-        """The runs as one graph, captured once; None when they cannot be captured."""
-        known = self.__dict__.setdefault("graphs", {})
-        if launches not in known:
-            known[launches] = None
-            with suppress(Uncapturable):
-                known[launches] = capture(the_stream(), _all_of(launches), 1)
-                if not known[launches].nodes and self.result.size:
-                    raise Refused("launched nothing on the stream it was given")
-        graph: Graph | None = known[launches]
-        return graph
-
-    def flush(self) -> None:
-        """Write more than the second-level cache holds."""
-        the_device().flush(the_stream())
-        the_stream().synchronise()
 
     def output(self) -> bytes:
         """The last output's bytes.
@@ -171,14 +141,6 @@ class DeviceCompiledCall(CompiledCall):
         return data
 
 
-def _all_of(runs: Sequence[Run]) -> Run:
-    def together() -> None:
-        for run in runs:
-            run()
-
-    return together
-
-
 class _Launch:
     """A launch on the stream; as something to run it also waits."""
 
@@ -188,8 +150,3 @@ class _Launch:
     def __call__(self) -> None:
         self.launch()
         the_stream().synchronise()
-
-
-@functools.cache
-def _stopwatch() -> Stopwatch:
-    return Stopwatch(the_stream())

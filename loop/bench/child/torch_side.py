@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from loop.bench.child.allocations import stray_writes
-from loop.bench.child.caches import flush_caches
 from loop.bench.child.guarded import Unguarded
 from loop.bench.child.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
-from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import extent, gather, scatter, strides_of
 from loop.bench.child.variants import Run
@@ -243,9 +241,9 @@ class GuardedPools(Unguarded):
 
 
 class TensorCall:
-    """One call of a Python function on torch tensors, by the clock of the host."""
+    """One call of a Python function on torch tensors."""
 
-    timed_apart = replays = False
+    timed_apart = False
 
     def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
         self.function, self.device, self.layout, self.call = function, device, layout, call
@@ -287,25 +285,10 @@ class TensorCall:
     def _run(self, views: list[Tensor]) -> None:
         self.result = self.function(*views, **self.attributes)
 
-    def refresh(self, draw: random.Random | None) -> None:
-        """Other values at every address of inputs that have room; None: all as they were."""
-        for pool, tensor in zip(self.pools, self.call["inputs"], strict=True):
-            if tensor["room"] or draw is None:
-                pool.rotate(draw.randrange(len(pool.flat)) if draw else 0)
-
-    def aim(self, offsets: Sequence[int]) -> None:
-        """The values whose answer the judge knows, at these windows of the inputs."""
-        for pool, tensor, offset in zip(self.pools, self.call["inputs"], offsets, strict=True):
-            pool.rotate((tensor["offset"] - offset) % max(len(pool.flat), 1))
-
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
         for pool in self.pools:
             pool.rotate(draw.randrange(max(len(pool.flat), 1)))
-
-    def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the clock of the host."""
-        return seconds_of(runs)
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
@@ -319,10 +302,6 @@ class TensorCall:
         """Whether a result stands in the memory of an input."""
         begin = result.untyped_storage().data_ptr()
         return begin in [pool.flat.untyped_storage().data_ptr() for pool in self.pools]
-
-    def flush(self) -> None:
-        """Drop inputs and output from the caches."""
-        flush_caches()
 
     def output(self) -> bytes:
         """The last output's bytes; raises Refused when it is not a tensor of the promised shape and type."""

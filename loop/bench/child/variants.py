@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from loop.bench.child.caches import flush_caches
 from loop.bench.child.guarded import Guarded, Memory, Unguarded
 from loop.bench.child.guards import Guard
-from loop.bench.child.host_clock import seconds_of
 from loop.bench.child.host_memory import Buffer
 from loop.bench.child.refusal import Declined, Refused
 from loop.bench.child.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
@@ -30,8 +28,6 @@ class Prepared(Protocol):
     """What is computed."""
     timed_apart: bool
     """Whether it times itself and has no windows."""
-    replays: bool
-    """Whether the same runs are timed again and again, on values that change at their addresses: a CUDA graph."""
 
     @property
     def guarded(self) -> Unguarded:
@@ -41,26 +37,14 @@ class Prepared(Protocol):
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
         knows."""
 
-    def refresh(self, draw: random.Random | None) -> None:
-        """Other values at every address of inputs that have room; None: the values the judge knows."""
-
-    def aim(self, offsets: Sequence[int]) -> None:
-        """The values whose answer the judge knows, at these windows of the inputs."""
-
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address, for a call whose output is not looked at."""
 
     def refill(self, call: dict[str, Any]) -> None:
         """The same call on the values of other files, at the same addresses."""
 
-    def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds that all of these take, one after the other, until the last output is there."""
-
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
-
-    def flush(self) -> None:
-        """Drop inputs and output from the caches."""
 
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
@@ -157,7 +141,7 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 class CompiledCall:
     """One call of a compiled variant."""
 
-    timed_apart = replays = False
+    timed_apart = False
     stream: int | None = None
     """CUDA stream that the entry is given."""
 
@@ -197,36 +181,15 @@ class CompiledCall:
         invoke, numbers, stream = self.variant.invoke, self._numbers, self.stream
         return lambda: invoke(inputs, output, numbers, stream)
 
-    def refresh(self, draw: random.Random | None) -> None:
-        """Other values at every address of inputs that have room; None: all as they were."""
-        for buffer, item, tensor in zip(self.inputs, self.items, self.call["inputs"], strict=True):
-            if buffer.size and (tensor["room"] or draw is None):
-                buffer.rotate(draw.randrange(buffer.size // item) * item if draw else 0)
-
-    def aim(self, offsets: Sequence[int]) -> None:
-        """The values whose answer the judge knows, at these windows of the inputs."""
-        places = zip(self.inputs, self.items, self.call["inputs"], offsets, strict=True)
-        for buffer, item, tensor, offset in places:
-            if buffer.size:
-                buffer.rotate((tensor["offset"] - offset) * item % buffer.size)
-
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address."""
         for buffer, item in zip(self.inputs, self.items, strict=True):
             if buffer.size:
                 buffer.rotate(draw.randrange(buffer.size // item) * item)
 
-    def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the clock of the host."""
-        return seconds_of(runs)
-
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
         self.result.poison(guard)
-
-    def flush(self) -> None:
-        """Drop inputs and output from the caches."""
-        flush_caches()
 
     def output(self) -> bytes:
         """The last output's bytes."""
@@ -271,7 +234,7 @@ class External:
 class ExternalCall:
     """One call of an external program."""
 
-    timed_apart, replays = True, False
+    timed_apart = True
 
     def __init__(self, variant: External, call: dict[str, Any]) -> None:
         self.variant, self.path, self.guarded = variant, Path(call["output"]["path"]), Unguarded()
@@ -279,8 +242,6 @@ class ExternalCall:
         self.description = self.path.with_suffix(".call.json")
         self.seconds: float | None = None
         """What it said of its last run."""
-        self.own_sum = 0.0
-        """What it said of the runs that are being timed."""
         self.refill(call)
 
     def refill(self, call: dict[str, Any]) -> None:
@@ -320,28 +281,12 @@ class ExternalCall:
             tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise Refused(f"exit {done.returncode}: {' '.join(tail)}")
         self.seconds = own_seconds(done.stdout.decode(errors="replace"))
-        self.own_sum += self.seconds or 0.0
-
-    def refresh(self, draw: random.Random | None) -> None:
-        """Nothing to do: a program gets fresh files each round."""
-
-    def aim(self, offsets: Sequence[int]) -> None:
-        """Nothing to do: its files are what the judge knows."""
 
     def jumble(self, draw: random.Random) -> None:
         """Nothing to do: a program is a new process each time."""
 
-    def measure(self, runs: Sequence[Run]) -> float:
-        """Seconds by the program's own clock where it has one, else of its whole runs."""
-        self.own_sum = 0.0
-        whole = seconds_of(runs)
-        return whole if self.seconds is None else self.own_sum
-
     def poison(self, guard: Guard | None = None) -> None:
         """Nothing to do: each run starts without an output file."""
-
-    def flush(self) -> None:
-        """Nothing to do: its memory is its own."""
 
     def output(self) -> bytes:
         """The bytes of the output file."""

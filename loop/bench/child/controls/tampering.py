@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from loop.bench.child import host_clock, torch_side
+from loop.bench.child import torch_side
 
 Terms = dict[str, Any]
 Function = Callable[..., Any]
@@ -35,13 +35,11 @@ def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def patch_clock(function: Function, terms: Terms) -> Function:
-    """All clocks by their names, wherever they are looked up."""
+    """All clocks by their names."""
 
     def patch() -> None:
-        for module in (time, host_clock):
-            for name in ("perf_counter", "perf_counter_ns"):
-                if hasattr(module, name):
-                    _replace(module, name, _slow(getattr(module, name)))
+        for name in ("perf_counter", "perf_counter_ns"):
+            _replace(time, name, _slow(getattr(time, name)))
 
     return _first(patch, function)
 
