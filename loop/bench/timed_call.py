@@ -192,7 +192,8 @@ class TimedCall:
         """Add a sample of so many calls."""
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
-            found.clocks.append((whole, own_s))
+            if not disturbed(whole, waited):
+                found.clocks.append((whole, own_s))
             whole = min(own_s, whole) or whole
         found.seconds.append(whole / made)
         if waited is not None:

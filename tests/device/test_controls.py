@@ -1,6 +1,5 @@
 """Controls of a compiled CUDA variant, on a fake GPU whose streams do their work as late as they may."""
 
-import ctypes
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 
 from loop.bench import controls as table
 from loop.bench import in_turn, prove
-from loop.bench.child import cuda
 from loop.bench.child.controls import streams
 from loop.bench.prove import Proof, erring
 from loop.bench.room import Bench
@@ -152,18 +150,31 @@ print("all of them")
 @CPU_TORCH
 def test_a_python_variant_errs_in_the_same_ways(fake: FakeMachine) -> None:
     """The same mistakes, on tensors of torch: here in a process whose driver is the fake one."""
+    assert "all of them\n" == on(fake, THROUGH_TORCH)
+
+
+def on(fake: FakeMachine, program: str) -> str:
+    """What a Python program prints in a process of its own on a machine: its driver stays out of ours."""
     environment = {**os.environ, **fake.environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", THROUGH_TORCH], env=environment, capture_output=True, text=True, check=False
-    )
-    assert "all of them\n" == done.stdout, done.stderr
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+WINDOW = """
+import ctypes
+from loop.bench.child import cuda
+
+driver = cuda.the_driver()
+stream = cuda.Stream(driver)
+assert 0 == cuda.take_back_l2(driver, stream.handle)
+window = cuda.AccessPolicyWindow(4096, 512, 1.0, 2, 0)
+driver.call("cuStreamSetAttribute", stream.handle, cuda.ACCESS_POLICY_WINDOW, ctypes.byref(window))
+print([cuda.take_back_l2(driver, stream.handle) for _ in range(2)])
+"""
 
 
 def test_a_window_of_l2_is_taken_away_where_it_is_found(fake: FakeMachine) -> None:
     """What comes next on the stream starts without it."""
-    driver = cuda.load(str(fake.folder / "libcuda.so.1"))
-    stream = cuda.Stream(driver)
-    assert 0 == cuda.take_back_l2(driver, stream.handle)
-    window = cuda.AccessPolicyWindow(4096, 512, 1.0, streams.PERSISTING, 0)
-    driver.call("cuStreamSetAttribute", stream.handle, cuda.ACCESS_POLICY_WINDOW, ctypes.byref(window))
-    assert [512, 0] == [cuda.take_back_l2(driver, stream.handle) for _ in range(2)]
+    assert "[512, 0]\n" == on(fake, WINDOW)
