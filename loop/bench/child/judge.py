@@ -149,10 +149,18 @@ class Judge:
         read = (torch_side.read_tensor({**result, "path": path}).double() for path in request["outputs"])
         outputs = [self._formed(output, call) for output in read]
         worst = max((self._finding(truth, output) for output in outputs), key=badness)
-        if not truth.rounded and badness(worst)[:2] != (0, False) and rounding_may_explain(truth, outputs):
+        if (
+            self._may_round(truth, call)
+            and badness(worst)[:2] != (0, False)
+            and rounding_may_explain(truth, outputs)
+        ):
             truth = self.truths[call["key"]] = self._rounded(truth, call)
             worst = max((self._finding(truth, output) for output in outputs), key=badness)
         return worst
+
+    def _may_round(self, truth: Truth, call: dict[str, Any]) -> bool:
+        """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""
+        return not truth.rounded and any(self.tolerance[call["dtype"]].values())
 
     def tells(self, request: dict[str, Any]) -> dict[str, Any]:
         """How many times what is allowed a mistake is off on a call, in float64.
@@ -169,7 +177,7 @@ class Judge:
             else:
                 output = self._formed(mistaken(self.reference, call, truth.inputs, request["mistake"]), call)
             excess = self._excess(truth, output)
-            if 1 < excess and not truth.rounded and rounding_may_explain(truth, [output]):
+            if 1 < excess and self._may_round(truth, call) and rounding_may_explain(truth, [output]):
                 truth = self.truths[call["key"]] = self._rounded(truth, call)
                 excess = self._excess(truth, output)
         except Exception as error:  # The reference cannot be called so: what the mistake is cannot be said.
