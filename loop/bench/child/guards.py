@@ -5,7 +5,7 @@ trace: a write changes a byte, and a read changes the output. No torch, no numpy
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from loop.bench.child.tensors import DTYPES, PAGE
@@ -51,6 +51,7 @@ class Surroundings:
         self.dtype, self.item = dtype, DTYPES[dtype][1]
         self._sizes = before, after
         self._source = random.Random(_draw.getrandbits(64))
+        self._forms: dict[str, tuple[int, int]] = {}
         self.know(b"")
         self.before, self.after = self.renew(draw(VALUES))
 
@@ -61,7 +62,7 @@ class Surroundings:
         places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
         found = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
         self._values = [top for top in found if 0 < top & infinite < infinite] or [infinite >> 1]
-        self._forms: dict[str, tuple[int, int]] = {}
+        self._forms = {kind: form for kind, form in self._forms.items() if kind not in (VALUES, MIXED)}
 
     def renew(self, guard: Guard) -> tuple[bytes, bytes]:
         """The bytes that belong before and after the tensor from now on."""
@@ -80,31 +81,23 @@ class Surroundings:
         return (data * (size // len(data) + 2))[start : start + size]
 
     def _form(self, kind: str) -> tuple[int, int]:
-        """Bits that are drawn anew in each call, and bits that are as they are."""
-        mantissa = FIELDS[self.dtype][1]
-        fraction = (1 << mantissa - (kind == NAN)) - 1
-        drawn = (lambda: self._source.choice((0, fraction))) if kind == SMALL else lambda: fraction
-        if kind not in self._forms:
-            self._forms[kind] = self._all(drawn), self._all(lambda: self._fixed(kind, mantissa))
-        return self._forms[kind]
-
-    def _all(self, element: Callable[[], int]) -> int:
-        """Bits of each of the elements, as one number."""
-        return int.from_bytes(b"".join(element().to_bytes(self.item, "little") for _ in range(PERIOD)), "little")
-
-    def _fixed(self, kind: str, mantissa: int) -> int:
-        """Bits of an element that its kind settles: sign, exponent, and of a NaN its last bit.
+        """Bits that are drawn anew in each call, and bits that are as they are: sign and exponent, of a NaN more.
 
         A NaN stays a signaling one: any arithmetic on it makes it quiet, and leaves a trace where it is stored.
         """
-        sign = 1 << FIELDS[self.dtype][0]
-        infinite = sign - 1
-        if kind == NAN:
-            return (self._source.choice((0, sign)) | infinite) << mantissa | 1
-        if kind == MIXED:
-            kind = self._source.choice((VALUES, HIGH, LOW))
-        tops = {SMALL: 0, HIGH: infinite - 1, LOW: sign | infinite - 1}
-        return tops.get(kind, self._source.choice(self._values)) << mantissa
+        if kind not in self._forms:
+            exponent, mantissa = FIELDS[self.dtype]
+            sign, fraction = 1 << exponent, (1 << mantissa - (kind == NAN)) - 1
+            tops = {SMALL: [0], NAN: [sign - 1, 2 * sign - 1], HIGH: [sign - 2], LOW: [2 * sign - 2]}
+            tops |= {VALUES: self._values, MIXED: [*self._values, *(tops[HIGH] + tops[LOW]) * len(self._values)]}
+            fixed = self._any([top << mantissa | (kind == NAN) for top in tops[kind]])
+            self._forms[kind] = self._any([0, fraction] if kind == SMALL else [fraction]), fixed
+        return self._forms[kind]
+
+    def _any(self, elements: Sequence[int]) -> int:
+        """Bits of all elements as one number, each drawn from these."""
+        drawn = self._source.choices([one.to_bytes(self.item, "little") for one in elements], k=PERIOD)
+        return int.from_bytes(b"".join(drawn), "little")
 
     def stray(self, before: bytes, after: bytes) -> str:
         """Where bytes of the zones are not what was written there, in words; empty when all are."""
