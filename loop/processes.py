@@ -62,6 +62,8 @@ INHERITED = [
     "XDG_STATE_HOME",
 ]
 """What a child sees of our environment, besides LC_*; secrets stay here."""
+STARTED: set[int] = set()
+"""Processes that we started: any other child of ours is somebody's orphan."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ class Child:
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
         self.process = self._start(cwd, env, stdin, pass_fds)
+        STARTED.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
             assert stream is not None
@@ -258,6 +261,7 @@ class Child:
         try:
             self.kill()
         finally:
+            STARTED.discard(self.process.pid)
             self._selector.close()
             for stream in (self.process.stdout, self.process.stderr):
                 if stream is not None:

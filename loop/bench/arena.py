@@ -76,6 +76,8 @@ class Arena:
     slots: list[int] = field(default_factory=list)
     """Where the output of each call begins, in bytes."""
     slot_bytes: int = 0
+    _spoilt: list[tuple[int, bytes]] = field(default_factory=list)
+    """Where elements of inputs are others until the very order, and what they will be."""
     _names: list[str] = field(default_factory=lambda: ["", ""])
     """What each tensor is, in the order of memory, between nothing and nothing."""
 
@@ -143,6 +145,27 @@ class Arena:
         """Make the first outputs NaN, so that an element nobody writes shows."""
         for slot in self.slots[:count]:
             ctypes.memset(self.base + slot, POISON, self.slot_bytes)
+
+    def spoil(self, pool: int, element: int, mask: int) -> None:
+        """Make an element of an input another one, until `mend`: a NaN, or where there is a mask by its bits."""
+        item = ITEM_SIZES[self.pools[pool].tensor.dtype]
+        at = self.pools[pool].offset + element * item
+        true = self.memory[at : at + item]
+        self._spoilt.append((at, true))
+        self.memory[at : at + item] = (
+            (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little") if mask else bytes([POISON]) * item
+        )
+
+    def mend(self) -> None:
+        """Give spoilt elements their values again."""
+        while self._spoilt:
+            at, true = self._spoilt.pop()
+            self.memory[at : at + len(true)] = true
+
+    def glimpse(self, number: int, places: Sequence[int]) -> bytes:
+        """Some bytes of the output of one call."""
+        begin = self.slots[number]
+        return bytes(self.memory[begin + place] for place in places)
 
     def output(self, number: int) -> bytes:
         """The output of one call."""

@@ -87,7 +87,7 @@ def step_of(dtype: Dtype, device: Device) -> int:
     return STEP_BYTES[device] // ITEM_SIZES[dtype]
 
 
-def widen(call: Call, fills: tuple[Fill, ...], seed: int, device: Device) -> Call:
+def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw = random.Random(seed)
     inputs = tuple(_widened(tensor, fill, draw, device) for tensor, fill in zip(call.inputs, fills, strict=True))

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,8 @@ from loop.processes import Tick
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
+GLANCE_S = 200e-6
+"""A judge that sleeps meanwhile wakes this often where it has something to look at."""
 NAP_S = 200e-6
 """From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
 ECHOES, EMPTY_CALLS = 40, 200
@@ -36,9 +38,10 @@ class Orders:
         yield from self.give(LEAVE)
         return (yield from self.worker.receive(self.limit_s, self.note))
 
-    def give(self, op: int) -> Generator[Tick, None, float]:
+    def give(self, op: int, meanwhile: Callable[[], object] | None = None) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.
 
+        `meanwhile` is done once and again until then, and takes time of the judge's.
         Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
         """
         words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
@@ -48,11 +51,15 @@ class Orders:
         words[ORDER] = number
         if bell is not None:
             bell.ring()
-            while not bell.rung(WATCHED_S) or words[DONE] != number:
+            while not bell.rung(GLANCE_S if meanwhile else WATCHED_S) or words[DONE] != number:
+                if meanwhile:
+                    meanwhile()
                 yield from self._look(clock() - begin)
             return (clock() - begin) / 1e9
         patience = begin + int(WATCHED_S * 1e9)
         while words[DONE] != number:
+            if meanwhile:
+                meanwhile()
             if clock() > patience:
                 yield from self._wait_long(begin, number)
         return (clock() - begin) / 1e9

@@ -5,7 +5,7 @@ from typing import Any
 
 from loop.bench.kept import KeptWorker
 from loop.bench.room import Bench, Side
-from loop.bench.verify import CALL_LIMIT_S
+from loop.bench.verify import CALL_LIMIT_S, files_of
 from loop.bench.worker import Refusal, WorkerLost
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Signature, Workload
@@ -56,7 +56,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
         if unsupported(side, asked):
             return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
         computed = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=reply["call"])
-        reply = yield from bench.judge("related", CALL_LIMIT_S, note, path=computed["outputs"][0])
+        reply = yield from bench.judge("related", CALL_LIMIT_S, note, path=files_of(reply["call"], computed)[0])
     message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     return _check(side, name, workload, "failed", message)
 

@@ -78,6 +78,8 @@ class Bench:
     sanitize: bool = False
     """Whether emulated variants are built and run with the sanitizers."""
     scratch: Path = field(default_factory=lambda: new_scratch())
+    _secret: str = field(default_factory=lambda: os.urandom(16).hex())
+    """What nobody can know who is timed: from it follows which values have an answer that the judge knows."""
     _sensors: tuple[Sensors | None] | None = None
     _examiner: Worker | None = None
     _judging: bool = False
@@ -160,7 +162,11 @@ class Bench:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
         values."""
         call = make_call(self.target.signature, workload, str(self.scratch), _file_name(reader))
-        return widen(call, fills(self.target, workload), workload.seed, self.device) if wide else call
+        return (
+            widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
+            if wide
+            else call
+        )
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""

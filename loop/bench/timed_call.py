@@ -9,13 +9,14 @@ import math
 import random
 from array import array
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loop.bench.arena import Values
 from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
+from loop.bench.room import Side
 from loop.bench.waits import Waits
 from loop.bench.worker import Worker
 from loop.model.device import Device
@@ -36,6 +37,11 @@ MOST_DISTURBED = 10
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
 same again, and once more, so that what happens at every other call comes to both."""
+PLACES = 16
+"""Bytes of an output that are looked at the moment its call is said to be done."""
+LATE = "writes its output after it said that it was done"
+COMPARED_BYTES = 4096
+"""Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
 """One sample in so many is handed over, besides the one that is judged."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
@@ -66,7 +72,9 @@ class Sampled:
     broken: list[str] = field(default_factory=list)
     """What the variant replaced in its process, by name."""
     writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, a sentence each."""
+    """Writes outside of tensors, or too late, a sentence each."""
+    stray: str = ""
+    """How the worker was seen to leave its cores while it made calls."""
 
 
 def disturbed(whole: float, waited: float | None) -> bool:
@@ -93,14 +101,22 @@ class Setup:
 class TimedCall:
     """One side's call of one workload, in a worker that has loaded the side."""
 
-    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], seed: str, terms: "Setup") -> None:
+    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], side: Side, terms: "Setup") -> None:
         self.worker, self.call, self.floor_s = worker, call, terms.floor_s
-        self.arena, self.draw = worker.arena, random.Random(seed)
+        self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
+        """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
         self.arena.lay_out(call, values)
         self.steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
         self.peak_bytes: int | None = None
-        self.replays = self.returns = self.is_program = False
-        """Whether calls are replayed on a GPU, a call returns a result of its own, it is a program."""
+        self.is_program, self.returns = (side.terms["kind"] == kind for kind in ("command", "python"))
+        """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
+        self.replays = "cuda" == (side.terms["device"] if side.compiled else terms.device) and not self.is_program
+        """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
+        self.one_memory: bool | None = None
+        """Whether all results of a sample stand in one memory: then a sample is one call."""
+        self._places: list[int] = []
+        self._glimpse = b""
+        """What stood at some places of the last output the moment it was said to be done."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
@@ -114,15 +130,19 @@ class TimedCall:
         """
         turns, window = self._turns(None), self._window()
         self._write(turns)
-        fields = {"call": self.call.to_json(), "places": self.arena.places(), "size": self.arena.size}
+        fields = {"call": self._told(), "places": self.arena.places(), "size": self.arena.size}
         fields["mistake"] = dict(mistake) if mistake else None
         fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
         reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
-        peak = reply.get("peak_bytes")
-        self.peak_bytes = int(peak) if isinstance(peak, int | float) else None
-        self.replays, self.returns = bool(reply.get("replays")), bool(reply.get("returns"))
-        self.is_program = bool(reply.get("program"))
+        self.peak_bytes = reply["peak_bytes"]
         self.orders = Orders(self.worker, limit_s, note)
+
+    def _told(self) -> dict[str, Any]:
+        """The call as the worker is told of it: without seed, and without where the known answer's values begin."""
+        if self.is_program:
+            return self.call.to_json()
+        inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
+        return replace(self.call, inputs=inputs, key="").to_json()
 
     def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
         """Samples until they fill so many seconds, three at least.
@@ -138,8 +158,8 @@ class TimedCall:
         finally:
             waits.close()
         reply = yield from self.orders.end()
-        found.broken = [str(name) for name in reply.get("broken", ())]
-        found.writes = [*self.arena.strays(), *(str(text) for text in reply.get("writes", ()))]
+        found.broken = reply["broken"]
+        found.writes += [*self.arena.strays(), *reply["writes"]]
         return found
 
     def _fill(
@@ -149,27 +169,28 @@ class TimedCall:
             yield from self._run_program(found, waits)
             return
         once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
+        yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
         calls = found.calls = self._calls_at_once(once, cold=cold)
         most = COLD_SAMPLES if cold else MAX_SAMPLES
-        place = self.draw.randrange(max(MIN_SAMPLES, min(int(seconds / (calls * self._replays * once)), most)))
+        expected = max(MIN_SAMPLES, min(int(seconds / (calls * self._replays * once)), most))
+        place, watched = self.secret.randrange(expected), self.secret.randrange(MIN_SAMPLES)
         sound = spent = 0.0
         while len(found.seconds) <= max(place, MIN_SAMPLES - 1) or (
             sound < seconds and spent < MOST_DISTURBED * seconds and len(found.seconds) < most
         ):
+            if len(found.seconds) == watched and not found.stray:
+                watched = -1
+                found.stray = yield from self._watched(calls, cold=cold)
             known = judged and len(found.seconds) == place
             windows = self._windows(calls)
-            chosen = self.draw.randrange(calls) if known else None
+            chosen = self.secret.randrange(calls) if known else None
             turns = self._turns(None if chosen is None else windows[chosen])
-            if (
-                chosen is not None and self.returns
-            ):  # A result may stand where the next one will: it has to be last.
-                windows = windows[: chosen + 1]
             yield from self._ready(windows, turns, cold=cold)
             whole, waited = yield from self._timed(waits, len(windows))
             self._note(found, whole, waited, len(windows) * self._passes())
             spent += whole
             sound += 0.0 if disturbed(whole, waited) else whole
-            if len(found.seconds) - 1 == place or self.draw.random() < 1 / GIVEN:
+            if len(found.seconds) - 1 == place or self.secret.random() < 1 / GIVEN:
                 yield from self._hand_over(found, len(windows), chosen)
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
@@ -179,10 +200,39 @@ class TimedCall:
         """
         self.arena.words[COUNT] = self._passes() if self.replays else calls
         before = waits.read()
+        self.arena.mend()
         whole = yield from self.orders.give(RUN)
+        if self._places:
+            self._glimpse = self.arena.glimpse(calls - 1, self._places)
         after = waits.read()
         waited = None if before is None or after is None else after - before
         return max(whole - self.floor_s, whole / 10), waited
+
+    def _watched(self, calls: int, *, cold: bool) -> Generator[Tick, None, str]:
+        """A sample that does not count, for we look at the worker meanwhile; how it left its cores, or nothing.
+
+        What it has started, and where that runs, may be as it should again when a call is over.
+        """
+        seen: list[str] = []
+        yield from self._ready(self._windows(calls), self._turns(None), cold=cold)
+        self.arena.words[COUNT] = self._passes() if self.replays else calls
+        self.arena.mend()
+        yield from self.orders.give(RUN, lambda: seen.append(self.worker.stray()))
+        return next(filter(None, seen), "")
+
+    def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
+        """Find out, once, whether results of one sample stand in one memory: the last one is in all of them then.
+
+        Any call of a sample may be judged, so they could not all be. A sample is one call from then on.
+        """
+        if self.one_memory is not None or not self.returns or calls == 1:
+            return
+        windows = self._windows(calls)
+        yield from self._ready(windows, self._turns(None), cold=False)
+        yield from self._timed(waits, calls)
+        yield from self.orders.give(GIVE)
+        results = {tuple(window): self.arena.output(n)[:COMPARED_BYTES] for n, window in enumerate(windows)}
+        self.one_memory = len(set(results.values())) < len(results)
 
     def _passes(self) -> int:
         """Times that ready calls are made: a host that is asked each time would know the values."""
@@ -210,6 +260,8 @@ class TimedCall:
         with self.worker.stopped():
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
+            if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
+                found.writes.append(LATE)
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
@@ -221,9 +273,7 @@ class TimedCall:
         while not calls_known(sounds, spent, seconds) or rough == math.inf:
             yield from self._ready(self._windows(calls), self._turns(None), cold=False)
             whole, waited = yield from self._timed(waits, calls)
-            taken = (
-                self.arena.words[OWN_NS] / 1e9 or whole
-            ) / calls  # A GPU's calls are sized by the GPU's clock.
+            taken = self._own(whole) / calls  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, taken), spent + whole
             if not disturbed(whole, waited):
                 sound, sounds = min(sound, taken), sounds + 1
@@ -233,7 +283,7 @@ class TimedCall:
     def _calls_at_once(self, once: float, *, cold: bool) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
-        if cold:
+        if cold or self.one_memory:
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
@@ -282,8 +332,13 @@ class TimedCall:
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
             whole, _ = yield from self._timed(waits, calls)
-            taken.append((self.arena.words[OWN_NS] / 1e9 or whole) / calls)
+            taken.append(self._own(whole) / calls)
         return taken[0], taken[1]
+
+    def _own(self, whole: float) -> float:
+        """Seconds of a sample by the device's clock, where there is one; else by ours."""
+        own_s = self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0
+        return own_s or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""
@@ -331,4 +386,20 @@ class TimedCall:
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
         words[COUNT], words[COLD] = len(windows), int(cold)
+        if not self.replays:
+            self._spoil(windows)
         yield from self.orders.give(READY)
+
+    def _spoil(self, windows: Windows) -> None:
+        """Keep one element of each call's inputs back until the very order: no result can be computed before.
+
+        It is a NaN meanwhile, which nothing hides, or of the other sign, which nothing shows.
+        """
+        some = [n for n, tensor in enumerate(self.call.inputs) if tensor.elements]
+        for window in windows if some else ():
+            n = self.draw.choice(some)
+            tensor = self.call.inputs[n]
+            sign = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
+            self.arena.spoil(n, window[n] + self.draw.randrange(tensor.elements), self.draw.choice((0, sign)))
+        there = 0 if self.returns else self.arena.slot_bytes  # Results that are handed over are there later.
+        self._places = [self.draw.randrange(there) for _ in range(PLACES)] if there else []

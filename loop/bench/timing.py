@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loop.bench import kin
 from loop.bench.arena import Values
 from loop.bench.call import Call
 from loop.bench.deferral import charged
@@ -37,6 +38,8 @@ SHORT_SEGMENT_S = 4e-3
 """The same between our own binaries: their processes start quickly, and more rounds tell more than long
 segments."""
 ANSWER_LIMIT_S = 60.0
+UNFORESEEN = random.SystemRandom()
+"""Draws which segment is judged: a seed that is known would tell."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
 PROBED_ROUNDS = 3
@@ -183,7 +186,9 @@ def _batch(
             (Round(bench, sides, numbers[0], stack.enter_context(ExitStack()), pace.terms, shuffle), numbers)
             for numbers in batch
         ]
+        neighbours = {worker: name for one, _ in started for name, worker in one.workers.items()}
         for one, _ in started:
+            one.neighbours = neighbours
             yield from one.start()
         for one, numbers in started:
             for number in numbers:
@@ -230,6 +235,8 @@ class Round:
         """Closing it ends the processes."""
         self.sides = {side.name: side for side in sides}
         self.workers = self.open_workers()
+        self.neighbours: dict[Worker, str] = {}
+        """Workers of this and of other rounds, and the names of their sides."""
         self.calls: dict[str, TimedCall] = {}
         """Side to its call of the workload that is timed now."""
         self.evidence: list[Evidence] = []
@@ -248,6 +255,7 @@ class Round:
             with blaming(name, "loading"):
                 yield from worker.receive(START_LIMIT_S, f"starting {name}")
             worker.pause()
+        kin.end_nameless()
 
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
@@ -269,30 +277,32 @@ class Round:
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
             yield from self._stage(name, workload, values, setup, timings)
-        second = {name for name in names if self.shuffle.random() < 0.5}
+        second = {name for name in names if UNFORESEEN.random() < 0.5}
         segments: list[Segment] = []
         for place, name in enumerate(turns(names, self.shuffle)):
             looked_at = (place >= len(names)) == (name in second)
             segments.append((yield from self._segment(name, workload, timings, judged=looked_at)))
         timings.segments += charged(segments, timings.handed, self.number)
         for name in names:
-            with self._turn(name, workload):
+            with self._turn(name, workload, timings):
                 yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
 
     @contextmanager
-    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
-        """While it lasts this side runs, and no other; what becomes of it is said with its name."""
-        self.workers[name].resume()
-        with blaming(name, workload.name):
-            yield
-        self.workers[name].pause()
+    def _turn(self, name: str, workload: Workload, timings: Timings) -> Iterator[None]:
+        """While it lasts this side runs, and no other; what becomes of it and of others is said with its name."""
+        worker = self.workers[name]
+        with undisturbed(worker, name, self.neighbours, timings.strays):
+            worker.resume()
+            with blaming(name, workload.name):
+                yield
+            worker.pause()
 
     def _stage(
         self, name: str, workload: Workload, values: Sequence[Values], setup: Setup, timings: Timings
     ) -> Generator[Tick, None, None]:
         call = self.bench.call(workload, name, wide=True)
-        with self._turn(name, workload):
-            timed = TimedCall(self.workers[name], call, values, f"{workload.seed} {name}", setup)
+        with self._turn(name, workload, timings):
+            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup)
             yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
@@ -307,13 +317,13 @@ class Round:
     ) -> Generator[Tick, None, Segment]:
         """Time one side. One of its two segments is judged, and nobody in the worker knows which."""
         before = self.bench.sense()
-        with self._turn(name, workload):
+        with self._turn(name, workload, timings):
             timed = self.calls[name]
             found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
             stray = self.workers[name].stray()
         after = self.bench.sense()
-        if stray:
-            timings.strays[name] = stray
+        if stray or found.stray:
+            timings.strays[name] = stray or found.stray
         if found.own:
             timings.own_clock.add(name)
         timings.clocks.setdefault(name, []).extend(found.clocks)
@@ -376,6 +386,31 @@ class Untimed(LoopError):
         super().__init__(message, hint=hint, exit_code=1)
         self.side = side
         """Its name."""
+
+
+@contextmanager
+def undisturbed(
+    worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
+) -> Iterator[None]:
+    """While it lasts one side runs; its name stands for what was done meanwhile to those that stood still, and to us.
+
+    Raises Untimed when one of them was killed: there is nothing left to compare with.
+    """
+    mine = kin.own_terms()
+    yield
+    others = {one: side for one, side in neighbours.items() if one is not worker and one.is_paused}
+    for other, side in others.items():
+        if done := other.kin.meddled():
+            if done == kin.KILLED:
+                message = f"the process of {side} was killed while {name} ran"
+                raise Untimed(name, message, f"`loop kernels verify {name.split()[0]}` runs it alone")
+            strays.setdefault(name, f"while it ran, the process of {side} was {done}")
+        if runs := other.kin.awake():
+            strays.setdefault(side, f"{runs} while another side is timed")
+    if kin.end_nameless():
+        strays.setdefault(name, "a process that it started hides where it comes from")
+    if kin.restore(mine):
+        strays.setdefault(name, "while it ran, loop's own process was given other cores or another priority")
 
 
 class blaming:  # noqa: N801 - reads as a word in a with statement

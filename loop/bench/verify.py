@@ -1,17 +1,20 @@
 """Is it right? A variant computes in its own process, the judge compares in another."""
 
 import dataclasses
+import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from math import prod
+from pathlib import Path
 from typing import Any
 
 from loop.bench.kept import KeptWorker
 from loop.bench.limits import FIRST_CALL_LIMIT_S, CallLimit
 from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
-from loop.bench.worker import Refusal, Worker, WorkerLost
+from loop.bench.worker import FORGED, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
-from loop.model.target import Workload
+from loop.model.target import ITEM_SIZES, Workload
 from loop.model.workloads import accepts, shape, unsupported
 from loop.processes import Tick
 
@@ -139,7 +142,10 @@ class Checker:
         call = self.bench.call(workload, self.side.name).to_json()
         note = f"{self.side.name} on {place}"
         reply = yield from self.ask(workload, call, layout, note)
-        finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=reply["outputs"])
+        outputs = files_of(call, reply)
+        finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=outputs)
+        for path in outputs:  # Nobody who is checked later finds a right answer there.
+            Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)
 
     def ask(
@@ -155,6 +161,17 @@ class Checker:
         self._called = loaded
         self.limit.learn(workload, time.monotonic() - begun)
         return reply
+
+
+def files_of(call: Mapping[str, Any], reply: Mapping[str, Any]) -> list[str]:
+    """The files of a call's outputs. Raises WorkerLost where a reply names others, or one of them is torn."""
+    output = call["output"]
+    size = prod(output["shape"]) * ITEM_SIZES[output["dtype"]]
+    own = [f"{output['path']}.{number}" for number in range(len(reply["outputs"]))]
+    whole = all(os.path.isfile(path) and os.path.getsize(path) == size for path in own)
+    if not own or reply["outputs"] != own or not whole:
+        raise WorkerLost("tampered", FORGED, "")
+    return own
 
 
 def _status(refusal: Refusal, layout: Layout) -> str:

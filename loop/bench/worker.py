@@ -4,8 +4,8 @@ import contextlib
 import json
 import os
 import random
-import signal
 import sys
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from loop.bench import sanitizers
 from loop.bench.arena import Arena
 from loop.bench.bell import Bell
+from loop.bench.kin import Kin
+from loop.bench.replies import MOST_BYTES, understood
 from loop.errors import LoopError
 from loop.processes import Child, Tick, describe_exit
 
@@ -21,9 +23,7 @@ PADDING_BYTES = 4096
 """The environment lies above the stack: one of a random size moves the stack, so that no layout is measured for
 ever."""
 
-
-STATUSES = ("ok", "refused", "bug")
-"""What a reply begins with."""
+FORGED = "something else than its worker wrote to the worker's replies"
 PASSED_ON = ("LOOP_EMULATOR_SEED",)
 """Variables of the user's that a worker sees besides the usual ones: the schedule to replay."""
 
@@ -64,6 +64,8 @@ class Worker:
         self._reply, reply_write = os.pipe()
         os.set_blocking(self._reply, False)
         self._pending, self._paused = bytearray(), False
+        self._asked: deque[str] = deque()
+        """Requests that are still to be answered."""
         self.cores = _cores(threads, pinned)
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self.arena = Arena()
@@ -89,6 +91,7 @@ class Worker:
         finally:
             os.close(request_read)
             os.close(reply_write)
+        self.kin = Kin(self.child.process.pid, self.child.tag)
         self.child.watch(self._reply)
 
     def _shared(self) -> list[str]:
@@ -103,6 +106,7 @@ class Worker:
 
     def send(self, do: str, **fields: Any) -> None:
         """Send a request without waiting for its reply; `receive` takes it up."""
+        self._asked.append(do)
         with contextlib.suppress(BrokenPipeError):  # It has died: `receive` says how.
             os.write(self._request, (json.dumps({"do": do, **fields}) + "\n").encode())
 
@@ -119,10 +123,12 @@ class Worker:
             if not self._take() and self.child.code is not None:
                 raise self.lost("crashed", describe_exit(self.child.code))
             yield Tick(note)
+            if len(self._pending) > MOST_BYTES:
+                raise self.lost("tampered", FORGED)
         line, _, self._pending = self._pending.partition(b"\n")
-        reply = _understood(bytes(line))
-        if reply is None:
-            raise self.lost("tampered", "something else than its worker wrote to the worker's replies")
+        reply = understood(bytes(line), self._asked.popleft() if self._asked else "")
+        if reply is None or (self._pending and not self._asked):  # Nobody answers what nobody asked.
+            raise self.lost("tampered", FORGED)
         return _reply(reply)
 
     @property
@@ -140,13 +146,13 @@ class Worker:
         """Stop the child and whatever it started, so that nothing of it runs while another side is timed."""
         if not self._paused and self.child.code is None:
             self._paused = True
-            self._signal(signal.SIGSTOP)
+            self.kin.stop()
 
     def resume(self) -> None:
         """Let it go on."""
         if self._paused:
             self._paused = False
-            self._signal(signal.SIGCONT)
+            self.kin.resume()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -159,24 +165,17 @@ class Worker:
             if not was_paused:
                 self.resume()
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
-            os.killpg(self.child.process.pid, number)
-
     def stray(self) -> str:
         """How the child escaped the cores it was pinned to; empty when it did not, or where nobody can tell.
 
-        Read from outside: whatever runs in the child, a thread of it included, cannot hide it.
+        Read from outside: whatever runs in the child, or was started by it, cannot hide it.
         """
-        given = {int(core) for core in self.cores.split(",") if core}
-        for task in Path(f"/proc/{self.child.process.pid}/task").glob("*") if given else ():
-            try:
-                taken = os.sched_getaffinity(int(task.name))
-            except OSError:
-                continue  # It has ended meanwhile.
-            if not taken <= given:
-                return f"a thread runs on cores {_list(taken)}, it was given {_list(given)}"
-        return ""
+        return self.kin.beyond({int(core) for core in self.cores.split(",") if core})
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it should stand still."""
+        return self._paused
 
     def _take(self) -> bool:
         """Take over what has arrived; whether anything had."""
@@ -230,15 +229,6 @@ class Worker:
         self.close()
 
 
-def _understood(line: bytes) -> dict[str, Any] | None:
-    """A reply as the worker writes it; None for anything else on the wire."""
-    try:
-        reply = json.loads(line)
-    except ValueError:
-        return None
-    return reply if isinstance(reply, dict) and reply.get("status") in STATUSES else None
-
-
 def _reply(reply: dict[str, Any]) -> dict[str, Any]:
     if reply["status"] == "refused":
         raise Refusal(str(reply.get("message")), str(reply.get("how", "unusable")))
@@ -270,10 +260,6 @@ def _cores(threads: int, pinned: bool) -> str:
     if not pinned or not hasattr(os, "sched_getaffinity"):
         return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
-
-
-def _list(cores: set[int]) -> str:
-    return ", ".join(str(core) for core in sorted(cores))
 
 
 def python_path() -> str:

@@ -17,11 +17,11 @@ def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) 
     `slow`: share of its time by which every call is made longer on purpose.
     """
     call, places = request["call"], Places(shared.memory, request["places"], request["call"], request["turns"])
-    made, kind = _make(loaded, places, call, slow)
+    made = _make(loaded, places, call, slow)
     made.ready([request["window"]], request["turns"], cold=False)
     peak = first_call_bytes(lambda: made.run(1))
     made.give()
-    return made, {**kind, "peak_bytes": peak}
+    return made, {"peak_bytes": peak}
 
 
 def empty(way: str) -> Stage:
@@ -40,21 +40,21 @@ def _nothing(*tensors: object, **attributes: object) -> None:
     """A function that computes nothing."""
 
 
-def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> tuple[Stage, dict[str, bool]]:
+def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> Stage:
     if isinstance(loaded, Compiled) and loaded.device == "cuda":
         from loop.bench.child.device_stage import DeviceStage
 
-        return DeviceStage(loaded.invoke, places, call, slow), {"replays": True}
+        return DeviceStage(loaded.invoke, places, call, slow)
     if isinstance(loaded, Compiled):
-        return CompiledStage(loaded.invoke, places, call, slow), {}
+        return CompiledStage(loaded.invoke, places, call, slow)
     if isinstance(loaded, Importable) and loaded.device == "cuda":
         from loop.bench.child.torch_device_stage import DeviceFunctionStage
 
-        return DeviceFunctionStage(loaded.function, places, call, slow), {"replays": True, "returns": True}
+        return DeviceFunctionStage(loaded.function, places, call, slow)
     if isinstance(loaded, Importable):
         from loop.bench.child.torch_stage import FunctionStage
 
-        return FunctionStage(loaded.function, places, call, slow), {"returns": True}
+        return FunctionStage(loaded.function, places, call, slow)
     if isinstance(loaded, External):
-        return ProgramStage(loaded.prepare(call), places), {"program": True}
+        return ProgramStage(loaded.prepare(call), places)
     raise Refused("no call of it can be timed")

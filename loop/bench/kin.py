@@ -1,0 +1,195 @@
+"""All processes that a worker has started, as the kernel lists them: also those that left its group and parent.
+
+What a process says of itself can be changed, what the kernel says of it cannot. Linux; elsewhere nobody tells, and
+only the process group is signalled.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from loop.processes import STARTED, TAG
+
+PROC = Path("/proc")
+RUNS = "RS"
+"""States of a process that was not stopped: it runs, or it sleeps until something wakes it."""
+KILLED = "killed"
+MOST_PASSES = 5
+"""A process may start another one before it is stopped itself."""
+Terms = dict[int, tuple[frozenset[int], int]]
+"""By task: its cores, and its priority."""
+
+
+class Kin:
+    """A process that we started in a session of its own, with its descendants and its orphans."""
+
+    def __init__(self, pid: int, tag: str) -> None:
+        self.pid, self.tag = pid, tag
+        self._known: Terms = {}
+        """What was so when it was stopped."""
+        self._stopped: set[int] = set()
+
+    def pids(self) -> list[int]:
+        """The process itself, then the others."""
+        found = [self.pid, *_descendants(self.pid)]
+        for orphan in orphans():
+            if _session(orphan) == self.pid or _carries(orphan, self.tag):
+                found += [orphan, *_descendants(orphan)]
+        return found
+
+    def stop(self) -> None:
+        """Have all of it stand still."""
+        self._signal_group(signal.SIGSTOP)
+        for _ in range(MOST_PASSES):
+            fresh = set(self.pids()) - self._stopped
+            if not fresh:
+                break
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            self._stopped |= fresh
+        self._known = _terms(self.pid)
+
+    def resume(self) -> None:
+        """Let all of it go on, on the cores and with the priority that it had."""
+        restore(self._known)
+        self._signal_group(signal.SIGCONT)
+        for pid in self._stopped:
+            _signal(pid, signal.SIGCONT)
+        self._stopped, self._known = set(), {}
+
+    def _signal_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # It has died: whoever waits for it says how.
+            os.killpg(self.pid, number)
+
+    def beyond(self, given: set[int]) -> str:
+        """How it escaped its cores, or took more than its share of them; empty when it did not."""
+        for pid in self.pids():
+            what = "a thread" if pid == self.pid else "a process that it started"
+            for task, (cores, nice) in _terms(pid).items():
+                if given and not cores <= given:
+                    return f"{what} runs on cores {said(cores)}, it was given {said(given)}"
+                if nice < os.getpriority(os.PRIO_PROCESS, 0) or _hurries(task):
+                    return f"{what} raised its priority"
+        return ""
+
+    def awake(self) -> str:
+        """What of it runs although it was stopped; empty when nothing does. What runs is stopped."""
+        running = [pid for pid in self.pids() if _state(pid) in RUNS]
+        for pid in running:
+            _signal(pid, signal.SIGSTOP)
+        self._stopped.update(running)
+        if not running:
+            return ""
+        return "it runs" if self.pid in running else "a process that it started runs"
+
+    def meddled(self) -> str:
+        """What somebody else did to it while it stood still; empty when nobody did anything."""
+        if _state(self.pid) in "ZX":
+            return KILLED
+        now = _terms(self.pid)
+        for task, (cores, nice) in self._known.items():
+            if task in now and now[task][0] != cores:
+                return f"moved from cores {said(cores)} to {said(now[task][0])}"
+            if task in now and now[task][1] != nice:
+                return "given another priority"
+        return ""
+
+
+def orphans() -> list[int]:
+    """Processes that became our children because their own parent ended."""
+    return [pid for pid in _children(os.getpid()) if pid not in STARTED and _session(pid) != os.getsid(0)]
+
+
+def end_nameless() -> bool:
+    """Kill orphans that do not show where they come from; whether there were any."""
+    found = [pid for pid in orphans() if _session(pid) not in STARTED and not _carries(pid, "")]
+    for pid in [one for orphan in found for one in (orphan, *_descendants(orphan))]:
+        _signal(pid, signal.SIGKILL)
+    return bool(found)
+
+
+def own_terms() -> Terms:
+    """Cores and priority of the thread that asks."""
+    task = threading.get_native_id()
+    return {one: terms for one, terms in _terms(os.getpid()).items() if one == task}
+
+
+def restore(terms: Terms) -> bool:
+    """Give tasks these cores and priorities again; whether they had others."""
+    changed = False
+    for task, (cores, nice) in terms.items():
+        with contextlib.suppress(OSError):
+            now = frozenset(os.sched_getaffinity(task)), os.getpriority(os.PRIO_PROCESS, task)
+            if now != (cores, nice):
+                changed = True
+                os.sched_setaffinity(task, cores)
+                os.setpriority(os.PRIO_PROCESS, task, nice)
+    return changed
+
+
+def said(cores: set[int] | frozenset[int]) -> str:
+    """Numbers of cores in words."""
+    return ", ".join(map(str, sorted(cores)))
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for child in _children(pid):
+        yield child
+        yield from _descendants(child)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for task in _tasks(pid) for child in _read(PROC / f"{pid}/task/{task}/children").split()]
+
+
+def _tasks(pid: int) -> list[int]:
+    try:
+        return [int(task) for task in os.listdir(PROC / f"{pid}/task")]
+    except OSError:  # It has ended meanwhile.
+        return []
+
+
+def _terms(pid: int) -> Terms:
+    found = {}
+    for task in _tasks(pid):
+        with contextlib.suppress(OSError):
+            found[task] = frozenset(os.sched_getaffinity(task)), os.getpriority(os.PRIO_PROCESS, task)
+    return found
+
+
+def _hurries(task: int) -> bool:
+    """Whether the scheduler prefers a task to all ordinary ones."""
+    with contextlib.suppress(OSError):
+        return os.sched_getscheduler(task) in (os.SCHED_FIFO, os.SCHED_RR)
+    return False
+
+
+def _state(pid: int) -> str:
+    """The state of a process, a letter as proc(5) lists them; X when it is gone."""
+    return (_read(PROC / f"{pid}/stat").rpartition(b")")[2].split() or [b"X"])[0].decode()
+
+
+def _session(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid)
+    return 0
+
+
+def _carries(pid: int, tag: str) -> bool:
+    """Whether a process has a tag in its environment; an empty one stands for any."""
+    return any(one.startswith(f"{TAG}={tag}".encode()) for one in _read(PROC / f"{pid}/environ").split(b"\0"))
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
