@@ -73,7 +73,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     warned = warnings(bench, shared, timings)
     measured = looks.measured(timings)
     both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
-    distrusted = doubts(bench, timings, measured, both)
+    distrusted = yield from doubts(bench, timings, measured, both)
     verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
     energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return Result(

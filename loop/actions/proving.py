@@ -189,7 +189,8 @@ def _doubts(
             left = [one for one in left if one.name != error.side]
         else:
             pairs = [Pair(one, one.name, one.name, "self") for one in left]
-            return timings, [*refused, *every_doubt(setup.bench, timings, (), pairs)]
+            doubts = yield from every_doubt(setup.bench, timings, (), pairs)
+            return timings, [*refused, *doubts]
     return timing.Timings(), refused
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.bench.child.cuda_errors import with_hint
+from loop.bench.child.cuda_functions import ADDRESS, ENUM, HANDLE, OLDER, SIGNATURES, SIZE
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import POISON
 
@@ -21,75 +22,12 @@ MIN_FLUSH_BYTES = 256 * 2**20
 NAME_BYTES = 256
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
-MULTIPROCESSORS, L2_BYTES, MAJOR, MINOR = 16, 38, 75, 76
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
 """CUdevice_attribute."""
 ACCESS_POLICY_WINDOW = 1
 """CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 """CUresult where there is nothing to run on."""
-
-_Handle, _Address, _Size, _Flags, _Enum = (
-    ctypes.c_void_p,
-    ctypes.c_uint64,
-    ctypes.c_size_t,
-    ctypes.c_uint,
-    ctypes.c_int,
-)
-_Out = ctypes.POINTER
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (_Flags,),
-    "cuDriverGetVersion": (_Out(ctypes.c_int),),
-    "cuGetErrorName": (_Enum, _Out(ctypes.c_char_p)),
-    "cuGetErrorString": (_Enum, _Out(ctypes.c_char_p)),
-    "cuDeviceGetCount": (_Out(ctypes.c_int),),
-    "cuDeviceGet": (_Out(ctypes.c_int), ctypes.c_int),
-    "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
-    "cuDeviceGetUuid_v2": (_Handle, ctypes.c_int),
-    "cuDeviceGetAttribute": (_Out(ctypes.c_int), _Enum, ctypes.c_int),
-    "cuDeviceTotalMem_v2": (_Out(_Size), ctypes.c_int),
-    "cuDevicePrimaryCtxRetain": (_Out(_Handle), ctypes.c_int),
-    "cuCtxSetCurrent": (_Handle,),
-    "cuCtxSynchronize": (),
-    "cuCtxResetPersistingL2Cache": (),
-    "cuCtxSetLimit": (_Enum, _Size),
-    "cuMemGetInfo_v2": (_Out(_Size), _Out(_Size)),
-    "cuMemAlloc_v2": (_Out(_Address), _Size),
-    "cuMemFree_v2": (_Address,),
-    "cuMemcpyHtoDAsync_v2": (_Address, _Handle, _Size, _Handle),
-    "cuMemcpyDtoHAsync_v2": (_Handle, _Address, _Size, _Handle),
-    "cuMemcpyDtoDAsync_v2": (_Address, _Address, _Size, _Handle),
-    "cuMemsetD8Async": (_Address, ctypes.c_ubyte, _Size, _Handle),
-    "cuMemHostAlloc": (_Out(_Handle), _Size, _Flags),
-    "cuMemFreeHost": (_Handle,),
-    "cuMemHostGetDevicePointer_v2": (_Out(_Address), _Handle, _Flags),
-    "cuStreamCreate": (_Out(_Handle), _Flags),
-    "cuStreamDestroy_v2": (_Handle,),
-    "cuStreamSynchronize": (_Handle,),
-    "cuStreamWaitValue32_v2": (_Handle, _Address, ctypes.c_uint32, _Flags),
-    "cuStreamWaitEvent": (_Handle, _Handle, _Flags),
-    "cuStreamGetAttribute": (_Handle, _Enum, _Handle),
-    "cuStreamSetAttribute": (_Handle, _Enum, _Handle),
-    "cuStreamIsCapturing": (_Handle, _Out(ctypes.c_int)),
-    "cuThreadExchangeStreamCaptureMode": (_Out(ctypes.c_int),),
-    "cuStreamBeginCapture_v2": (_Handle, _Enum),
-    "cuStreamEndCapture": (_Handle, _Out(_Handle)),
-    "cuEventCreate": (_Out(_Handle), _Flags),
-    "cuEventDestroy_v2": (_Handle,),
-    "cuEventRecord": (_Handle, _Handle),
-    "cuEventSynchronize": (_Handle,),
-    "cuEventElapsedTime_v2": (_Out(ctypes.c_float), _Handle, _Handle),
-    "cuGraphInstantiateWithFlags": (_Out(_Handle), _Handle, ctypes.c_uint64),
-    "cuGraphUpload": (_Handle, _Handle),
-    "cuGraphLaunch": (_Handle, _Handle),
-    "cuGraphDestroy": (_Handle,),
-    "cuGraphExecDestroy": (_Handle,),
-    "cuGraphGetNodes": (_Handle, _Out(_Handle), _Out(_Size)),
-    "cuGraphNodeGetType": (_Handle, _Out(ctypes.c_int)),
-    "cuGraphChildGraphNodeGetGraph": (_Handle, _Out(_Handle)),
-}
-"""Arguments of every function used, by the name that the library exports; each returns a CUresult."""
-OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
-"""The same function, in drivers before CUDA 12.8."""
 
 
 class NoDevice(Refused):
@@ -168,6 +106,12 @@ class Facts:
     """As NVML and nvidia-smi write it: `GPU-...`."""
     capability: tuple[int, int]
     memory_bytes: int
+    sms: int
+    clock_hz: float
+    """The highest of its multiprocessors."""
+    bytes_per_s: float
+    """Of its memory, which moves data twice a cycle."""
+    l2_bytes: int
 
 
 def facts(driver: Driver, number: int) -> Facts:
@@ -182,7 +126,11 @@ def facts(driver: Driver, number: int) -> Facts:
         name=text.value.decode(errors="replace"),
         uuid="GPU-" + "-".join(parts),
         capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
-        memory_bytes=driver.make("cuDeviceTotalMem_v2", _Size, number),
+        memory_bytes=driver.make("cuDeviceTotalMem_v2", SIZE, number),
+        sms=attribute(driver, MULTIPROCESSORS, number),
+        clock_hz=1e3 * attribute(driver, CLOCK_KHZ, number),
+        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * attribute(driver, BUS_BITS, number) / 8,
+        l2_bytes=attribute(driver, L2_BYTES, number),
     )
 
 
@@ -218,7 +166,7 @@ class Stream(Owned):
     """A queue of work. Blocking ones keep order with the legacy default stream, others do not."""
 
     def __init__(self, driver: Driver, *, blocking: bool = False) -> None:
-        handle = driver.make("cuStreamCreate", _Handle, 0 if blocking else NON_BLOCKING)
+        handle = driver.make("cuStreamCreate", HANDLE, 0 if blocking else NON_BLOCKING)
         super().__init__(driver, handle, "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
@@ -230,11 +178,11 @@ class AccessPolicyWindow(ctypes.Structure):
     """`CUaccessPolicyWindow`, with room for all else that a CUstreamAttrValue may be."""
 
     _fields_ = (
-        ("base_ptr", _Handle),
-        ("num_bytes", _Size),
+        ("base_ptr", HANDLE),
+        ("num_bytes", SIZE),
         ("hit_ratio", ctypes.c_float),
-        ("hit_property", _Enum),
-        ("miss_property", _Enum),
+        ("hit_property", ENUM),
+        ("miss_property", ENUM),
         ("_padding", ctypes.c_ubyte * 64),
     )
 
@@ -253,7 +201,7 @@ class Event(Owned):
     """A moment in a stream."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.make("cuEventCreate", _Handle, 0), "cuEventDestroy_v2")
+        super().__init__(driver, driver.make("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
 
     def record(self, stream: Stream) -> None:
         """Let it be the moment at which all work queued so far is done."""
@@ -278,12 +226,11 @@ class Device:
         self.driver = the_driver()
         self.index = index
         self._number = self._find(index)
-        context = self.driver.make("cuDevicePrimaryCtxRetain", _Handle, self._number)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, self._number)
         self.driver.call("cuCtxSetCurrent", context)
         known = facts(self.driver, self._number)
         self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
-        self.l2_bytes = attribute(self.driver, L2_BYTES, self._number)
-        self.sms = attribute(self.driver, MULTIPROCESSORS, self._number)
+        self.l2_bytes, self.sms = known.l2_bytes, known.sms
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
@@ -297,7 +244,7 @@ class Device:
     @property
     def free_bytes(self) -> int:
         """Device memory that nobody has taken."""
-        free, total = _Size(), _Size()
+        free, total = SIZE(), SIZE()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
@@ -345,7 +292,7 @@ class DeviceBuffer(Owned):
         self._set(self.handle, self._room, None)
 
     def _allocate(self, driver: Driver) -> int:
-        found = _Address()
+        found = ADDRESS()
         code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
         if code:
             wanted = f"cannot have {self.size} bytes of device memory, {self.device.free_bytes} are free"
