@@ -17,7 +17,7 @@ from loop.bench.call import Call, make_call, widen
 from loop.bench.gpus import gpus
 from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.orders import Floors, measure_floors
+from loop.bench.orders import Floors, empty_call, measure_floors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
@@ -155,6 +155,13 @@ class Bench:
             with Worker(self.threads, pinned=True) as worker:
                 found = yield from measure_floors(worker, self.device, START_LIMIT_S)
             self._floors = self._floors.at_most(found) if self._floors else found
+        return self._floors
+
+    def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
+        """The same with a call of PyTorch that only allocates, in a worker that has imported it."""
+        floors = yield from self.floors()
+        taken = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
+        self._floors = floors.at_most(Floors(floors.order_s, {"torch": taken}))
         return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
