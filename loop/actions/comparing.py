@@ -84,7 +84,9 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     for number, group in enumerate(groups):
         limit_s = max(0.0, context.budget_s - (monotonic() - begun)) / (len(groups) - number)
         timings, warned = yield from _hold(context, group, arguments, limit_s)
-        made = [_outcome(context, contest, timings) for contest in group]
+        made = []
+        for contest in group:
+            made.append((yield from _outcome(context, contest, timings)))
         outputs.append(_together(made, timings, warned))
         segments += timings.segments
     return Result(_joined(outputs, missing), samples={"compare": segments})
@@ -156,13 +158,13 @@ def _hold(
     return found, warnings(context.bench, shared, found)
 
 
-def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> CompareOutput:
+def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Generator[Tick, None, CompareOutput]:
     name, (again, slower, *good) = contest.candidate.name, contest.rivals
     pairs = [Pair(contest.candidate, name, again.side.name, "self")]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
     measured = measurements(context.bench, pairs, contest.workloads, timings)
     null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
-    distrusted = [*doubts(context.bench, timings, measured, pairs), *_false(null)]
+    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(null)]
     verdicts: Sequence[Verdict] = distrusted or [
         _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
     ]

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import monotonic
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import workloads
+from loop.actions.operators import Offered, Terms, both_ways, time_operators
 from loop.actions.timed import (
     Pair,
     Ready,
@@ -24,8 +26,9 @@ from loop.actions.verification import untaken
 from loop.bench import timing
 from loop.bench.device_memory import fitting
 from loop.bench.room import BASELINE, Bench, Side
+from loop.bench.ways import EMPTY
 from loop.model.base import Model
-from loop.model.measurement import Measurement
+from loop.model.measurement import Measurement, Segment
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -44,6 +47,8 @@ class MeasureTerms(Model):
     """Rounds, as far as the step's budget allows; two at least."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
+    as_operator: bool = True
+    """Whether compiled variants with short calls are timed as operators of PyTorch, too."""
 
 
 def measure(context: Context, arguments: MeasureTerms) -> Working:
@@ -62,6 +67,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     terms = timing.Terms(rounds=arguments.rounds, limit_s=context.budget_s, seed=context.seed, cold=arguments.cold)
+    begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
         every = [bench.side(BASELINE), *sides]
@@ -70,20 +76,36 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         looks = Looks(bench, pairs, timed, arguments.rounds)
         timings = yield from timing.measure(bench, every, timed, terms, looks.pending)
-    warned = warnings(bench, shared, timings)
-    measured = looks.measured(timings)
-    both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
-    distrusted = doubts(bench, timings, measured, both)
+        warned = warnings(bench, shared, timings)
+        measured = looks.measured(timings)
+        both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
+        distrusted = yield from doubts(bench, timings, measured, both)
+        if arguments.as_operator and not distrusted:
+            left = Terms(context.budget_s, context.budget_s - (monotonic() - begun), context.seed)
+            offered = yield from time_operators(bench, tuple(builds.values()), measured, left)
+            distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
+    speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
+    floors = timings.floors.call_s if timings.floors else {}
+    told = both_ways(speeds)
     verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
     energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return Result(
         MeasureOutput(
             ok=bool(timed) and not distrusted,
-            message=with_warnings(room.said_after(_describe(verdicts)), warned),
+            message=with_warnings(room.said_after(_describe(verdicts, told)), warned),
             verdicts=verdicts,
-            not_exercised=(*skipped, *(f"speed on {text}" for text in room.left_out), *_untimed(sides, timed)),
+            not_exercised=(
+                *skipped,
+                *(f"speed on {text}" for text in room.left_out),
+                *_untimed(sides, timed),
+                *(text for one in offered for text in one.missing),
+            ),
             measurements=measured,
             rounds=timings.rounds,
+            called={**timings.ways, **{side: way for one in offered for side, way in one.ways}},
+            empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
+            as_operator=speeds,
+            both_ways=told,
             outputs=timings.outputs,
             threads=bench.threads,
             block_sd=_noise(pairs, timed, timings),
@@ -92,8 +114,14 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
             energy_j=energy_j,
             energy_s=energy_s,
         ),
-        samples={"measure": timings.segments},
+        samples={"measure": timings.segments, **_samples(offered)},
     )
+
+
+def _samples(offered: Sequence[Offered]) -> dict[str, Sequence[Segment]]:
+    """Raw samples of what was timed as an operator."""
+    segments = [segment for one in offered for segment in one.segments]
+    return {"as_operator": segments} if segments else {}
 
 
 @dataclass
@@ -161,17 +189,19 @@ def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Tim
     )
 
 
-def _describe(verdicts: Sequence[Verdict]) -> str:
+def _describe(verdicts: Sequence[Verdict], told: Mapping[str, str]) -> str:
+    """`told`: a variant's ratio by either way of calling it."""
     bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
     if bad:
         return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}"
-    return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)])
+    return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)], told)
 
 
-def _describe_speed(verdicts: Sequence[SpeedVerdict]) -> str:
+def _describe_speed(verdicts: Sequence[SpeedVerdict], told: Mapping[str, str]) -> str:
     """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
     names = dict.fromkeys(one.variant for one in verdicts)
-    return "; ".join(_describe_variant(name, [v for v in verdicts if v.variant == name]) for name in names)
+    every = ((name, _describe_variant(name, [v for v in verdicts if v.variant == name])) for name in names)
+    return "; ".join(f"{text} ({told[name]})" if name in told else text for name, text in every)
 
 
 def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:

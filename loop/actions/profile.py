@@ -1,6 +1,5 @@
 """Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pydantic import Field
 from loop.actions.context import Context, Result, Working
 from loop.actions.device_counters import watch
 from loop.actions.parallelism import filling_of, gpu_at_hand
+from loop.actions.roofs import working_set
 from loop.actions.timed import hold_device, ready
 from loop.bench import profile as outside
 from loop.bench.roof import measure_roof
@@ -21,9 +21,9 @@ from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput, ProfileOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
-from loop.model.target import ITEM_SIZES, OUTPUT, Workload
+from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import formula_values, shape
+from loop.model.workloads import formula_values
 from loop.processes import Tick
 from loop.rules import bottleneck, device_counters
 from loop.rules.bottleneck import Reach, Seen
@@ -153,7 +153,7 @@ def _reach(context: Context, workload: Workload) -> Generator[Tick, None, tuple[
             return Reach(None, None), "no peak of this GPU is in the manifest"
         return Reach(device.flops_per_s.get(workload.dtype), device.bytes_per_s), f"datasheet of {device.name}"
     try:
-        roof = yield from measure_roof(bench.cache, workload.dtype, bench.threads, working_set(context, workload))
+        roof = yield from measure_roof(bench.cache, workload.dtype, bench.threads, working_set(bench, workload))
     except LoopError as error:
         return Reach(None, None), error.message
     said = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
@@ -162,14 +162,6 @@ def _reach(context: Context, workload: Workload) -> Generator[Tick, None, tuple[
 
 def _threads(number: int) -> str:
     return f"{number} thread" if number == 1 else f"{number} threads"
-
-
-def working_set(context: Context, workload: Workload) -> int:
-    """Bytes of all tensors of a call."""
-    signature = context.bench.target.signature
-    tensors = {**signature.inputs, OUTPUT: signature.output}
-    types = {name: signature.types.get(name, workload.dtype) for name in tensors}
-    return sum(math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in tensors.items())
 
 
 def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:

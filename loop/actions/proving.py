@@ -176,9 +176,9 @@ def _doubts(
     terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
     place = setup.workload.name
-    doubts = [integrity.invalid(error.side, place, "self", error.message) for error in refused]
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
-    return timings, [*doubts, *every_doubt(setup.bench, timings, (), pairs)]
+    doubts = yield from every_doubt(setup.bench, timings, (), pairs)
+    return timings, [*(integrity.invalid(error.side, place, "self", error.message) for error in refused), *doubts]
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 from loop.actions.context import Context, Result, Working
 from loop.actions.emulating import work_of
 from loop.actions.kernel import builds, extra_sets, workloads
-from loop.actions.profile import working_set
+from loop.actions.roofs import working_set
 from loop.bench import compute_sanitizer
 from loop.bench.compute_sanitizer import MOST_REPORTS, TOOLS, Examination, examine
 from loop.bench.machine import cores
@@ -126,7 +126,9 @@ def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     sets = extra_sets(context) or context.plan.workloads
     candidates = [one for one in workloads(context, sets, device="cuda") if accepts(variant, one)]
     counted = target.flops is not None
-    work = {one.name: work_of(target, one) if counted else float(working_set(context, one)) for one in candidates}
+    work = {
+        one.name: work_of(target, one) if counted else float(working_set(context.bench, one)) for one in candidates
+    }
     return few(candidates, work, MOST_FLOPS if counted else MOST_BYTES, count)
 
 

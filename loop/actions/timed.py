@@ -5,17 +5,16 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from loop.actions import roofs
 from loop.actions.context import Context
 from loop.actions.kernel import builds
 from loop.actions.sharing import warn_after, warn_before, warn_of_programs
 from loop.bench import timing
 from loop.bench.deferral import defers
 from loop.bench.gpus import gpus
-from loop.bench.machine import machine, peak_flops_per_s
 from loop.bench.room import Bench, Side
 from loop.expressions import Expression
 from loop.locks import Held, locked
-from loop.model.device import Dtype
 from loop.model.measurement import Build, Measurement, Segment, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
@@ -140,22 +139,23 @@ def _peak(timings: timing.Timings, side: str, workload: Workload) -> int | None:
 
 def doubts(
     bench: Bench, timings: timing.Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
-) -> tuple[NoSpeedVerdict, ...]:
+) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
     """Verdicts on what cannot be trusted, one a variant and workload."""
-    found = every_doubt(bench, timings, measured, pairs)
+    found = yield from every_doubt(bench, timings, measured, pairs)
     return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
 
 
 def every_doubt(
     bench: Bench, timings: timing.Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
-) -> list[NoSpeedVerdict]:
+) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
+    too_fast = yield from _impossible(bench, measured, pairs)
     names = {pair.candidate.name: pair.variant for pair in pairs}
     against = pairs[0].against
     return [
         *integrity.wrong_while_timed(timings.wrong, against, names),
         *_noticed(timings, against, names),
-        *_impossible(bench, measured),
+        *too_fast,
         *_held_back(timings, pairs),
     ]
 
@@ -187,20 +187,13 @@ def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpe
                 yield integrity.invalid(pair.variant, name, pair.against, why)
 
 
-def _impossible(bench: Bench, measured: Sequence[Measurement]) -> Iterator[NoSpeedVerdict]:
+def _impossible(
+    bench: Bench, measured: Sequence[Measurement], pairs: Iterable[Pair]
+) -> Generator[Tick, None, list[NoSpeedVerdict]]:
+    kinds = {(pair.variant, pair.against): str(pair.candidate.terms["kind"]) for pair in pairs}
+    found = []
     for one in measured:
-        reason = integrity.beyond_roof(one, peak(bench, one.workload.dtype))
+        reason = yield from roofs.impossible(bench, one, kinds.get((one.variant, one.against), ""))
         if reason:
-            yield integrity.invalid(one.variant, one.workload.name, one.against, reason)
-
-
-def peak(bench: Bench, dtype: Dtype) -> float | None:
-    """Operations a second that the device cannot exceed; None where nobody says.
-
-    Of a GPU the manifest's figure, its clock and accumulation at their best.
-    """
-    if bench.device == "cpu":
-        return peak_flops_per_s(bench.threads, dtype)
-    capability = machine().capability
-    facts = bench.target.devices.get(f"sm_{capability.replace('.', '')}") if capability else None
-    return facts.flops_per_s.get(dtype) if facts else None
+            found.append(integrity.invalid(one.variant, one.workload.name, one.against, reason))
+    return found

@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loop.bench.worker import python_path
+from loop.model.device import GpuLimits
 from loop.processes import environment
 
 ASK_LIMIT_S = 60
@@ -34,6 +35,8 @@ class Gpu:
     capability: str
     """As in 8.9."""
     memory_bytes: int
+    limits: GpuLimits = field(default_factory=GpuLimits)
+    """What it cannot exceed."""
 
     @property
     def architecture(self) -> str:
@@ -90,7 +93,8 @@ def gpus() -> Gpus:
 
 def _gpu(fields: dict[str, Any]) -> Gpu:
     major, minor = fields["capability"]
-    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"])
+    limits = GpuLimits.model_validate({name: fields[name] for name in GpuLimits.model_fields})
+    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], limits)
 
 
 def _look() -> dict[str, Any]:

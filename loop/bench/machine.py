@@ -123,14 +123,14 @@ def flops_per_cycle(flags: frozenset[str], dtype: Dtype) -> float | None:
 
     x86: two fused multiply-add units, and two adders beside them as in Zen; without FMA two multipliers and two
     adders. Two-byte types also by their own instructions; AMX computes 1024 a cycle in them (Intel's optimisation
-    manual), and half of that as TF32 or as float32 in several pieces. Arm: six 128-bit units, or two of 512 bits.
+    manual), and takes no wider ones. Arm: six 128-bit units, or two of 512 bits.
     """
     single = _single_flops(flags)
     if single is None:
         return None
     narrow = ITEM_SIZES[dtype] == 2
-    if "amx_tile" in flags and dtype != "float64":
-        return single + (1024 if narrow else 512)
+    if "amx_tile" in flags and narrow:
+        return single + 1024
     if narrow and flags & {"bf16", "i8mm"}:
         return 4 * single
     wider = narrow and flags & {"avx512_bf16", "avx512_fp16", "avx_ne_convert", "asimdhp", "fphp"}

@@ -4,12 +4,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from loop.bench.child.control import COUNT, DONE, LEAVE, OP, ORDER, RUN
-from loop.bench.worker import Worker, WorkerLost
+from loop.bench.child.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
+from loop.bench.worker import Refusal, Worker, WorkerLost
+from loop.model.device import Device
 from loop.processes import Tick
 
 WATCHED_S = 20e-3
@@ -19,7 +20,9 @@ GLANCE_S = 200e-6
 NAP_S = 200e-6
 """From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
 ECHOES, EMPTY_CALLS = 40, 200
-WAYS = ("c_abi", "python")
+Way = Literal["c_abi", "python", "torch", "kernel"]
+"""How a call is made: through C, from Python, by an operator of PyTorch, as a kernel of a CUDA graph."""
+ON_HOST: tuple[Way, ...] = ("c_abi", "python")
 
 
 class Orders:
@@ -101,27 +104,42 @@ class Floors:
 
     order_s: float
     """Seconds that an order takes which does nothing; taken from what the judge's clock says of a sample."""
-    call_s: Mapping[str, float]
-    """Seconds of a call that does nothing, by the kind of variant: `c_abi`, `python`."""
+    call_s: Mapping[Way, float]
+    """Seconds of a call that does nothing, by the way it is made; of PyTorch: that only allocates its result."""
+
+    def at_most(self, other: "Floors") -> "Floors":
+        """The shorter of two measurements of each."""
+        both = {way: min(self.call_s.get(way, s), s) for way, s in other.call_s.items()}
+        return Floors(min(self.order_s, other.order_s), {**self.call_s, **both})
 
 
-def measure_floors(worker: Worker, limit_s: float) -> Generator[Tick, None, Floors]:
+def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
     order_s = yield from _echo(worker, limit_s, "", 0)
-    found = {}
-    for way in WAYS:
-        whole = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
-        found[way] = max(whole - order_s, 0.0) / EMPTY_CALLS
+    found: dict[Way, float] = {}
+    for way in ON_HOST:
+        found[way] = yield from empty_call(worker, way, order_s, limit_s)
+    if device == "cuda":
+        with suppress(Refusal):  # No GPU: whatever is to run there will say so.
+            found["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
     return Floors(order_s, found)
 
 
+def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
+    whole = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+    return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
+
+
 def _echo(worker: Worker, limit_s: float, way: str, calls: int) -> Generator[Tick, None, float]:
-    orders = Orders(worker, limit_s, "timing empty calls")
+    """Seconds of an order of so many empty calls: by a clock that belongs to them, else the judge's."""
+    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
     orders.begin(empty=way)
-    worker.arena.words[COUNT] = calls
+    words[COUNT] = calls
     with orders.aside():
         taken = []
         for _ in range(ECHOES):
-            taken.append((yield from orders.give(RUN)))
+            whole = yield from orders.give(RUN)
+            taken.append(words[OWN_NS] / 1e9 or whole)
     yield from orders.end()
     return sorted(taken)[ECHOES // 10]

@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from loop.bench.machine import compiler_version, processor_flags
@@ -32,6 +32,14 @@ class Roof:
     """Multiply-adds, counted as two operations each, in the processor's vector units."""
     bytes_per_s: float
     """Read by all threads together from a working set of that size, over and over."""
+    most_flops_per_s: float = 0.0
+    """The same in the best moment of each thread: how busy the machine was makes no difference."""
+    most_bytes_per_s: float = 0.0
+    """Likewise."""
+
+    def with_best(self, other: "Roof") -> "Roof":
+        """The higher of two measurements of each."""
+        return Roof(*map(max, astuple(self), astuple(other)))
 
 
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Roof]:
@@ -46,7 +54,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     if not done.ok:
         raise LoopError(f"the roof of this machine could not be measured: {done.how}")
     found = json.loads(done.output)
-    return Roof(found["flops_per_s"], found["bytes_per_s"])
+    return Roof(**found)
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:

@@ -17,7 +17,7 @@ from loop.bench.call import Call, make_call, widen
 from loop.bench.gpus import gpus
 from loop.bench.machine import available_memory, machine
 from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.orders import Floors, measure_floors
+from loop.bench.orders import Floors, empty_call, measure_floors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
@@ -151,11 +151,19 @@ class Bench:
             self._examiner = Worker(self.threads)
         return self._examiner
 
-    def floors(self) -> Generator[Tick, None, Floors]:
-        """What the judge's clock shows of calls that do nothing; measured once."""
-        if self._floors is None:
+    def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
+        """What the judge's clock shows of calls that do nothing; measured once, or `again` for what is shorter."""
+        if self._floors is None or again:
             with Worker(self.threads, pinned=True) as worker:
-                self._floors = yield from measure_floors(worker, START_LIMIT_S)
+                found = yield from measure_floors(worker, self.device, START_LIMIT_S)
+            self._floors = self._floors.at_most(found) if self._floors else found
+        return self._floors
+
+    def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
+        """The same with a call of PyTorch that only allocates, in a worker that has imported it."""
+        floors = yield from self.floors()
+        taken = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
+        self._floors = floors.at_most(Floors(floors.order_s, {"torch": taken}))
         return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:

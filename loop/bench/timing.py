@@ -19,12 +19,14 @@ from typing import Any
 from loop.bench import kin
 from loop.bench.arena import Values
 from loop.bench.call import Call
+from loop.bench.child.control import CAPTURED
 from loop.bench.deferral import charged
 from loop.bench.machine import cores
 from loop.bench.orders import Floors
-from loop.bench.room import JUDGE_LIMIT_S, Bench, Side
+from loop.bench.room import BASELINE, JUDGE_LIMIT_S, Bench, Side
 from loop.bench.timed_call import Sampled, Setup, TimedCall
 from loop.bench.verify import judged
+from loop.bench.ways import called
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.model.measurement import Check, Segment
@@ -91,6 +93,8 @@ class Timings:
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to seconds a call that handing its result over took."""
+    ways: dict[str, str] = field(default_factory=dict)
+    """Side to how its calls are made."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
@@ -273,6 +277,9 @@ class Round:
     def time_one(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
         """Time these sides on one workload, turn about."""
         timings.floors = yield from self.bench.floors()
+        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
+            with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
+                timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         setup = Setup(self.bench.device, timings.floors.order_s)
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
@@ -326,6 +333,8 @@ class Round:
             timings.strays[name] = stray or found.stray
         if found.own:
             timings.own_clock.add(name)
+        captured = bool(self.workers[name].arena.words[CAPTURED])
+        timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
         timings.clocks.setdefault(name, []).extend(found.clocks)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
         self.evidence.append(Evidence(name, workload, timed.call, found))

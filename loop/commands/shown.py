@@ -9,6 +9,7 @@ from loop.model.outputs import read_output
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import ITEM_SIZES
+from loop.report.called import how_called
 from loop.report.resources import kernel_rows, summary_lines
 from loop.screen import Screen
 
@@ -92,8 +93,22 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
         for one in output.measurements
     ]
     heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
+    rows += [
+        (
+            one.variant,
+            f"{one.workload}, as an operator",
+            "",
+            f"{one.us:.1f}",
+            f"{one.ratio:.2f}x",
+            "",
+            "not judged",
+        )
+        for one in output.as_operator
+    ]
     if rows:
         screen.table(heads, rows, wrap=1)
+    for line in how_called(output):
+        screen.data(line)
 
 
 def _show_gate(output: GateOutput, screen: Screen) -> None:

@@ -11,6 +11,19 @@ Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 Device = Literal["cpu", "cuda"]
 
 
+class GpuLimits(Model):
+    """What the driver says a GPU cannot exceed; 0 for what it does not say."""
+
+    sms: int = 0
+    """Multiprocessors."""
+    clock_hz: float = 0.0
+    """The highest clock of its multiprocessors."""
+    bytes_per_s: float = 0.0
+    """Of its memory: clock times bus width, twice a cycle."""
+    l2_bytes: int = 0
+    """Bytes of the second-level cache."""
+
+
 class DeviceFacts(Model):
     """What a kind of GPU can do: limits, and peaks by its datasheet."""
 

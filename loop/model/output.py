@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from loop.model.base import Model
 from loop.model.bisect import Answer
 from loop.model.measurement import (
@@ -148,6 +150,23 @@ class PropertiesOutput(Output):
     """Checks in which the relation holds."""
 
 
+class OperatorSpeed(Model):
+    """A compiled variant called as an operator of PyTorch, on a workload where the way of calling matters."""
+
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Name of the workload."""
+    us: float
+    """Latency of the operator in microseconds."""
+    ratio: float
+    """Time of the baseline / time of the operator: the ratio of the call through C, times that of both calls."""
+    direct_ratio: float
+    """The ratio of the call through C."""
+    rounds: int
+    """Rounds in which both calls were timed, turn about."""
+
+
 class MeasureOutput(Output):
     """Speed of the variants that are right."""
 
@@ -155,6 +174,14 @@ class MeasureOutput(Output):
     """One a variant and workload."""
     rounds: int = 0
     """Fresh sets of processes."""
+    called: dict[str, str] = Field(default_factory=dict)
+    """Side to how its calls are made, as in `C, writes into a given output`."""
+    empty_us: dict[str, float] = Field(default_factory=dict)
+    """Microseconds of a call that does nothing, by the way it is made."""
+    as_operator: tuple[OperatorSpeed, ...] = ()
+    """Compiled variants called as PyTorch calls its own, on their shortest workloads."""
+    both_ways: dict[str, str] = Field(default_factory=dict)
+    """Variant to its ratio by either way of calling it, where they differ by more than a tenth."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
     warnings: tuple[str, ...] = ()

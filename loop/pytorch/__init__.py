@@ -18,12 +18,12 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from loop import trust
+from loop.bench.contract import Contract, contract_of, meanings, wrong_value
 from loop.errors import LoopError
 from loop.library import targets
 from loop.library.definitions import hint_for
 from loop.model.target import CAbiVariant, Target
 from loop.places import Project, project
-from loop.pytorch.contract import Contract, contract_of, meanings, wrong_value
 from loop.pytorch.library import KernelLibrary, open_library
 from loop.pytorch.registration import Dispatch, declare, give_kernel
 

@@ -12,11 +12,11 @@ import torch
 
 from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import check_build_id
+from loop.bench.contract import Contract, choices_in_words
 from loop.errors import LoopError
 from loop.model.target import OUTPUT, BuildRecipe, CAbiVariant
 from loop.places import include_folder
 from loop.pytorch import shim
-from loop.pytorch.contract import Contract, choices_in_words
 from loop.pytorch.library import KernelLibrary, built
 from loop.pytorch.shim import MOST, Unavailable
 

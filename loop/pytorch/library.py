@@ -48,14 +48,18 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> KernelLibrary
 
     Raises LoopError with the first error's place when it does not compile, or with the loader's words.
     """
-    made = built(name, variant, folder)
+    return loaded(name, variant, built(name, variant, folder))
+
+
+def loaded(name: str, variant: CAbiVariant, made: Build) -> KernelLibrary:
+    """Load a build of a variant; raises LoopError with the loader's words."""
     terms = {"device": variant.device, "entry": variant.entry, "library": made.library, "build_id": made.build_id}
     try:
-        loaded = Compiled({"variant": terms})
+        library = Compiled({"variant": terms})
     except Refused as refused:
         raise LoopError(f"{name}: {refused}") from refused
-    address = ctypes.cast(loaded.entry, ctypes.c_void_p).value or 0
-    return KernelLibrary(loaded, ENTRY(address))
+    address = ctypes.cast(library.entry, ctypes.c_void_p).value or 0
+    return KernelLibrary(library, ENTRY(address))
 
 
 def built(name: str, variant: CAbiVariant, folder: Path) -> Build:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from loop.bench.child.tensors import LoopTensor, describe, strides_of
+from loop.bench.contract import Contract
 from loop.pytorch.checks import Seen, check_gradients, output_of, refuse, refuse_choice, word
-from loop.pytorch.contract import Contract
 from loop.pytorch.library import KernelLibrary
 
 KEPT = 1024

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from loop.model.measurement import Check, Measurement
+from loop.model.measurement import Check
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.stats import median
 
@@ -45,17 +45,6 @@ def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
     return (
         "its clock was changed, or it works on another stream: "
         f"samples took {ours:.2f} ms, and {own:.2f} ms by the events of the stream"
-    )
-
-
-def beyond_roof(measurement: Measurement, peak_flops_per_s: float | None) -> str:
-    """Why a time cannot be true: more operations a second than the device has; empty when it can."""
-    reached = measurement.flops_per_s
-    if peak_flops_per_s is None or reached is None or reached <= peak_flops_per_s:
-        return ""
-    return (
-        f"faster than the device: {reached / 1e9:.0f} counted GFLOP/s where at most "
-        f"{peak_flops_per_s / 1e9:.0f} are possible"
     )
 
 

@@ -25,7 +25,7 @@ AVX512 = AVX2 | {"avx512f"}
         (AVX512, "float16", 96),
         (AVX512 | {"avx512_bf16"}, "bfloat16", 192),
         (AVX512 | {"amx_tile"}, "bfloat16", 96 + 1024),
-        (AVX512 | {"amx_tile"}, "float32", 96 + 512),
+        (AVX512 | {"amx_tile"}, "float32", 96),
         (AVX512 | {"amx_tile"}, "float64", 48),
         (AVX2, "float32", 48),
         (frozenset({"sse2", "avx"}), "float32", 32),

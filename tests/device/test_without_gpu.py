@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.bench import nvml
-from loop.bench.child import cuda, cuda_graph, cuda_signatures
+from loop.bench.child import cuda, cuda_functions, cuda_graph
 from loop.bench.child.cuda import NoDevice
 from loop.bench.child.cuda_errors import FAULTS, HINTS, with_hint
 from loop.bench.child.refusal import Refused
@@ -76,6 +76,9 @@ def test_a_memory_reading_has_three_numbers() -> None:
 CONSTANTS = {
     "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT": cuda.MULTIPROCESSORS,
     "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": cuda.L2_BYTES,
+    "CU_DEVICE_ATTRIBUTE_CLOCK_RATE": cuda.CLOCK_KHZ,
+    "CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE": cuda.MEMORY_CLOCK_KHZ,
+    "CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH": cuda.BUS_BITS,
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": cuda.MAJOR,
     "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": cuda.MINOR,
     "CU_STREAM_NON_BLOCKING": cuda.NON_BLOCKING,
@@ -119,14 +122,14 @@ def assertion(name: str, arguments: tuple[type, ...]) -> str:
     """C++ that holds when a function of cuda.h takes these arguments."""
     sizes = ", ".join(str(size_of(argument)) for argument in arguments)
     line = f'static_assert(takes(&{name}, {{{sizes}}}), "{name}");'
-    return f"#if CUDA_VERSION >= 12080\n{line}\n#endif" if name in cuda.OLDER else line
+    return f"#if CUDA_VERSION >= 12080\n{line}\n#endif" if name in cuda_functions.OLDER else line
 
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_functions_and_constants_are_those_of_the_header(tmp_path: Path) -> None:
     """Every name that is bound, the size of each argument and every number, as cuda.h has them."""
-    lines = [assertion(name, arguments) for name, arguments in cuda_signatures.SIGNATURES.items()]
+    lines = [assertion(name, arguments) for name, arguments in cuda_functions.SIGNATURES.items()]
     lines += [f'static_assert({name} == {value}, "{name}");' for name, value in CONSTANTS.items()]
     (tmp_path / "check.cpp").write_text(CHECK + "\n".join(lines) + "\n")
     compile_with_nvcc("-c", str(tmp_path / "check.cpp"), "-o", str(tmp_path / "check.o"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.bench.child.cuda_errors import with_hint
-from loop.bench.child.cuda_signatures import OLDER, SIGNATURES, Address, Enum, Handle, Size
+from loop.bench.child.cuda_functions import ADDRESS, ENUM, HANDLE, OLDER, SIGNATURES, SIZE
 from loop.bench.child.refusal import Refused
 from loop.bench.child.tensors import POISON
 
@@ -22,7 +22,7 @@ MIN_FLUSH_BYTES = 256 * 2**20
 NAME_BYTES = 256
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
-MULTIPROCESSORS, L2_BYTES, MAJOR, MINOR = 16, 38, 75, 76
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
 """CUdevice_attribute."""
 ACCESS_POLICY_WINDOW = 1
 """CUstreamAttrID."""
@@ -106,6 +106,12 @@ class Facts:
     """As NVML and nvidia-smi write it: `GPU-...`."""
     capability: tuple[int, int]
     memory_bytes: int
+    sms: int
+    clock_hz: float
+    """The highest of its multiprocessors."""
+    bytes_per_s: float
+    """Of its memory, which moves data twice a cycle."""
+    l2_bytes: int
 
 
 def facts(driver: Driver, number: int) -> Facts:
@@ -120,7 +126,11 @@ def facts(driver: Driver, number: int) -> Facts:
         name=text.value.decode(errors="replace"),
         uuid="GPU-" + "-".join(parts),
         capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
-        memory_bytes=driver.make("cuDeviceTotalMem_v2", Size, number),
+        memory_bytes=driver.make("cuDeviceTotalMem_v2", SIZE, number),
+        sms=attribute(driver, MULTIPROCESSORS, number),
+        clock_hz=1e3 * attribute(driver, CLOCK_KHZ, number),
+        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * attribute(driver, BUS_BITS, number) / 8,
+        l2_bytes=attribute(driver, L2_BYTES, number),
     )
 
 
@@ -156,7 +166,7 @@ class Stream(Owned):
     """A queue of work. Blocking ones keep order with the legacy default stream, others do not."""
 
     def __init__(self, driver: Driver, *, blocking: bool = False) -> None:
-        handle = driver.make("cuStreamCreate", Handle, 0 if blocking else NON_BLOCKING)
+        handle = driver.make("cuStreamCreate", HANDLE, 0 if blocking else NON_BLOCKING)
         super().__init__(driver, handle, "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
@@ -168,11 +178,11 @@ class AccessPolicyWindow(ctypes.Structure):
     """`CUaccessPolicyWindow`, with room for all else that a CUstreamAttrValue may be."""
 
     _fields_ = (
-        ("base_ptr", Handle),
-        ("num_bytes", Size),
+        ("base_ptr", HANDLE),
+        ("num_bytes", SIZE),
         ("hit_ratio", ctypes.c_float),
-        ("hit_property", Enum),
-        ("miss_property", Enum),
+        ("hit_property", ENUM),
+        ("miss_property", ENUM),
         ("_padding", ctypes.c_ubyte * 64),
     )
 
@@ -191,7 +201,7 @@ class Event(Owned):
     """A moment in a stream."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.make("cuEventCreate", Handle, 0), "cuEventDestroy_v2")
+        super().__init__(driver, driver.make("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
 
     def record(self, stream: Stream) -> None:
         """Let it be the moment at which all work queued so far is done."""
@@ -216,12 +226,11 @@ class Device:
         self.driver = the_driver()
         self.index = index
         self._number = self._find(index)
-        context = self.driver.make("cuDevicePrimaryCtxRetain", Handle, self._number)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, self._number)
         self.driver.call("cuCtxSetCurrent", context)
         known = facts(self.driver, self._number)
         self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
-        self.l2_bytes = attribute(self.driver, L2_BYTES, self._number)
-        self.sms = attribute(self.driver, MULTIPROCESSORS, self._number)
+        self.l2_bytes, self.sms = known.l2_bytes, known.sms
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
@@ -235,7 +244,7 @@ class Device:
     @property
     def free_bytes(self) -> int:
         """Device memory that nobody has taken."""
-        free, total = Size(), Size()
+        free, total = SIZE(), SIZE()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
@@ -283,7 +292,7 @@ class DeviceBuffer(Owned):
         self._set(self.handle, self._room, None)
 
     def _allocate(self, driver: Driver) -> int:
-        found = Address()
+        found = ADDRESS()
         code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
         if code:
             wanted = f"cannot have {self.size} bytes of device memory, {self.device.free_bytes} are free"

@@ -10,6 +10,9 @@ from loop.bench.child.refusal import Refused
 from loop.bench.child.stages import CompiledStage, Places, ProgramStage
 from loop.bench.child.variants import Compiled, External, Importable, Loaded
 
+EMPTY_ELEMENTS = 64
+"""Floats of the tensor that a call of PyTorch makes which does nothing else."""
+
 
 def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) -> tuple[Stage, dict[str, Any]]:
     """The stage of a call, once the call was made on it, and what the judge is told of it.
@@ -25,7 +28,7 @@ def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) 
 
 
 def empty(way: str) -> Stage:
-    """Calls of nothing by way of the C interface, or of Python; other ways have none."""
+    """Calls of nothing by a way of being called, as in `orders.EMPTY`; none at all for any other word."""
     if way == "c_abi":
         nothing = object.__new__(Compiled)
         nothing.entry = ctypes.CDLL(None).labs
@@ -33,6 +36,14 @@ def empty(way: str) -> Stage:
         return Nothing(partial(nothing.invoke, None, None, None, None))
     if way == "python":
         return Nothing(partial(_nothing, None, None))
+    if way == "torch":
+        import torch
+
+        return Nothing(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
+    if way == "kernel":
+        from loop.bench.child.empty_kernel import EmptyKernels
+
+        return EmptyKernels()
     return Nothing()
 
 

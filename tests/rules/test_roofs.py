@@ -1,0 +1,109 @@
+"""What is faster than an empty call, the memory or the arithmetic units is impossible; nothing else is."""
+
+import pytest
+
+from loop.model.device import Dtype, GpuLimits
+from loop.rules.roofs import (
+    PER_CYCLE,
+    Moved,
+    Roof,
+    below_empty_call,
+    beyond_arithmetic,
+    beyond_gpu_memory,
+    beyond_memory,
+    gpu_arithmetic,
+)
+
+US, GB = 1e-6, 1e9
+H200 = GpuLimits(sms=132, clock_hz=1.98e9, bytes_per_s=4.8e12, l2_bytes=50 << 20)
+MEASURED = Roof(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
+
+
+def moved(megabytes: float, *, declared: bool = True) -> Moved:
+    """So many million bytes, which the manifest declares."""
+    return Moved(megabytes * 1e6, declared)
+
+
+@pytest.mark.parametrize("seconds", [0.3 * US, 0.2 * US, 0.15 * US])
+def test_a_call_as_short_as_an_empty_one_is_possible(seconds: float) -> None:
+    """Clocks move: up to half of what was measured is believed."""
+    assert "" == below_empty_call(seconds, 0.3 * US, "through C")
+
+
+def test_a_call_shorter_than_an_empty_one_is_not() -> None:
+    """Both times and the way are said; nothing where no empty call was measured."""
+    said = below_empty_call(0.1 * US, 0.3 * US, "through C")
+    assert "faster than an empty call: 0.1 us, where a call that does nothing takes 0.3 us (through C)" == said
+    assert "" == below_empty_call(0.1 * US, 0.0, "through C")
+
+
+def test_bytes_that_no_memory_moves_in_the_time() -> None:
+    """The figure says whose bytes they are, and what the memory was seen to give."""
+    assert "" == beyond_memory(50 * US, moved(1), MEASURED)
+    said = beyond_memory(40 * US, moved(1), MEASURED)
+    assert (
+        "faster than memory: 1 MB (the manifest's `bytes`) in 40 us are 25 GB/s, where 10 GB/s are measured here "
+        "on 1 thread, from 4 MB" == said
+    )
+    assert "1 MB (its output)" in beyond_memory(40 * US, moved(1, declared=False), MEASURED)
+
+
+def test_more_than_the_device_can_do_is_impossible() -> None:
+    """Where both are known; exactly as much is possible."""
+    roof = Roof(2e12, 1.0, "datasheet of NVIDIA L4")
+    assert (
+        "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible (datasheet of NVIDIA L4)"
+        == (beyond_arithmetic(3e12, roof))
+    )
+    assert ["", "", ""] == [
+        beyond_arithmetic(2e12, roof),
+        beyond_arithmetic(3e12, None),
+        beyond_arithmetic(None, roof),
+    ]
+
+
+def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:
+    """42 TB/s of a memory that gives 4.8; the same bytes in the time that memory needs are possible."""
+    assert "beyond 50 MiB in its L2" in beyond_gpu_memory(24 * US, moved(1007), H200)
+    assert "" == beyond_gpu_memory(210 * US, moved(1007), H200)
+
+
+def test_a_gpu_reads_no_faster_than_its_l2() -> None:
+    """What fits into the cache goes through it: 33 TB/s are not, 12 are possible."""
+    assert "what its L2 gives" in beyond_gpu_memory(1 * US, moved(40), H200)
+    assert "" == beyond_gpu_memory(3.3 * US, moved(40), H200)
+
+
+def test_nothing_is_claimed_of_a_gpu_whose_driver_does_not_say() -> None:
+    """A bound that is not known is no bound."""
+    assert "" == beyond_gpu_memory(1e-9, moved(1000), GpuLimits())
+    assert gpu_arithmetic("9.0", GpuLimits(), "float32") is None
+    assert gpu_arithmetic("99.0", H200, "float32") is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "sms", "clock_hz", "dtype", "datasheet"),
+    [
+        ("7.0", 80, 1.53e9, "float16", 125e12),
+        ("8.0", 108, 1.41e9, "float16", 312e12),
+        ("8.0", 108, 1.41e9, "float64", 19.5e12),
+        ("8.6", 84, 1.74e9, "bfloat16", 149.7e12),
+        ("8.9", 58, 2.04e9, "float16", 121e12),
+        ("9.0", 132, 1.83e9, "bfloat16", 989e12),
+        ("9.0", 132, 1.98e9, "float64", 67e12),
+        ("10.0", 148, 1.85e9, "float16", 2250e12),
+        ("12.0", 170, 2.41e9, "float16", 419e12),
+    ],
+)
+def test_a_gpu_without_facts_has_the_roof_of_its_generation(
+    capability: str, sms: int, clock_hz: float, dtype: Dtype, datasheet: float
+) -> None:
+    """Never below the datasheet, dense or sparse, and within a few times of it."""
+    roof = gpu_arithmetic(capability, GpuLimits(sms=sms, clock_hz=clock_hz), dtype)
+    assert roof is not None
+    assert 1.9 * datasheet < roof.most < 20 * datasheet
+
+
+def test_wider_types_are_never_faster() -> None:
+    """The table holds two-byte types, float32 and float64, in that order."""
+    assert all(two >= single >= double > 0 for two, single, double in PER_CYCLE.values())
