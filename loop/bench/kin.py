@@ -14,8 +14,8 @@ from pathlib import Path
 from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
-RUNS = "RS"
-"""States of a process that was not stopped: it runs, or it sleeps until something wakes it."""
+AWAKE_S = 3e-3
+"""Seconds on a core after which a process that was to be stopped is running: the kernel stops it at its tick."""
 KILLED = "killed"
 MOST_PASSES = 5
 """A process may start another one before it is stopped itself."""
@@ -31,6 +31,8 @@ class Kin:
         self._known: Terms = {}
         """What was so when it was stopped."""
         self._stopped: set[int] = set()
+        self._spent: dict[int, float] = {}
+        """Seconds on a core of each process, when it was stopped."""
 
     def pids(self) -> list[int]:
         """The process itself, then the others."""
@@ -51,6 +53,7 @@ class Kin:
                 _signal(pid, signal.SIGSTOP)
             self._stopped |= fresh
         self._known = _terms(self.pid)
+        self._spent = {pid: _cpu_s(pid) for pid in self._stopped}
 
     def resume(self) -> None:
         """Let all of it go on, on the cores and with the priority that it had."""
@@ -76,8 +79,11 @@ class Kin:
         return ""
 
     def awake(self) -> str:
-        """What of it runs although it was stopped; empty when nothing does. What runs is stopped."""
-        running = [pid for pid in self.pids() if _state(pid) in RUNS]
+        """What of it runs although it was stopped; empty when nothing does. What runs is stopped.
+
+        A process that waits for a core has yet to be told to stop: one that has not run since does not run.
+        """
+        running = [pid for pid in self.pids() if _cpu_s(pid) - self._spent.get(pid, 0.0) > AWAKE_S]
         for pid in running:
             _signal(pid, signal.SIGSTOP)
         self._stopped.update(running)
@@ -165,6 +171,12 @@ def _hurries(task: int) -> bool:
     with contextlib.suppress(OSError):
         return os.sched_getscheduler(task) in (os.SCHED_FIFO, os.SCHED_RR)
     return False
+
+
+def _cpu_s(pid: int) -> float:
+    """Seconds that all threads of a process were on a core."""
+    spent = (_read(PROC / f"{pid}/task/{task}/schedstat").split() or [b"0"] for task in _tasks(pid))
+    return sum(int(one[0]) for one in spent) / 1e9
 
 
 def _state(pid: int) -> str:

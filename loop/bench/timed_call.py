@@ -43,7 +43,7 @@ LATE = "writes its output after it said that it was done"
 COMPARED_BYTES = 4096
 """Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
-"""One sample in so many is handed over, besides the one that is judged."""
+"""One sample in so many is brought from a GPU, besides the one that is judged; on the host each is handed over."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
 Windows = list[list[int]]
@@ -138,7 +138,7 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def _told(self) -> dict[str, Any]:
-        """The call as the worker is told of it: without seed, and without where the known answer's values begin."""
+        """The call as the worker is told of it: without seed, and without the place of the known values."""
         if self.is_program:
             return self.call.to_json()
         inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
@@ -190,7 +190,7 @@ class TimedCall:
             self._note(found, whole, waited, len(windows) * self._passes())
             spent += whole
             sound += 0.0 if disturbed(whole, waited) else whole
-            if len(found.seconds) - 1 == place or self.secret.random() < 1 / GIVEN:
+            if len(found.seconds) - 1 == place or not self.replays or self.secret.random() < 1 / GIVEN:
                 yield from self._hand_over(found, len(windows), chosen)
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
@@ -361,7 +361,7 @@ class TimedCall:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
         None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
-        elements, windows by steps, so that values seldom come back: fewer than a cache could hold would be no new ones.
+        elements, windows by steps, so that values seldom come back.
         """
         turns = []
         for n, tensor in enumerate(self.call.inputs):

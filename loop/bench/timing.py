@@ -401,7 +401,7 @@ class Untimed(LoopError):
 def undisturbed(
     worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
 ) -> Iterator[None]:
-    """While it lasts one side runs; its name stands for what was done meanwhile to those that stood still, and to us.
+    """While it lasts one side runs. What is done meanwhile to those that stand still, and to us, is said of it.
 
     Raises Untimed when one of them was killed: there is nothing left to compare with.
     """
