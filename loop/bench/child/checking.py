@@ -17,7 +17,7 @@ from loop.bench.child.variants import Prepared
 
 LEAST = 2
 """Calls that are made however long they take."""
-SLOW_S = 0.5
+SLOW_S = 0.25
 """Once so much time is over, other kinds of bytes are not tried."""
 REPEAT_S, MOST = 4e-3, 3
 """How long a quick call is repeated: a race may show once in a hundred times; so many outputs are enough."""

@@ -18,6 +18,16 @@ static void scale(void *argument) {
   const Work *work = (const Work *)argument;
   for (int64_t i = 0; i < work->count; ++i) work->y[i] = 2.0f * work->x[i];
 }
+static void poke(void *argument) {
+  const Work *work = (const Work *)argument;
+  scale(argument);
+  work->y[work->count + 1] = 1.0f;
+}
+static void peek(void *argument) {
+  const Work *work = (const Work *)argument;
+  scale(argument);
+  work->y[0] += 0.0f * work->x[-1];
+}
 static void crash(void *) { ((void (*)(int))driver("fakeFault"))(700); }
 static void spin(void *) {
   for (volatile int flag = 0; flag == 0;) usleep(1000);
@@ -36,5 +46,7 @@ static int launch(const LoopTensor *inputs, LoopTensor *outputs, void *stream, K
 LOOP_EXPORT const char *loop_error(int error) { return error == 801 ? "cudaErrorNotSupported" : "cudaErrorUnknown"; }
 
 ENTRY(right) { return launch(inputs, outputs, stream, scale); }
+ENTRY(pokes) { return launch(inputs, outputs, stream, poke); }
+ENTRY(peeks) { return launch(inputs, outputs, stream, peek); }
 ENTRY(crashes) { return launch(inputs, outputs, stream, inputs[0].sizes[0] > 3 ? crash : scale); }
 ENTRY(hangs) { return launch(inputs, outputs, stream, inputs[0].sizes[0] > 3 ? spin : scale); }
