@@ -50,9 +50,10 @@ def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick
     if kind not in WAYS:
         return ""
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
+    slack = roofs.KERNEL_SLACK if way == "kernel" else roofs.EMPTY_SLACK
     floors, said = (yield from bench.floors()), ""
     for _ in range(TRIES):
-        said = roofs.below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way])
+        said = roofs.below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
         if not said:
             return ""
         floors = yield from bench.floors(again=True)

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, Output, VerifyOutput
+from loop.model.output import MeasureOutput, OperatorSpeed, Output, VerifyOutput
 from loop.model.outputs import OUTPUTS, read_output
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
@@ -181,10 +181,29 @@ def speeds(
     """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     by_variant: dict[str, list[Measurement]] = {}
-    for one in (one for output in found(finished, MeasureOutput) for one in output.measurements):
+    outputs = found(finished, MeasureOutput)
+    for one in (one for output in outputs for one in output.measurements):
         if one.against == "baseline" and (one.variant, one.workload.name) in judged:
             by_variant.setdefault(one.variant, []).append(one)
-    return tuple(_speed(name, mine, judged, record.head.baseline, rounds) for name, mine in by_variant.items())
+    made = (_speed(name, mine, judged, record.head.baseline, rounds) for name, mine in by_variant.items())
+    operators = [one for output in outputs for one in output.as_operator]
+    return tuple(_with_operators(one, [o for o in operators if o.variant == one.variant]) for one in made)
+
+
+def _with_operators(speed: VariantSpeed, operators: Sequence[OperatorSpeed]) -> VariantSpeed:
+    """The table of a variant with a row for each workload on which it was called as an operator, too."""
+    names = [column.title for column in speed.table.columns]
+    rows = [
+        {
+            "Workload": f"{one.workload}, as an operator",
+            speed.variant: say.latency(one.us),
+            "Ratio [99 % interval]": say.times(one.ratio),
+            "Verdict": "not judged",
+        }
+        for one in operators
+    ]
+    cells = (tuple(row.get(name, "") for name in names) for row in rows)
+    return replace(speed, table=replace(speed.table, rows=(*speed.table.rows, *cells)))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from loop.model.output import VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
 from loop.report import changes
@@ -34,7 +34,7 @@ PHRASES = {
 def headline(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
     """One bold sentence: correctness first, then speed, then whatever else decided the outcome."""
     wrong = list(_wrong(record, finished))
-    speed = list(_speed(record))
+    speed = list(_speed(record, finished))
     reason = escape(shortened(record.reason.rstrip("."), LONGEST))
     kept = list(_kept(finished))
     if record.status == "passed":
@@ -86,8 +86,9 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         yield f"{_name(variant)} is {word} on {where}{more}{total}; no speed is reported for it"
 
 
-def _speed(record: SessionRecord) -> Iterator[str]:
+def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
     """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The fastest comes first."""
+    both_ways = {name: text for one in found(finished, MeasureOutput) for name, text in one.both_ways.items()}
     of: dict[str, list[SpeedVerdict]] = {}
     for one in speed_verdicts(record.verdicts):
         of.setdefault(one.variant, []).append(one)
@@ -96,7 +97,8 @@ def _speed(record: SessionRecord) -> Iterator[str]:
         others = "".join(f", {other} on {number}" for other, number in rest)
         phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
         mean = mean_of(mine)
-        yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}"
+        ways = f" ({both_ways[variant]})" if variant in both_ways else ""
+        yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}{ways}"
 
 
 def _slowness(one: tuple[str, list[SpeedVerdict]]) -> float:

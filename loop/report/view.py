@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from loop.model.grade import RULE
 from loop.model.history import History
-from loop.model.output import VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.record import Finished, Line, SessionRecord, latest_attempts
 from loop.report import account, course
 from loop.report import format as say
 from loop.report.bisection import Search, searches
 from loop.report.bottleneck import Bottleneck, bottleneck
+from loop.report.called import how_called
 from loop.report.chain import chain, mermaid
 from loop.report.changes import Changes, changes, spared, timed, verified
 from loop.report.course import Recalled, Trouble
@@ -105,6 +106,8 @@ class View:
     """What is said where no variant was verified."""
     speeds: tuple[VariantSpeed, ...]
     speed_reasons: tuple[str, ...]
+    called: tuple[str, ...]
+    """How each side was called, and what a call takes that does nothing."""
     sensors: tuple[str, ...]
     """What the GPU's sensors said while each side was timed."""
     no_speed: str
@@ -178,6 +181,7 @@ def view(given: ReportInput) -> View:
         no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
         speeds=speeds(record, finished, given.rounds),
         speed_reasons=reasons(record.verdicts),
+        called=tuple(line for output in findings(finished, MeasureOutput) for line in how_called(output)),
         sensors=sensor_lines(finished, head.baseline),
         no_speed=_no_speed(finished, found),
         trust=trust(finished, record.verdicts),
