@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from loop.model.device import Dtype, GpuLimits
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
-"""A processor whose clock was raised since makes an empty call up to so many times quicker, a GPU an empty kernel: on
-an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
+"""A processor whose clock was raised since makes an empty call up to so many times quicker, a GPU an empty kernel:
+on an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
 MEMORY_SLACK = 2.0
 """Reading is measured; a core may write beside it, and prefetch better than a plain loop does."""
 VECTOR_SLACK = 1.5
