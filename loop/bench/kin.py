@@ -8,14 +8,17 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
-RUNS = "RS"
-"""States of a process that was not stopped: it runs, or it sleeps until something wakes it."""
+AWAKE_S = 2e-3
+"""Processor time that a process may take after it was stopped: it ends what the kernel does for it."""
+CPUCLOCK_SCHED = 2
+"""The clock of a process that the scheduler keeps, in include/linux/posix-timers.h."""
 KILLED = "killed"
 MOST_PASSES = 5
 """A process may start another one before it is stopped itself."""
@@ -30,7 +33,8 @@ class Kin:
         self.pid, self.tag = pid, tag
         self._known: Terms = {}
         """What was so when it was stopped."""
-        self._stopped: set[int] = set()
+        self._stopped: dict[int, float] = {}
+        """What stands still, and the processor time that it had taken by then."""
 
     def pids(self) -> list[int]:
         """The process itself, then the others."""
@@ -44,12 +48,12 @@ class Kin:
         """Have all of it stand still."""
         self._signal_group(signal.SIGSTOP)
         for _ in range(MOST_PASSES):
-            fresh = set(self.pids()) - self._stopped
+            fresh = set(self.pids()) - self._stopped.keys()
             if not fresh:
                 break
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
-            self._stopped |= fresh
+                self._stopped[pid] = _taken_s(pid)
         self._known = _terms(self.pid)
 
     def resume(self) -> None:
@@ -58,7 +62,7 @@ class Kin:
         self._signal_group(signal.SIGCONT)
         for pid in self._stopped:
             _signal(pid, signal.SIGCONT)
-        self._stopped, self._known = set(), {}
+        self._stopped, self._known = {}, {}
 
     def _signal_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # It has died: whoever waits for it says how.
@@ -76,11 +80,12 @@ class Kin:
         return ""
 
     def awake(self) -> str:
-        """What of it runs although it was stopped; empty when nothing does. What runs is stopped."""
-        running = [pid for pid in self.pids() if _state(pid) in RUNS]
+        """What of it ran although it was stopped; empty when nothing did. What ran is stopped."""
+        taken = {pid: _taken_s(pid) for pid in self.pids()}
+        running = [pid for pid, taken_s in taken.items() if taken_s > self._stopped.get(pid, 0.0) + AWAKE_S]
         for pid in running:
             _signal(pid, signal.SIGSTOP)
-        self._stopped.update(running)
+            self._stopped[pid] = _taken_s(pid)
         if not running:
             return ""
         return "it runs" if self.pid in running else "a process that it started runs"
@@ -105,9 +110,13 @@ def orphans() -> list[int]:
 
 def end_nameless() -> bool:
     """Kill orphans that do not show where they come from; whether there were any."""
-    found = [pid for pid in orphans() if _session(pid) not in STARTED and not _carries(pid, "")]
+    hidden = [pid for pid in orphans() if _session(pid) not in STARTED and not _carries(pid, "")]
+    found = [pid for pid in hidden if _state(pid) not in "ZX"]
     for pid in [one for orphan in found for one in (orphan, *_descendants(orphan))]:
         _signal(pid, signal.SIGKILL)
+    for pid in hidden:  # They were left to us; nobody else waits for them.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
     return bool(found)
 
 
@@ -165,6 +174,14 @@ def _hurries(task: int) -> bool:
     with contextlib.suppress(OSError):
         return os.sched_getscheduler(task) in (os.SCHED_FIFO, os.SCHED_RR)
     return False
+
+
+def _taken_s(pid: int) -> float:
+    """Processor time of all threads of a process, in seconds (clock_getcpuclockid(3)); 0 when it is gone."""
+    try:
+        return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    except OSError:
+        return 0.0
 
 
 def _state(pid: int) -> str:

@@ -198,7 +198,7 @@ def left_its_cores(timings: Timings) -> None:
 
 def slow_clock(timings: Timings) -> None:
     """Requests that took longer by our clock than by the worker's."""
-    timings.lags["right"] = [(0.1, 0.01)]
+    timings.clocks["right"] = [(0.1, 0.01)]
 
 
 def good_memory(timings: Timings) -> None:
