@@ -8,14 +8,20 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
-AWAKE_S = 3e-3
-"""Seconds on a core after which a process that was to be stopped is running: the kernel stops it at its tick."""
+AWAKE_S, AWAKE_SHARE = 0.02, 0.3
+"""Processor time that a process may take after it was stopped, and as a share of all the time that it stood still: it
+ends what the kernel, or a driver in it, does for it."""
+MOST_TASKS = 8
+"""Threads of a process whose cores and priority are looked at each time: torch has a hundred."""
+CPUCLOCK_SCHED = 2
+"""The clock of a process that the scheduler keeps, in include/linux/posix-timers.h."""
 KILLED = "killed"
 MOST_PASSES = 5
 """A process may start another one before it is stopped itself."""
@@ -30,9 +36,10 @@ class Kin:
         self.pid, self.tag = pid, tag
         self._known: Terms = {}
         """What was so when it was stopped."""
-        self._stopped: set[int] = set()
-        self._spent: dict[int, float] = {}
-        """Seconds on a core of each process, when it was stopped."""
+        self._stopped: dict[int, float] = {}
+        """What stands still, and the processor time that it had taken by then."""
+        self._since, self._still_s, self._awake_s = 0.0, 0.0, 0.0
+        """When it was stopped last; how long it stood still before, and the processor time it took meanwhile."""
 
     def pids(self) -> list[int]:
         """The process itself, then the others."""
@@ -46,22 +53,24 @@ class Kin:
         """Have all of it stand still."""
         self._signal_group(signal.SIGSTOP)
         for _ in range(MOST_PASSES):
-            fresh = set(self.pids()) - self._stopped
+            fresh = set(self.pids()) - self._stopped.keys()
             if not fresh:
                 break
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
-            self._stopped |= fresh
-        self._known = _terms(self.pid)
-        self._spent = {pid: _cpu_s(pid) for pid in self._stopped}
+                self._stopped[pid] = _taken_s(pid)
+        self._known = _terms(self.pid, MOST_TASKS)
+        self._since = time.monotonic()
 
     def resume(self) -> None:
         """Let all of it go on, on the cores and with the priority that it had."""
         restore(self._known)
+        self._still_s += time.monotonic() - self._since
+        self._awake_s += sum(self._taken_since().values())
         self._signal_group(signal.SIGCONT)
         for pid in self._stopped:
             _signal(pid, signal.SIGCONT)
-        self._stopped, self._known = set(), {}
+        self._stopped, self._known = {}, {}
 
     def _signal_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # It has died: whoever waits for it says how.
@@ -81,21 +90,25 @@ class Kin:
     def awake(self) -> str:
         """What of it runs although it was stopped; empty when nothing does. What runs is stopped.
 
-        A process that waits for a core has yet to be told to stop: one that has not run since does not run.
+        All that it took while it stood still counts: of one turn it may be less than what the kernel does for it.
         """
-        running = [pid for pid in self.pids() if _cpu_s(pid) - self._spent.get(pid, 0.0) > AWAKE_S]
-        for pid in running:
-            _signal(pid, signal.SIGSTOP)
-        self._stopped.update(running)
-        if not running:
+        taken = self._taken_since()
+        still_s = self._still_s + time.monotonic() - self._since
+        if self._awake_s + sum(taken.values()) < max(AWAKE_S, AWAKE_SHARE * still_s):
             return ""
-        return "it runs" if self.pid in running else "a process that it started runs"
+        for pid in taken:
+            _signal(pid, signal.SIGSTOP)
+        return "it runs" if taken.get(self.pid, 0.0) > AWAKE_S / 2 else "a process that it started runs"
+
+    def _taken_since(self) -> dict[int, float]:
+        """Processor time that each process took since it was stopped."""
+        return {pid: max(_taken_s(pid) - before, 0.0) for pid, before in self._stopped.items()}
 
     def meddled(self) -> str:
         """What somebody else did to it while it stood still; empty when nobody did anything."""
         if _state(self.pid) in "ZX":
             return KILLED
-        now = _terms(self.pid)
+        now = _terms(self.pid, MOST_TASKS)
         for task, (cores, nice) in self._known.items():
             if task in now and now[task][0] != cores:
                 return f"moved from cores {said(cores)} to {said(now[task][0])}"
@@ -111,9 +124,13 @@ def orphans() -> list[int]:
 
 def end_nameless() -> bool:
     """Kill orphans that do not show where they come from; whether there were any."""
-    found = [pid for pid in orphans() if _session(pid) not in STARTED and not _carries(pid, "")]
+    hidden = [pid for pid in orphans() if _session(pid) not in STARTED and not _carries(pid, "")]
+    found = [pid for pid in hidden if _state(pid) not in "ZX"]
     for pid in [one for orphan in found for one in (orphan, *_descendants(orphan))]:
         _signal(pid, signal.SIGKILL)
+    for pid in hidden:  # They were left to us; nobody else waits for them.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
     return bool(found)
 
 
@@ -158,9 +175,9 @@ def _tasks(pid: int) -> list[int]:
         return []
 
 
-def _terms(pid: int) -> Terms:
+def _terms(pid: int, most: int | None = None) -> Terms:
     found = {}
-    for task in _tasks(pid):
+    for task in sorted(_tasks(pid))[:most]:
         with contextlib.suppress(OSError):
             found[task] = frozenset(os.sched_getaffinity(task)), os.getpriority(os.PRIO_PROCESS, task)
     return found
@@ -173,10 +190,12 @@ def _hurries(task: int) -> bool:
     return False
 
 
-def _cpu_s(pid: int) -> float:
-    """Seconds that all threads of a process were on a core."""
-    spent = (_read(PROC / f"{pid}/task/{task}/schedstat").split() or [b"0"] for task in _tasks(pid))
-    return sum(int(one[0]) for one in spent) / 1e9
+def _taken_s(pid: int) -> float:
+    """Processor time of all threads of a process, in seconds (clock_getcpuclockid(3)); 0 when it is gone."""
+    try:
+        return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+    except OSError:
+        return 0.0
 
 
 def _state(pid: int) -> str:

@@ -8,7 +8,8 @@ import os
 import threading
 from pathlib import Path
 
-MOST_THREADS = 32
+MOST_THREADS = 8
+"""Threads of a worker that are looked at: reading a file takes some microseconds."""
 
 
 class Waits:

@@ -1,0 +1,40 @@
+"""Variants that cheat, in Python and in C: each is right when it is checked, and gains, or would, when it is timed.
+
+An honest call spins for `WORK_S` and doubles its input. A cheat that gains nothing is none: its time is the true one.
+"""
+
+from pathlib import Path
+
+from loop.bench.room import Bench
+from loop.model.target import Workload
+from tests.targets import compiled, importable, open_bench, write_target
+
+WORK_S = 1e-3
+BIG = Workload.model_validate({"name": "big", "sizes": {"N": 64, "M": 64}, "dtype": "float32"})
+PYTHON = Path(__file__).with_name("cheats_python.py")
+C = Path(__file__).with_name("cheats_c.cpp")
+FLAGS = ["-std=c++17", "-O1", "-pthread"]
+HONEST = ("honest", "c_honest")
+
+
+def names(path: Path, start: str, end: str) -> list[str]:
+    """Names of the cheats of a file, in its order."""
+    lines = path.read_text().splitlines()
+    found = [line.removeprefix(start).partition(end)[0] for line in lines if line.startswith(start)]
+    return [name for name in found if name not in HONEST]
+
+
+PYTHON_CHEATS = names(PYTHON, "def cheat_", "(")
+C_CHEATS = names(C, "CHEAT(", ")")
+
+
+def open_cheats(folder: Path, cache: Path) -> Bench:
+    """A bench for the tiny target with honest variants and all cheats; those in C begin with `c_`."""
+    recipe = {"compiler": "g++", "flags": FLAGS}
+    terms = {"sources": ["cheats.cpp"], "build": recipe}
+    variants = {name: importable(f"cheat_{name}", module="cheats") for name in (HONEST[0], *PYTHON_CHEATS)}
+    variants |= {f"c_{name}": compiled(f"cheat_{name}", **terms) for name in ("honest", *C_CHEATS)}
+    target = write_target(folder, variants)
+    (folder / "cheats.py").write_text(PYTHON.read_text())
+    (folder / "cheats.cpp").write_text(C.read_text())
+    return open_bench(folder, target, cache)

@@ -1,0 +1,116 @@
+"""A worker's processes, as the kernel lists them: none hides, and none runs while it should stand still."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from loop.bench import kin
+from loop.bench.kin import Kin
+from loop.processes import Child
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    if "{way}" == "nameless":
+        os.execve("/bin/sh", ["/bin/sh", "-c", "while :; do :; done"], {{}})
+    while True:
+        pass
+os.wait()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def child(text: str) -> Iterator[tuple[Child, Kin]]:
+    """A process of ours with its kin, once it says that it is ready."""
+    with Child([sys.executable, "-S", "-c", text]) as made:
+        wait_for(lambda: made.pump(0.05) or "ready" in made.output.text)
+        yield made, Kin(made.process.pid, made.tag)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until something is so, ten seconds at most."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.01)
+
+
+def test_a_daemon_is_found_and_stopped() -> None:
+    """It has left the group, the session and its parent; its environment names whose it is."""
+    with child(DAEMON.format(way="")) as (made, its):
+        wait_for(lambda: len(its.pids()) == 2)
+        its.stop()
+        wait_for(lambda: its.awake() == "")
+        daemon = its.pids()[1]
+        assert daemon != made.process.pid
+        wait_for(lambda: kin._state(daemon) == "T")
+        its.resume()
+        wait_for(lambda: kin._state(daemon) == "R")
+        assert "" == kin.Kin(made.process.pid, made.tag).beyond(os.sched_getaffinity(0))
+    wait_for(lambda: kin._state(daemon) in "XZ")
+
+
+def test_a_process_that_runs_while_it_should_not_is_named_and_stopped() -> None:
+    """Somebody else may have waked it."""
+    with child(DAEMON.format(way="")) as (_, its):
+        wait_for(lambda: len(its.pids()) == 2)
+        its.stop()
+        wait_for(lambda: its.awake() == "")
+        os.kill(its.pids()[1], 18)
+        wait_for(lambda: its.awake() == "a process that it started runs")
+        wait_for(lambda: its.awake() == "")
+
+
+def test_an_orphan_that_does_not_show_whose_it_is_is_killed() -> None:
+    """A clean environment and a session of its own: nothing honest has both."""
+    with child(DAEMON.format(way="nameless")) as (_, its):
+        wait_for(lambda: any(not kin._carries(one, "") for one in kin.orphans()))
+        (daemon,) = kin.orphans()
+        assert [its.pid] == its.pids()
+        assert kin.end_nameless()
+        wait_for(lambda: kin._state(daemon) in "XZ")
+
+
+def test_processes_of_our_own_are_no_orphans() -> None:
+    """What we run beside is left alone."""
+    with subprocess.Popen(["/bin/sleep", "60"], env={}) as ours:
+        assert ours.pid not in kin.orphans()
+        assert not kin.end_nameless()
+        ours.kill()
+
+
+def test_what_others_did_to_a_process_that_stood_still_is_seen_and_undone() -> None:
+    """Its cores and its priority are what they were when it goes on; its death is told."""
+    with child("import time; print('ready', flush=True); time.sleep(60)") as (made, its):
+        its.stop()
+        assert "" == its.meddled()
+        os.setpriority(os.PRIO_PROCESS, its.pid, 7)
+        assert "given another priority" == its.meddled()
+        cores = os.sched_getaffinity(its.pid)
+        if len(cores) > 1:
+            os.sched_setaffinity(its.pid, {min(cores)})
+            assert its.meddled().startswith("moved from cores ")
+        its.resume()
+        assert cores == os.sched_getaffinity(its.pid)
+        its.stop()
+        os.kill(its.pid, 9)
+        wait_for(lambda: its.meddled() == kin.KILLED)
+
+
+def test_cores_beyond_those_given_are_told() -> None:
+    """Of the process and of what it started."""
+    with child("import time; print('ready', flush=True); time.sleep(60)") as (made, its):
+        cores = os.sched_getaffinity(its.pid)
+        assert "" == its.beyond(cores)
+        assert its.beyond({max(cores) + 1}).startswith("a thread runs on cores ")

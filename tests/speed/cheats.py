@@ -1,0 +1,107 @@
+"""`make bench-cheats`: variants that cheat, through verify and measure: rejected, `invalid`, or without gain?"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from loop.actions.timed import Pair, every_doubt
+from loop.bench.machine import cores, machine
+from loop.bench.room import Bench
+from loop.bench.timing import Terms, Timings, Untimed, measure
+from loop.bench.verify import Job, verify
+from loop.errors import LoopError
+from loop.model.workloads import expand
+from loop.processes import finish
+from loop.rules.disturbance import clean
+from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, open_cheats
+from tests.targets import make_sides
+
+GAIN = 1.15
+"""A cheat that seems so many times as fast as the honest variant has gained by it."""
+TRIES = 2
+"""A second look at what seems to gain: on a busy machine one ratio says little."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one cheat."""
+
+    name: str
+    word: str
+    """`rejected` when checked, `incorrect` or `invalid` when timed, `not timed`, `no gain`, or `GAINS`."""
+    reason: str
+
+    @property
+    def caught(self) -> bool:
+        """Whether it got nothing by it."""
+        return self.word != "GAINS"
+
+
+def outcome(bench: Bench, name: str, rounds: int = 2) -> Outcome:
+    """Check one cheat, then time it beside the honest variant that is written as it is."""
+    (side,) = make_sides(bench, name)
+    (checks,) = finish(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"))]))
+    if checks.first_failure:
+        failure = checks.first_failure
+        return Outcome(name, "rejected", f"{failure.status}: {failure.message}")
+    for _ in range(TRIES):
+        found = timed(bench, name, rounds)
+        if found.caught:
+            break
+    return found
+
+
+def timed(bench: Bench, name: str, rounds: int) -> Outcome:
+    """What timing makes of a cheat."""
+    honest = "c_honest" if name.startswith("c_") else "honest"
+    sides = make_sides(bench, honest, name)
+    try:
+        timings = finish(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least=rounds)))
+    except Untimed as error:
+        return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
+    doubts = every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides])
+    doubts = [one for one in doubts if "held back" not in one.reason]  # Of other programs, not of a side.
+    if own := [one for one in doubts if one.variant == name]:
+        return Outcome(name, own[0].verdict, own[0].reason)
+    ratio = seconds(timings, honest) / seconds(timings, name)
+    blamed = f"; {honest} is blamed: {doubts[0].reason}" if doubts else ""
+    return Outcome(name, "GAINS" if ratio > GAIN or doubts else "no gain", f"{ratio:.2f}x{blamed}")
+
+
+def seconds(timings: Timings, name: str) -> float:
+    """Seconds of one call."""
+    return median(second for one in timings.segments if one.side == name for second in clean(one))
+
+
+def table(found: Sequence[Outcome]) -> str:
+    """One row a cheat, and the sum."""
+    rows = [f"| {one.name} | {one.word} | {one.reason.replace('|', '/')} |" for one in found]
+    caught = sum(one.caught for one in found)
+    return "\n".join(["| Cheat | Outcome | Why |", "|:--|:--|:--|", *rows, "", f"{caught} of {len(found)}"])
+
+
+def main() -> int:
+    """Print the table; 1 where a cheat gains."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="cheats to try; none: all")
+    everything = [*PYTHON_CHEATS, *(f"c_{name}" for name in C_CHEATS)]
+    names, found = parser.parse_args().names or everything, list[Outcome]()
+    with tempfile.TemporaryDirectory() as root, open_cheats(Path(root) / "target", Path(root) / "cache") as bench:
+        for name in names:
+            begun = time.monotonic()
+            try:
+                found.append(outcome(bench, name))
+            except LoopError as error:
+                found.append(Outcome(name, "GAINS", f"the whole command ends: {error}"))
+            print(f"{found[-1]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)
+    print(f"On {machine().processor}, {cores()} cores.\n\n{table(found)}")
+    return int(not all(one.caught for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
