@@ -1,4 +1,4 @@
-"""`make bench-gate`: does the gate reject anything that is right? Honest variants of many kinds, on many seeds.
+"""`make bench-gate`: does the gate reject anything that is right? Many honest variants; writes HONEST.md.
 
 Kinds: products and attention in other orders of summation, with other exponentials, with workspaces, threads,
 tables, a slow first call, declared limits; compiled and in PyTorch. Naive loops also at the largest workload.
@@ -25,6 +25,7 @@ from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
 from tests.targets import make_sides, open_bench
 
 SEEDS_AT_ONCE = 10
+PAGE = Path(__file__).with_name("HONEST.md")
 LARGE_SEEDS = 3
 """Seeds of naive loops at B1 H8 S2048 D128: each call takes many seconds."""
 
@@ -98,7 +99,11 @@ def main() -> int:
                 check(bench, variants, workloads, arguments.seeds, rows)
                 if name == "attention":
                     check(bench, ["naive"], "large", arguments.large, rows)
-    print(f"On {machine().processor}, {cores()} cores.\n\n{table(rows)}")
+    text = (
+        f"# What the gate says of right variants\n\nOn {machine().processor}, {cores()} cores.\n\n{table(rows)}\n"
+    )
+    PAGE.write_text(text)
+    print(text)
     return int(any(row.rejected for row in rows.values()))
 
 
