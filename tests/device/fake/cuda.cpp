@@ -132,7 +132,8 @@ API int cuDeviceGetUuid_v2(unsigned char *bytes, int device) {
 }
 API int cuDeviceGetAttribute(int *value, int which, int device) {
   const Gpu gpu = visible()[device];
-  *value = which == 75 ? gpu.major : which == 76 ? gpu.minor : which == 16 ? 4 : which == 38 ? 1 << 20 : 0;
+  static const std::map<int, int> said = {{13, 1980000}, {16, 4}, {36, 3201000}, {37, 6016}, {38, 1 << 20}};
+  *value = which == 75 ? gpu.major : which == 76 ? gpu.minor : said.count(which) ? said.at(which) : 0;
   return SUCCESS;
 }
 API int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = visible()[device].bytes, SUCCESS; }

@@ -1,0 +1,30 @@
+"""How a side is called is said in words, by its kind, its device, and whether a graph replays it."""
+
+import pytest
+
+from loop.bench.offer import SUFFIX
+from loop.bench.room import Side
+from loop.bench.ways import called
+from loop.model.device import Device
+
+
+def side(kind: str, name: str = "v") -> Side:
+    """A side of a kind."""
+    return Side(name, {"kind": kind}, ("float32",), deterministic=True, build_id=None)
+
+
+@pytest.mark.parametrize(
+    ("one", "device", "captured", "expected"),
+    [
+        (side("c_abi"), "cpu", False, "C, writes into a given output"),
+        (side("python"), "cpu", False, "Python, allocates its result"),
+        (side("python", f"v{SUFFIX}"), "cpu", False, "PyTorch operator, allocates its result"),
+        (side("command"), "cpu", False, "a program, once a call"),
+        (side("c_abi"), "cuda", True, "CUDA graph of calls from C, writes into a given output"),
+        (side("python"), "cuda", True, "CUDA graph of calls from Python, allocates its result"),
+        (side("python"), "cuda", False, "launch by launch from Python, allocates its result"),
+    ],
+)
+def test_a_way_of_being_called_has_words(one: Side, device: Device, captured: bool, expected: str) -> None:
+    """What two sides have in common is said in the same words."""
+    assert expected == called(one, device, captured=captured)

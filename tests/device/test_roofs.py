@@ -1,0 +1,56 @@
+"""On a GPU no call is faster than an empty kernel, the memory or the arithmetic units: by a fake driver's word."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.actions.roofs import impossible
+from loop.bench.gpus import gpus
+from loop.bench.room import Bench
+from loop.model.measurement import Measurement
+from loop.processes import finish
+from tests.device.fakes import FakeMachine, fake_bench
+from tests.makers import make_measurement, make_workload
+
+
+@pytest.fixture
+def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
+    """A bench on the fake GPU, whose manifest knows nothing of it."""
+    with fake_bench(fake, tmp_path / "target", "right") as made:
+        yield made
+
+
+def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measurement:
+    """A call that gives 4 KiB for each of so many rows."""
+    workload = make_workload("w", sizes={"N": rows, "M": 1024})
+    return make_measurement(candidate_us=us, flops_per_s=flops_per_s).model_copy(update={"workload": workload})
+
+
+def test_the_driver_tells_what_a_gpu_cannot_exceed(bench: Bench) -> None:
+    """Memory moves data twice a cycle of its clock."""
+    gpu = gpus().first
+    assert gpu is not None
+    limits = gpu.limits
+    assert (4, 1 << 20) == (limits.sms, limits.l2_bytes)
+    assert (1.98e9, 4.815e12) == (limits.clock_hz, pytest.approx(limits.bytes_per_s, rel=1e-3))
+
+
+def test_an_empty_kernel_is_measured_in_a_graph(bench: Bench) -> None:
+    """What is quicker is impossible, from C and from Python; what is as quick is not."""
+    floors = finish(bench.floors())
+    empty_us = floors.call_s["kernel"] * 1e6
+    assert 0 < empty_us < 1e3
+    for kind in ("c_abi", "python"):
+        assert finish(impossible(bench, claim(empty_us / 1e4, 0), kind)).startswith("faster than an empty call: ")
+        assert "" == finish(impossible(bench, claim(empty_us + 1.0, 0), kind))
+
+
+def test_bytes_and_operations_have_the_roof_of_the_gpu_at_hand(bench: Bench) -> None:
+    """A gigabyte in a microsecond; ten times what four multiprocessors do; and what they do."""
+    assert finish(impossible(bench, claim(1.0, 1 << 18), "command")).startswith("faster than memory: 1.07e+03 MB")
+    most = 2048 * 4 * 1.98e9
+    said = finish(impossible(bench, claim(10.0, 1, 10 * most), "command"))
+    assert said.startswith("faster than the device: ")
+    assert "4 multiprocessors of compute capability 9.0" in said
+    assert "" == finish(impossible(bench, claim(10.0, 1, most), "command"))
