@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
+from time import monotonic
 
 from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import builds
@@ -60,14 +61,18 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
     by_name = {one.variant: one for one in made}
     proof = Proof()
     chosen = tuple(name for name in context.variants if arguments.python or not made or name in by_name)
+    begun, tried = monotonic(), set[str]()
     for name in chosen:
+        if tried and monotonic() - begun > context.budget_s:
+            break
+        tried.add(name)
         side = bench.side(name, by_name.get(name))
         if side.terms["kind"] == "command":
             proof.left_out.append(f"every control of {name}: it is a program of its own")
         else:
             yield from _prove(context, side, proof)
     output = _score(proof)
-    left = [name for name in context.variants if name not in chosen]
+    left = [name for name in context.variants if name not in tried]
     missing = [
         f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
         for name in left

@@ -244,6 +244,8 @@ class Round:
         self.calls: dict[str, TimedCall] = {}
         """Side to its call of the workload that is timed now."""
         self.evidence: list[Evidence] = []
+        self.probed: set[tuple[str, str]] = set()
+        """Sides and workloads that were asked whether they remember values: once in a process."""
 
     def open_workers(self) -> dict[str, Worker]:
         """A fresh process for each side, by its name."""
@@ -313,7 +315,8 @@ class Round:
             yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
-            if self.number < PROBED_ROUNDS:
+            if self.number < PROBED_ROUNDS and (name, workload.name) not in self.probed:
+                self.probed.add((name, workload.name))
                 fresh_s, again_s = yield from timed.probe()
                 if again_s:
                     timings.probes.setdefault((name, workload.name), []).append((fresh_s, again_s))

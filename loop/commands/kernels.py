@@ -85,7 +85,7 @@ STEPS: dict[str, tuple[dict[str, Any], ...]] = {
             "title": "Wrong on purpose",
             "action": "kernel.prove_gate",
             "with": {"python": True},
-            "budget_s": 60,
+            "budget_s": 600,
             "gate": "prove.ok and prove.total > 0",
         },
     ),

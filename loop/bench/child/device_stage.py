@@ -6,17 +6,23 @@ The device's own clock is finer than the host's; the judge holds it against its 
 """
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from loop.bench.child.cuda import ALIGNMENT, DeviceBuffer
 from loop.bench.child.cuda_graph import Graph, Stopwatch, Uncapturable, capture
 from loop.bench.child.device_call import DeviceTensor, the_device, the_stream
+from loop.bench.child.guards import differing, said_bytes
 from loop.bench.child.orders import Windows
 from loop.bench.child.refusal import Refused
 from loop.bench.child.stages import Places
-from loop.bench.child.tensors import DTYPES, LoopTensor, describe, strides_of
+from loop.bench.child.tensors import DTYPES, POISON, LoopTensor, describe, strides_of
+
+ZONE = 512
+"""Random bytes before each output of a sample, and after the last, at least."""
 
 
 class DeviceStage:
@@ -32,7 +38,7 @@ class DeviceStage:
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
         dtypes = [tensor["dtype"] for tensor in call["inputs"]]
         self.pools = [DeviceTensor(size, 0, dtype) for size, dtype in zip(places.pool_bytes, dtypes, strict=True)]
-        self.outputs: list[DeviceTensor] = []
+        self.slots = Slots(places.slot_bytes)
         numbers = [float("nan") if number is None else number for number in call["numbers"]]
         self.numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
         self.watch = Stopwatch(the_stream())
@@ -49,15 +55,14 @@ class DeviceStage:
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
         device, stream = the_device(), the_stream()
-        while len(self.outputs) < len(windows):
-            self.outputs.append(DeviceTensor(self.places.slot_bytes, 0, self.call["output"]["dtype"]))
+        if self.slots.make(len(windows)):  # They are elsewhere now: nothing that was captured is of use.
+            self._forget()
         key = tuple(tuple(window) for window in windows)
         if key not in self.graphs:  # The values of the calls before: those that come now are new to all of them.
             self.graphs[key] = self._capture([self._bind(window, n) for n, window in enumerate(windows)])
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             pool.take(origin, count)
-        for output in self.outputs[: len(windows)]:
-            output.poison()
+        self.slots.poison()
         self.graph = self.graphs[key]
         self.captured = self.graph is not None
         self.runs = [] if self.graph else [self._bind(window, n) for n, window in enumerate(windows)]
@@ -74,7 +79,7 @@ class DeviceStage:
             for place, one in zip(places, tensors, strict=True)
         ]
         shape, dtype = tuple(self.call["output"]["shape"]), self.call["output"]["dtype"]
-        output = describe(self.outputs[number].address, shape, strides_of(shape, "contiguous"), dtype)
+        output = describe(self.slots.address(number), shape, strides_of(shape, "contiguous"), dtype)
         inputs = (LoopTensor * len(described))(*described)
         return partial(self.invoke, inputs, (LoopTensor * 1)(output), self.numbers, the_stream().handle)
 
@@ -101,22 +106,87 @@ class DeviceStage:
 
     def give(self) -> None:
         """Bring the outputs into their slots; and look for what was written outside of them."""
-        for output, slot in zip(self.outputs, self.places.slots, strict=False):
-            self.places.memory[slot : slot + output.size] = output.read()
-        names = (*(f"input {one['name']}" for one in self.call["inputs"]), *["output"] * len(self.outputs))
-        said = [
-            f"writes outside its {name}: {one.stray}"
-            for name, one in zip(names, [*self.pools, *self.outputs], strict=True)
-            if one.stray
-        ]
+        for output, slot in zip(self.slots.read(), self.places.slots, strict=False):
+            self.places.memory[slot : slot + len(output)] = output
+        inputs = zip(self.call["inputs"], self.pools, strict=True)
+        said = [f"writes outside its input {one['name']}: {pool.stray}" for one, pool in inputs if pool.stray]
+        said += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
         self.strays = list(dict.fromkeys([*self.strays, *said]))
 
     def close(self) -> None:
         """Give the device's memory back."""
-        for one in (*self.graphs.values(), *self.origins, *self.pools, *self.outputs):
+        self._forget()
+        for origin, pool in zip(self.origins, self.pools, strict=True):
+            origin.close()
+            pool.close()
+        self.slots.close()
+
+    def _forget(self) -> None:
+        """Let go of all graphs."""
+        for graph in self.graphs.values():
+            if graph is not None:
+                graph.close()
+        self.graphs.clear()
+
+
+class Slots:
+    """The outputs of some calls in one block of device memory: written, poisoned and read by one copy each.
+
+    Between them lie random bytes, which have to be there afterwards.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.count, self.stray = size, 0, ""
+        """Bytes of an output; outputs; and what was written outside of them, in words."""
+        self._step = -(-(size + ZONE) // ALIGNMENT) * ALIGNMENT
+        self._block: DeviceBuffer | None = None
+        self._fresh: DeviceBuffer | None = None
+        """The block as it is before the calls."""
+        self._image = b""
+
+    def make(self, count: int) -> bool:
+        """Make room for so many; whether they are elsewhere now."""
+        if count <= self.count:
+            return False
+        self.close()
+        self.count = count
+        image = bytearray(os.urandom(ZONE + count * self._step))
+        for number in range(count):
+            begin = ZONE + number * self._step
+            image[begin : begin + self.size] = bytes([POISON]) * self.size
+        self._image = bytes(image)
+        self._block, self._fresh = (the_device().memory(len(image)) for _ in range(2))
+        self._fresh.fill(self._image)
+        return True
+
+    def address(self, number: int) -> int:
+        """Where an output begins."""
+        return (self._block.address if self._block else 0) + ZONE + number * self._step
+
+    def poison(self) -> None:
+        """Make every output NaN, and the zones what they were."""
+        if self._block is not None and self._fresh is not None:
+            self._block.copy_from(self._fresh, self._block.size, 0)
+
+    def read(self) -> list[bytes]:
+        """All outputs; what lies between them is looked at."""
+        data = self._block.read() if self._block is not None else b""
+        begins = [ZONE + number * self._step for number in range(self.count)]
+        ends = [0, *(begin + self.size for begin in begins)]
+        for first, end in zip(ends, [*begins, len(data)], strict=True):
+            if data[first:end] != self._image[first:end]:
+                places = differing(data[first:end], self._image[first:end])
+                behind = first > 0 and (end == len(data) or places[0] <= end - first - 1 - places[-1])
+                self.stray = f"{said_bytes(places)} {'after its end' if behind else 'before its beginning'}"
+        return [data[begin : begin + self.size] for begin in begins]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for one in (self._block, self._fresh):
             if one is not None:
                 one.close()
-        self.graphs.clear()
+        self._block = self._fresh = None
+        self.count = 0
 
 
 def all_of(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:

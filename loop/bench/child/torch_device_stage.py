@@ -10,6 +10,7 @@ from torch.cuda import CUDAGraph, Event, synchronize
 from loop.bench.child.cuda_graph import LEFT_WORK
 from loop.bench.child.orders import Windows
 from loop.bench.child.refusal import Refused
+from loop.bench.child.torch_side import check_result
 from loop.bench.child.torch_stage import FunctionStage
 
 FLUSH_BYTES = 256 << 20
@@ -96,10 +97,13 @@ class DeviceFunctionStage(FunctionStage):
 
     def give(self) -> None:
         """Copy the result of each call into its slot."""
-        whole, self.results = self.results, self.results[self.again :]
-        super().give()
-        self.results = whole
-        synchronize()
+        given = self.results[self.again :]
+        for result in given:
+            check_result(result, self.shape, self.dtype)
+        if given:
+            host = torch.stack(given).cpu()  # One way to the host for all of them.
+            for slot, row in zip(self.slots, host, strict=False):
+                slot.copy_(row)
 
     def close(self) -> None:
         """Give the memory back."""
