@@ -90,6 +90,8 @@ class Timings:
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to seconds a call that handing its result over took."""
+    readied: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """Side and workload to seconds a call that making calls ready took, where it is not timed."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
@@ -317,6 +319,7 @@ class Round:
         if found.own:
             timings.own_clock.add(name)
         timings.clocks.setdefault(name, []).extend(found.clocks)
+        timings.readied.setdefault((name, workload.name), []).extend(found.readied)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
         self.evidence.append(Evidence(name, workload, timed.call, found))
         return Segment(

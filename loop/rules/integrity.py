@@ -10,6 +10,8 @@ REMEMBERS = 2.0
 """A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
 LEAST_GAIN_S = 3e-6
 """Differences below this are the clock's."""
+FORESEES, FORESEES_S = 3.0, 20e-6
+"""Making a call ready may take so many times what it takes others and what the call takes, and so much more."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
 """A sample may take this much longer by the judge's clock than by the device's: a share of it, and the launches."""
 
@@ -28,6 +30,22 @@ def remembers(probes: Sequence[tuple[float, float]]) -> str:
     return (
         f"it remembers results: {fresh_s * 1e6:.1f} us on values it had not seen, "
         f"{again_s * 1e6:.1f} us on the same again"
+    )
+
+
+def foresees(ready: Sequence[float], usual: Sequence[float], call: Sequence[float]) -> str:
+    """Why a side seems to compute before its calls are timed; empty when it does not.
+
+    `ready`, `usual`: seconds a call in which this side, and the quickest one, made calls ready; `call`: seconds of one.
+    """
+    if not ready or not usual or not call:
+        return ""
+    ready_s, usual_s, call_s = median(ready), median(usual), median(call)
+    if ready_s < FORESEES * max(usual_s, call_s) or ready_s - usual_s < FORESEES_S:
+        return ""
+    return (
+        f"it computes before it is timed: calls were made ready in {ready_s * 1e6:.1f} us each, {usual_s * 1e6:.1f} us "
+        f"by another side, and made in {call_s * 1e6:.1f} us"
     )
 
 
