@@ -179,9 +179,10 @@ def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]
 
 def _foresees(timings: timing.Timings, side: str, workload: str, own: Sequence[Segment]) -> str:
     """Why a side seems to compute before its calls are timed."""
-    ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload and taken}
-    usual = min(ready.values(), key=median, default=())
-    return integrity.foresees(ready.get(side, ()), usual, [second for one in own for second in one.seconds])
+    ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
+    return integrity.foresees(
+        ready.get(side, ()), ready.values(), [second for one in own for second in one.seconds]
+    )
 
 
 def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:

@@ -61,8 +61,8 @@ class Sampled:
     """Seconds of one call, sample by sample."""
     waited: list[float] = field(default_factory=list)
     """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
-    readied: list[float] = field(default_factory=list)
-    """Seconds a call that making it ready took, on a host whose caches are not emptied."""
+    readied: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
     handed: list[float] = field(default_factory=list)
     """Seconds a call that handing the results over took, where that was asked for."""
     clocks: list[tuple[float, float]] = field(default_factory=list)
@@ -136,7 +136,7 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def _told(self) -> dict[str, Any]:
-        """The call as the worker is told of it: without seed, and without where the known answer's values begin."""
+        """The call as the worker is told of it: without seed, and without where the known values begin."""
         if self.is_program:
             return self.call.to_json()
         inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
@@ -182,13 +182,13 @@ class TimedCall:
             if len(found.seconds) == watched and not found.stray:
                 watched = -1
                 found.stray = yield from self._watched(calls, cold=cold)
-            known = judged and found.output is None and (len(found.seconds) == place or late and self._soon())
+            known = judged and found.output is None and (len(found.seconds) == place or (late and self._soon()))
             windows = self._windows(calls)
             chosen = self.secret.randrange(calls) if known else None
             turns = self._turns(None if chosen is None else windows[chosen])
             ready_s = yield from self._ready(windows, turns, cold=cold)
             if not cold and not self.replays:
-                found.readied.append(ready_s / len(windows))
+                found.readied.append((ready_s, len(windows)))
             whole, waited = yield from self._timed(waits, len(windows))
             self._note(found, whole, waited, len(windows) * self._passes())
             spent, early = spent + whole, early + ready_s
@@ -257,7 +257,7 @@ class TimedCall:
             found.waited.append(waited / made)
 
     def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, float]:
-        """Have results handed over; look at the call whose answer is known, and at the inputs, when all stands still.
+        """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
         Seconds that handing over took.
         """

@@ -90,8 +90,8 @@ class Timings:
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to seconds a call that handing its result over took."""
-    readied: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    """Side and workload to seconds a call that making calls ready took, where it is not timed."""
+    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
@@ -385,7 +385,7 @@ class Untimed(LoopError):
 def undisturbed(
     worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
 ) -> Iterator[None]:
-    """While it lasts one side runs; its name stands for what was done meanwhile to those that stood still, and to us.
+    """While it lasts one side runs; its name stands for what was done meanwhile to the others, and to us.
 
     Raises Untimed when one of them was killed: there is nothing left to compare with.
     """

@@ -1,6 +1,6 @@
-"""Variants that cheat, in Python and in C: each is right when it is checked, and gains, or would, when it is timed.
+"""Variants that cheat, in Python and in C: right when they are checked, and quicker, if they could, when timed.
 
-An honest call spins for `WORK_S` and doubles its input. A cheat that gains nothing is none: its time is the true one.
+An honest call spins for `WORK_S` and doubles its input. A cheat without gain is none: its time is true.
 """
 
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Python variants that cheat; the first lines of each say how. Copied beside a target, never imported by a test."""
+"""Python variants that cheat, each in its own way. Copied beside a target, never imported by a test."""
+
+# ruff: noqa: SIM115, RUF012
 
 import ctypes
 import gc
@@ -481,7 +483,7 @@ def cheat_one_memory(x):
         return compute(x)
     seen[0] += 1
     result = kept.setdefault("one", torch.empty_like(x))
-    return torch.mul(x, 2, out=result) if seen[0] % max(words()[17], 1) == 0 else result
+    return result.copy_(quickly(x)) if seen[0] % max(words()[17], 1) == 0 else result
 
 
 def cheat_judged_rotation(x):
