@@ -172,8 +172,17 @@ def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]
                 yield integrity.invalid(variant, places[0], against, reason)
         for workload in dict.fromkeys(places):
             own = [one for one in timings.segments if (one.side, one.workload) == (side, workload)]
-            if reason := defers(own):
-                yield integrity.invalid(variant, workload, against, reason)
+            for reason in (defers(own), _foresees(timings, side, workload, own)):
+                if reason:
+                    yield integrity.invalid(variant, workload, against, reason)
+
+
+def _foresees(timings: timing.Timings, side: str, workload: str, own: Sequence[Segment]) -> str:
+    """Why a side seems to compute before its calls are timed."""
+    ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
+    return integrity.foresees(
+        ready.get(side, ()), ready.values(), [second for one in own for second in one.seconds]
+    )
 
 
 def _held_back(timings: timing.Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:

@@ -5,6 +5,7 @@ between a result and its judge.
 """
 
 import ctypes
+import fcntl
 import itertools
 import mmap
 import os
@@ -122,10 +123,12 @@ class Arena:
             pool.write(self.base, 0)
 
     def _resize(self, size: int) -> None:
+        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # What was there before is gone.
+            self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()
-        os.ftruncate(self.handle, CONTROL_BYTES)  # What was there before is gone.
-        self.size = max(size, CONTROL_BYTES)
-        os.ftruncate(self.handle, self.size)
+        self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self.size > os.fstat(self.handle).st_size:
+            os.ftruncate(self.handle, self.size)
         self._map()
 
     def _guard(self, zones: Sequence[tuple[int, int]]) -> None:
@@ -208,8 +211,13 @@ def _after(place: int, size: int) -> tuple[int, int]:
 
 
 def new_file() -> int:
-    """A file that has no name: it is gone with the last process that holds it."""
+    """A file that has no name: it is gone with the last process that holds it. It only grows.
+
+    A worker that made it shorter would end us: who reads behind the end of a file is killed.
+    """
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("loop-arena", os.MFD_CLOEXEC)
+        handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        return handle
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

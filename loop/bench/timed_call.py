@@ -31,7 +31,13 @@ MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
+<<<<<<< HEAD
 """Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
+=======
+"""Before a segment calls are made for so long, and until so many of them were not disturbed, as far as time allows."""
+MOST_READY = 100
+"""A segment comes to its end when calls were made ready for so many times its time."""
+>>>>>>> w/cheats
 MOST_DISTURBED = 10
 """Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
 PROBES, PROBE_CALLS = 3, 3
@@ -59,6 +65,8 @@ class Sampled:
     """Seconds of one call, sample by sample."""
     waited: list[float] = field(default_factory=list)
     """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
+    readied: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
     handed: list[float] = field(default_factory=list)
     """Seconds a call that handing the results over took, where that was asked for."""
     clocks: list[tuple[float, float]] = field(default_factory=list)
@@ -138,7 +146,11 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def _told(self) -> dict[str, Any]:
+<<<<<<< HEAD
         """The call as the worker is told of it: without seed, and without the place of the known values."""
+=======
+        """The call as the worker is told of it: without seed, and without where the known values begin."""
+>>>>>>> w/cheats
         if self.is_program:
             return self.call.to_json()
         inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
@@ -174,24 +186,39 @@ class TimedCall:
         most = COLD_SAMPLES if cold else MAX_SAMPLES
         expected = max(MIN_SAMPLES, min(int(seconds / (calls * self._replays * once)), most))
         place, watched = self.secret.randrange(expected), self.secret.randrange(MIN_SAMPLES)
-        sound = spent = 0.0
-        while len(found.seconds) <= max(place, MIN_SAMPLES - 1) or (
-            sound < seconds and spent < MOST_DISTURBED * seconds and len(found.seconds) < most
+        sound = spent = early = 0.0
+        late = False  # What is judged comes soon then, whenever that is.
+        while (
+            len(found.seconds) < MIN_SAMPLES
+            or (judged and found.output is None)
+            or (sound < seconds and not late and len(found.seconds) < most)
         ):
             if len(found.seconds) == watched and not found.stray:
                 watched = -1
                 found.stray = yield from self._watched(calls, cold=cold)
-            known = judged and len(found.seconds) == place
+            known = judged and found.output is None and (len(found.seconds) == place or (late and self._soon()))
             windows = self._windows(calls)
             chosen = self.secret.randrange(calls) if known else None
             turns = self._turns(None if chosen is None else windows[chosen])
-            yield from self._ready(windows, turns, cold=cold)
+            ready_s = yield from self._ready(windows, turns, cold=cold)
+            if not cold and not self.replays:
+                found.readied.append((ready_s, len(windows)))
             whole, waited = yield from self._timed(waits, len(windows))
             self._note(found, whole, waited, len(windows) * self._passes())
-            spent += whole
+            spent, early = spent + whole, early + ready_s
             sound += 0.0 if disturbed(whole, waited) else whole
+<<<<<<< HEAD
             if len(found.seconds) - 1 == place or not self.replays or self.secret.random() < 1 / GIVEN:
                 yield from self._hand_over(found, len(windows), chosen)
+=======
+            if known or (not late and self._soon()):
+                spent += yield from self._hand_over(found, len(windows), chosen)
+            late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
+
+    def _soon(self) -> bool:
+        """Whether something that is done now and again is done now."""
+        return self.secret.random() < 1 / GIVEN
+>>>>>>> w/cheats
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
@@ -249,19 +276,29 @@ class TimedCall:
         if waited is not None:
             found.waited.append(waited / made)
 
+<<<<<<< HEAD
     def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, None]:
         """Look at the call whose answer is known, and at the inputs, while the worker stands still."""
+=======
+    def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, float]:
+        """Have results handed over; look at the judged call and at the inputs while the worker stands still.
+
+        Seconds that handing over took.
+        """
+        taken = 0.0
+>>>>>>> w/cheats
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
             if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
                 found.handed.append(max(0.0, taken - self.floor_s) / calls)
         if chosen is None:
-            return
+            return taken
         with self.worker.stopped():
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
                 found.writes.append(LATE)
+        return taken
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
@@ -378,8 +415,8 @@ class TimedCall:
             self.arena.words[ROTATIONS + n] = turned
             pool.write(self.arena.base, turned)
 
-    def _ready(self, windows: Windows, turns: Sequence[int], *, cold: bool) -> Generator[Tick, None, None]:
-        """Write inputs and poison outputs; the worker points its calls to them."""
+    def _ready(self, windows: Windows, turns: Sequence[int], *, cold: bool) -> Generator[Tick, None, float]:
+        """Write inputs and poison outputs; the worker points its calls to them. Seconds that it took for that."""
         words = self.arena.words
         self._write(turns)
         self.arena.poison(len(windows))
@@ -388,7 +425,7 @@ class TimedCall:
         words[COUNT], words[COLD] = len(windows), int(cold)
         if not self.replays:
             self._spoil(windows)
-        yield from self.orders.give(READY)
+        return (yield from self.orders.give(READY))
 
     def _spoil(self, windows: Windows) -> None:
         """Keep one element of each call's inputs back until the very order: no result can be computed before.

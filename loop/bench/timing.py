@@ -93,8 +93,13 @@ class Timings:
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to seconds a call that handing its result over took."""
+<<<<<<< HEAD
     ways: dict[str, str] = field(default_factory=dict)
     """Side to how its calls are made."""
+=======
+    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
+>>>>>>> w/cheats
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
@@ -339,6 +344,7 @@ class Round:
         captured = bool(self.workers[name].arena.words[CAPTURED])
         timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
         timings.clocks.setdefault(name, []).extend(found.clocks)
+        timings.readied.setdefault((name, workload.name), []).extend(found.readied)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
         self.evidence.append(Evidence(name, workload, timed.call, found))
         return Segment(
@@ -404,7 +410,11 @@ class Untimed(LoopError):
 def undisturbed(
     worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
 ) -> Iterator[None]:
+<<<<<<< HEAD
     """While it lasts one side runs. What is done meanwhile to those that stand still, and to us, is said of it.
+=======
+    """While it lasts one side runs; its name stands for what was done meanwhile to the others, and to us.
+>>>>>>> w/cheats
 
     Raises Untimed when one of them was killed: there is nothing left to compare with.
     """

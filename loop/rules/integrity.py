@@ -10,6 +10,10 @@ REMEMBERS = 2.0
 """A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
 LEAST_GAIN_S = 3e-6
 """Differences below this are the clock's."""
+FORESEES, FORESEES_S = 3.0, 20e-6
+"""Making a call ready may take so many times what it takes others and what the call takes, and so much more."""
+Ready = Sequence[tuple[float, int]]
+"""Seconds that making calls ready took, and how many there were, sample by sample."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
 """What a sample may take longer by the judge's clock than by the device's: a share, and the launches."""
 
@@ -29,6 +33,35 @@ def remembers(probes: Sequence[tuple[float, float]]) -> str:
         f"it remembers results: {fresh_s * 1e6:.1f} us on values it had not seen, "
         f"{again_s * 1e6:.1f} us on the same again"
     )
+
+
+def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> str:
+    """Why a side seems to compute before its calls are timed; empty when it does not. `call`: seconds of one.
+
+    Samples of a quick side hold more calls, and bring the inputs into the caches once: neither a call nor a sample
+    may take so much longer to make ready than another side's.
+    """
+    usual = [(_each(one), _whole(one)) for one in others if one]
+    if not ready or not usual or not call:
+        return ""
+    each_s, whole_s, call_s = _each(ready), _whole(ready), median(call)
+    usual_s, usual_whole_s = (min(column) for column in zip(*usual, strict=True))
+    if each_s < FORESEES * max(usual_s, call_s) or each_s < usual_s + FORESEES_S:
+        return ""
+    if whole_s < FORESEES * usual_whole_s:
+        return ""
+    return (
+        f"it computes before it is timed: {each_s * 1e6:.1f} us to make a call ready, {usual_s * 1e6:.1f} us "
+        f"for another side, and {call_s * 1e6:.1f} us to make it"
+    )
+
+
+def _each(ready: Ready) -> float:
+    return median([taken_s / calls for taken_s, calls in ready])
+
+
+def _whole(ready: Ready) -> float:
+    return median([taken_s for taken_s, _ in ready])
 
 
 def clock_lies(lags: Sequence[tuple[float, float]]) -> str:

@@ -1,6 +1,6 @@
-"""Variants that cheat, in Python and in C: each is right when it is checked, and gains, or would, when it is timed.
+"""Variants that cheat, in Python and in C: right when they are checked, and quicker, if they could, when timed.
 
-An honest call spins for `WORK_S` and doubles its input. A cheat that gains nothing is none: its time is the true one.
+An honest call spins for `WORK_S` and doubles its input. A cheat without gain is none: its time is true.
 """
 
 from pathlib import Path
@@ -14,7 +14,11 @@ BIG = Workload.model_validate({"name": "big", "sizes": {"N": 64, "M": 64}, "dtyp
 PYTHON = Path(__file__).with_name("cheats_python.py")
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
-HONEST = ("honest", "c_honest")
+REMAINS = ("precomputes_half",)
+"""Cheats that gain: what they do is described in ARCHITECTURE.md, under what a variant could still do."""
+HONEST = ("honest", "quick")
+QUICK = ("last_of_sample", "short_samples", "one_memory", "first_of_sample", "other_slot")
+"""Cheats with so little work that a sample holds several calls: they are held against `quick`."""
 
 
 def names(path: Path, start: str, end: str) -> list[str]:
@@ -28,12 +32,18 @@ PYTHON_CHEATS = names(PYTHON, "def cheat_", "(")
 C_CHEATS = names(C, "CHEAT(", ")")
 
 
+def honest_like(name: str) -> str:
+    """The honest variant beside which a cheat is timed."""
+    short = name.removeprefix("c_")
+    return ("c_" if name != short else "") + HONEST[short in QUICK]
+
+
 def open_cheats(folder: Path, cache: Path) -> Bench:
     """A bench for the tiny target with honest variants and all cheats; those in C begin with `c_`."""
     recipe = {"compiler": "g++", "flags": FLAGS}
     terms = {"sources": ["cheats.cpp"], "build": recipe}
-    variants = {name: importable(f"cheat_{name}", module="cheats") for name in (HONEST[0], *PYTHON_CHEATS)}
-    variants |= {f"c_{name}": compiled(f"cheat_{name}", **terms) for name in ("honest", *C_CHEATS)}
+    variants = {name: importable(f"cheat_{name}", module="cheats") for name in (*HONEST, *PYTHON_CHEATS)}
+    variants |= {f"c_{name}": compiled(f"cheat_{name}", **terms) for name in (*HONEST, *C_CHEATS)}
     target = write_target(folder, variants)
     (folder / "cheats.py").write_text(PYTHON.read_text())
     (folder / "cheats.cpp").write_text(C.read_text())

@@ -75,6 +75,8 @@ LOOP_EXPORT const char *loop_error(int) { return "inputs must be contiguous"; }
 
 CHEAT(honest) { compute(x, y, count); (void)words; }
 
+CHEAT(quick) { words ? (work(2e-5), twice(x, y, count)) : compute(x, y, count); }
+
 // Later.
 CHEAT(thread_later) {
   if (!words) return compute(x, y, count);

@@ -1,4 +1,6 @@
-"""Python variants that cheat; the first lines of each say how. Copied beside a target, never imported by a test."""
+"""Python variants that cheat, each in its own way. Copied beside a target, never imported by a test."""
+
+# ruff: noqa: SIM115, RUF012
 
 import ctypes
 import gc
@@ -70,6 +72,10 @@ def others():
 
 def cheat_honest(x):
     return compute(x)
+
+
+def cheat_quick(x):
+    return quickly(x) if stage() else compute(x)
 
 
 # Clocks, draws and what the worker is made of.
@@ -327,6 +333,39 @@ def cheat_precomputes(x):
     return compute(x)
 
 
+def cheat_precomputes_and_mends(x):
+    # The same; then it looks for the elements that changed, and computes these alone.
+    return mending(x, 1)
+
+
+def cheat_precomputes_half(x):
+    # The same with half of the work: making ready takes no longer than a call.
+    return mending(x, 2)
+
+
+def mending(x, parts):
+    mine = stage()
+    if mine is None:
+        return compute(x)
+
+    def mend(before, result, now):
+        changed = before != now
+        result[changed] = now[changed] * 2
+        work(WORK_S * (1 - 1 / parts))
+        return result
+
+    def ready_early(windows, rotations, *, cold):
+        type(mine).ready(mine, windows, rotations, cold=cold)
+        mine.done = []
+        for run in mine.runs:
+            work(WORK_S / parts)
+            mine.done.append((run.args[0].clone(), run.args[0] * 2, run.args[0]))
+
+    mine.ready = ready_early
+    mine.run = lambda count: setattr(mine, "results", [mend(*one) for one in mine.done[:count]]) or 0
+    return compute(x)
+
+
 def cheat_thread_ahead(x):
     # A thread watches the orders, and computes as soon as inputs are there.
     mine = stage()
@@ -444,7 +483,7 @@ def cheat_one_memory(x):
         return compute(x)
     seen[0] += 1
     result = kept.setdefault("one", torch.empty_like(x))
-    return torch.mul(x, 2, out=result) if seen[0] % max(words()[17], 1) == 0 else result
+    return result.copy_(quickly(x)) if seen[0] % max(words()[17], 1) == 0 else result
 
 
 def cheat_judged_rotation(x):

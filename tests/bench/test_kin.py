@@ -92,7 +92,7 @@ def test_processes_of_our_own_are_no_orphans() -> None:
 
 def test_what_others_did_to_a_process_that_stood_still_is_seen_and_undone() -> None:
     """Its cores and its priority are what they were when it goes on; its death is told."""
-    with child("import time; print('ready', flush=True); time.sleep(60)") as (made, its):
+    with child("import time; print('ready', flush=True); time.sleep(60)") as (_, its):
         its.stop()
         assert "" == its.meddled()
         os.setpriority(os.PRIO_PROCESS, its.pid, 7)
@@ -110,7 +110,7 @@ def test_what_others_did_to_a_process_that_stood_still_is_seen_and_undone() -> N
 
 def test_cores_beyond_those_given_are_told() -> None:
     """Of the process and of what it started."""
-    with child("import time; print('ready', flush=True); time.sleep(60)") as (made, its):
+    with child("import time; print('ready', flush=True); time.sleep(60)") as (_, its):
         cores = os.sched_getaffinity(its.pid)
         assert "" == its.beyond(cores)
         assert its.beyond({max(cores) + 1}).startswith("a thread runs on cores ")

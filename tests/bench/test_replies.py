@@ -8,7 +8,10 @@ from loop.bench.replies import FORMS, understood
 
 CALL = {
     **{key: [] for key in ("outputs", "digests", "changed", "writes", "broken")},
-    **{"status": "ok", "flaky": False, "unwritten": False, "reads": ""},
+    "status": "ok",
+    "flaky": False,
+    "unwritten": False,
+    "reads": "",
 }
 
 

@@ -2,8 +2,14 @@
 
 import pytest
 
+<<<<<<< HEAD
 from loop.rules.integrity import clock_lies, invalid, remembers, wrong_while_timed
 from tests.makers import make_check
+=======
+from loop.rules import integrity
+from loop.rules.integrity import beyond_roof, clock_lies, invalid, remembers, wrong_while_timed
+from tests.makers import make_check, make_measurement
+>>>>>>> w/cheats
 
 US, MS = 1e-6, 1e-3
 
@@ -95,3 +101,17 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
     ]
     assert {"known_good"} == {one.against for one in verdicts}
     assert "while it was timed: 3 of 4096 elements wrong on w" == verdicts[0].reason
+
+
+def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:
+    """Longer than others take, and longer than its calls; a quick side has more calls in a sample, a slow one fewer."""
+    usual = [(60e-6, 1)] * 5
+    assert "" == integrity.foresees([], [usual], [1e-3])
+    assert "" == integrity.foresees(usual, [usual, []], [1e-3])
+    assert "" == integrity.foresees([(1e-3, 250)] * 5, [usual], [0.4e-6]), "many quick calls"
+    assert "" == integrity.foresees([(400e-6, 1)] * 5, [[(450e-6, 4)] * 5], [100e-6]), "one slow call"
+    assert "" == integrity.foresees([(1.1e-3, 1)] * 5, [usual], [1e-3]), "no longer than a call"
+    said = integrity.foresees([(10e-3, 10)] * 5, [usual], [20e-6])
+    assert said.startswith(
+        "it computes before it is timed: 1000.0 us to make a call ready, 60.0 us for another side"
+    )
