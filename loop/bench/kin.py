@@ -16,8 +16,8 @@ from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
 AWAKE_S, AWAKE_SHARE = 0.02, 0.3
-"""Processor time that a process may take after it was stopped, and as a share of all the time that it stood still: it
-ends what the kernel, or a driver in it, does for it."""
+"""Processor time that a process may take after it was stopped, in seconds and as a share of the time that it stood
+still: what the kernel or a driver does for it comes to an end first."""
 MOST_TASKS = 8
 """Threads of a process whose cores and priority are looked at each time: torch has a hundred."""
 CPUCLOCK_SCHED = 2

@@ -31,13 +31,9 @@ MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-<<<<<<< HEAD
 """Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
-=======
-"""Before a segment calls are made for so long, and until so many of them were not disturbed, as far as time allows."""
 MOST_READY = 100
 """A segment comes to its end when calls were made ready for so many times its time."""
->>>>>>> w/cheats
 MOST_DISTURBED = 10
 """Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
 PROBES, PROBE_CALLS = 3, 3
@@ -146,11 +142,7 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def _told(self) -> dict[str, Any]:
-<<<<<<< HEAD
         """The call as the worker is told of it: without seed, and without the place of the known values."""
-=======
-        """The call as the worker is told of it: without seed, and without where the known values begin."""
->>>>>>> w/cheats
         if self.is_program:
             return self.call.to_json()
         inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
@@ -207,18 +199,13 @@ class TimedCall:
             self._note(found, whole, waited, len(windows) * self._passes())
             spent, early = spent + whole, early + ready_s
             sound += 0.0 if disturbed(whole, waited) else whole
-<<<<<<< HEAD
-            if len(found.seconds) - 1 == place or not self.replays or self.secret.random() < 1 / GIVEN:
-                yield from self._hand_over(found, len(windows), chosen)
-=======
-            if known or (not late and self._soon()):
+            if known or (not late and (not self.replays or self._soon())):
                 spent += yield from self._hand_over(found, len(windows), chosen)
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
     def _soon(self) -> bool:
         """Whether something that is done now and again is done now."""
         return self.secret.random() < 1 / GIVEN
->>>>>>> w/cheats
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
@@ -276,17 +263,12 @@ class TimedCall:
         if waited is not None:
             found.waited.append(waited / made)
 
-<<<<<<< HEAD
-    def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, None]:
-        """Look at the call whose answer is known, and at the inputs, while the worker stands still."""
-=======
     def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, float]:
         """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
         Seconds that handing over took.
         """
         taken = 0.0
->>>>>>> w/cheats
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
             if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.

@@ -93,13 +93,10 @@ class Timings:
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to seconds a call that handing its result over took."""
-<<<<<<< HEAD
     ways: dict[str, str] = field(default_factory=dict)
     """Side to how its calls are made."""
-=======
     readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
     """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
->>>>>>> w/cheats
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
@@ -410,11 +407,7 @@ class Untimed(LoopError):
 def undisturbed(
     worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
 ) -> Iterator[None]:
-<<<<<<< HEAD
     """While it lasts one side runs. What is done meanwhile to those that stand still, and to us, is said of it.
-=======
-    """While it lasts one side runs; its name stands for what was done meanwhile to the others, and to us.
->>>>>>> w/cheats
 
     Raises Untimed when one of them was killed: there is nothing left to compare with.
     """

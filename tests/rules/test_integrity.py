@@ -2,14 +2,9 @@
 
 import pytest
 
-<<<<<<< HEAD
+from loop.rules import integrity
 from loop.rules.integrity import clock_lies, invalid, remembers, wrong_while_timed
 from tests.makers import make_check
-=======
-from loop.rules import integrity
-from loop.rules.integrity import beyond_roof, clock_lies, invalid, remembers, wrong_while_timed
-from tests.makers import make_check, make_measurement
->>>>>>> w/cheats
 
 US, MS = 1e-6, 1e-3
 
@@ -104,7 +99,7 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
 
 
 def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:
-    """Longer than others take, and longer than its calls; a quick side has more calls in a sample, a slow one fewer."""
+    """Longer than others take, and longer than its calls; a quick side has more calls in a sample."""
     usual = [(60e-6, 1)] * 5
     assert "" == integrity.foresees([], [usual], [1e-3])
     assert "" == integrity.foresees(usual, [usual, []], [1e-3])
