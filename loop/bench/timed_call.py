@@ -46,6 +46,8 @@ COMPARED_BYTES = 4096
 """Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
 """One sample in so many is brought from a GPU, besides the one that is judged; on the host each is handed over."""
+REPLAYED_S = 1e-3
+"""Seconds of a sample on a GPU: its events count in half microseconds."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
 Windows = list[list[int]]
@@ -86,11 +88,11 @@ def disturbed(whole: float, waited: float | None) -> bool:
     return waited is not None and waited > CLEAN * whole
 
 
-def calls_known(sounds: int, spent: float, seconds: float) -> bool:
+def calls_known(sounds: int, spent: float, seconds: float, enough: int) -> bool:
     """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples."""
     if spent < seconds:
         return False
-    return sounds >= WARM_UP_CALLS or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)
+    return sounds >= enough or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class TimedCall:
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
+        self._warm = False
+        """Whether it was called for a while: it is known how long a call takes."""
 
     def stage(
         self, limit_s: float, note: str, mistake: Mapping[str, Any] | None = None
@@ -289,7 +293,9 @@ class TimedCall:
         """
         calls, sounds, spent, self._replays = 1, 0, 0.0, 1
         sound, rough = math.inf, math.inf
-        while not calls_known(sounds, spent, seconds) or rough == math.inf:
+        enough = 1 if self._warm else WARM_UP_CALLS
+        self._warm = True
+        while not calls_known(sounds, spent, seconds, enough) or rough == math.inf:
             yield from self._ready(self._windows(calls), self._turns(None), cold=False)
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / calls  # A GPU's calls are sized by the GPU's clock.
@@ -306,8 +312,8 @@ class TimedCall:
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
-        calls = next((n for n in REPLAYED if n * once <= SLEPT_SAMPLE_S and n <= most), 1)
-        self._replays = max(1, min(math.ceil(SLEPT_SAMPLE_S / (calls * once)), MOST_REPLAYS))
+        calls = next((n for n in REPLAYED if n * once <= REPLAYED_S and n <= most), 1)
+        self._replays = max(1, min(math.ceil(REPLAYED_S / (calls * once)), MOST_REPLAYS))
         return calls
 
     def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
