@@ -1,6 +1,7 @@
 """The bench of one session: its target, its scratch folder, and the warm judge."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -85,6 +86,8 @@ class Bench:
     _judging: bool = False
     _expected: dict[str, bool] = field(default_factory=dict)
     """Calls whose answer the judge knows, and whether their files have room."""
+    _written: dict[str, list[bytes]] = field(default_factory=dict)
+    """Calls to the digests of their inputs' files: any process can write there."""
     _floors: Floors | None = None
     _part: Component | None = None
     """The component that is judged; None for the target itself."""
@@ -226,8 +229,8 @@ class Bench:
         trusted, and before anything is tried when its memory would not suffice.
         """
         call = self.call(workload, "judge", wide=wide)
-        if self._expected.get(call.key) == wide:
-            return
+        if self._expected.get(call.key) == wide and self._written.get(call.key) == digests(call):
+            return  # Else somebody has changed the files of its inputs: they are written anew.
         check_memory(self.target, workload)
         reply = yield from self.judge(
             "expect",
@@ -241,7 +244,7 @@ class Bench:
         if reply["doubt"]:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise LoopError(f"{reply['doubt']} on {workload.name}", hint=hint, exit_code=1)
-        self._expected[call.key] = wide
+        self._expected[call.key], self._written[call.key] = wide, digests(call)
 
     def _fill(self, fill: Fill, index: int) -> dict[str, Any]:
         dimensions = list(self.target.signature.inputs.values())[index].split()
@@ -294,6 +297,12 @@ class Bench:
         """What `{arch}` in build flags stands for: the GPU at hand, else the first that the target knows."""
         capability = machine().capability
         return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
+
+
+def digests(call: Call) -> list[bytes]:
+    """What stands in the files of a call's inputs now."""
+    paths = [Path(tensor.path) for tensor in call.inputs]
+    return [hashlib.blake2b(path.read_bytes()).digest() if path.is_file() else b"" for path in paths]
 
 
 def new_scratch() -> Path:

@@ -30,6 +30,8 @@ and some fifty where it has to sleep."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
+WARM_UP_READY_S = 0.2
+"""A warm-up on a host ends when calls were made ready for so long."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
 """Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
 MOST_READY = 100
@@ -291,12 +293,13 @@ class TimedCall:
 
         Samples grow meanwhile: of a single short call the order itself is the longer part.
         """
-        calls, sounds, spent, self._replays = 1, 0, 0.0, 1
+        calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
         sound, rough = math.inf, math.inf
         enough = 1 if self._warm else WARM_UP_CALLS
         self._warm = True
-        while not calls_known(sounds, spent, seconds, enough) or rough == math.inf:
-            yield from self._ready(self._windows(calls), self._turns(None), cold=False)
+        while rough == math.inf or not (calls_known(sounds, spent, seconds, enough) or early > WARM_UP_READY_S):
+            ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
+            early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / calls  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, taken), spent + whole

@@ -139,6 +139,7 @@ class Checker:
             yield from self.bench.discard(small)
 
     def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
+        yield from self.bench.expect(workload)
         call = self.bench.call(workload, self.side.name).to_json()
         note = f"{self.side.name} on {place}"
         reply = yield from self.ask(workload, call, layout, note)
