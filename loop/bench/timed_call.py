@@ -24,7 +24,7 @@ from loop.model.measurement import CLEAN
 from loop.model.target import ITEM_SIZES
 from loop.processes import Tick
 
-SAMPLE_S, SLEPT_SAMPLE_S = 100e-6, 2e-3
+SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
 and some fifty where it has to sleep."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000

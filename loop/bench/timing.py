@@ -83,6 +83,8 @@ class Timings:
     own_clock: set[str] = field(default_factory=set)
     """Sides that timed themselves."""
     rounds: int = 0
+    seconds: float = 0.0
+    """What all rounds took, without the start of processes."""
     wrong: list[tuple[str, Check]] = field(default_factory=list)
     """Timed outputs that were wrong, with their side."""
     outputs: int = 0
@@ -222,6 +224,7 @@ def _round(
         timings.segments[first:] = [s.model_copy(update={"processes": numbers[0]}) for s in made]
     timings.rounds += 1
     pace.last_s = time.monotonic() - begun
+    timings.seconds += pace.last_s
 
 
 class Round:

@@ -95,7 +95,7 @@ def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]
 
 def count(tallies: dict[str, Tally], contest: Contest, timings: timing.Timings) -> None:
     """Add what a contest decided. `Alone`: what its blocks would take without the others, processes included."""
-    spent = sum(sum(pair[0] for pair in pairs) for pairs in timings.lags.values())
+    spent = timings.seconds
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
     for tally, rival in zip(tallies.values(), contest.rivals, strict=True):
         for workload in rival.workloads:
