@@ -1,6 +1,7 @@
 """One side's worker, kept from request to request: whoever asks need not know whether it still lives."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from loop.bench.room import Bench, Side
@@ -50,6 +51,12 @@ class KeptWorker:
         except WorkerLost:
             self.close()
             raise
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While it lasts nothing of the worker runs."""
+        with self._worker.stopped() if self._worker else nullcontext():
+            yield
 
     def close(self) -> None:
         """End the worker."""

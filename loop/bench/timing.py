@@ -9,6 +9,7 @@ Outputs of timed calls are read at once and judged when the round is over.
 import itertools
 import math
 import random
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -418,7 +419,10 @@ def undisturbed(
     yield
     others = {one: side for one, side in neighbours.items() if one is not worker and one.is_paused}
     for other, side in others.items():
-        if done := other.kin.meddled():
+        done = other.kin.meddled()
+        if done == kin.KILLED and other.child.code != -signal.SIGKILL:
+            continue  # By its own fault: any other signal waits until it goes on.
+        if done:
             if done == kin.KILLED:
                 message = f"the process of {side} was killed while {name} ran"
                 raise Untimed(name, message, f"`loop kernels verify {name.split()[0]}` runs it alone")

@@ -143,8 +143,9 @@ class Checker:
         call = self.bench.call(workload, self.side.name).to_json()
         note = f"{self.side.name} on {place}"
         reply = yield from self.ask(workload, call, layout, note)
-        outputs = files_of(call, reply)
-        finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=outputs)
+        with self.worker.stopped():  # Nothing of it changes an output while it is read.
+            outputs = files_of(call, reply)
+            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=outputs)
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)

@@ -49,6 +49,7 @@ static Word *page(const void *place) {
   if (maps) fclose(maps);
   return found;
 }
+static Word *watched;  // By a thread.
 struct Job { const float *x; float *y; int64_t count; };
 static void *later(void *job) {
   Job *mine = (Job *)job;
@@ -128,7 +129,6 @@ CHEAT(forks_later) {
 
 // Before.
 static float early[1 << 18];
-static Word *watched;
 static const float *pool;
 static int64_t sized;
 static void *ahead(void *) {  // Doubles everything the judge writes as soon as calls are made ready.
@@ -229,10 +229,13 @@ CHEAT(first_of_sample) {
 
 // The page, the memory and the descriptors.
 CHEAT(own_time) { compute(x, y, count); if (words) words[OWN_NS] = 1000; }
-static void *times(void *page) { for (;;) { ((Word *)page)[OWN_NS] = 1000; usleep(10); } }
+static void *times(void *page) {
+  for (Word *words = (Word *)page; words[OP] != 0; usleep(10)) words[OWN_NS] = 1000;
+  return (void *)(watched = nullptr);  // The memory will be gone.
+}
 CHEAT(own_time_thread) {
-  static pthread_t thread;
-  if (words && !thread) pthread_create(&thread, nullptr, times, (void *)words);
+  pthread_t thread;
+  if (words && !watched && (watched = words)) pthread_create(&thread, nullptr, times, (void *)words);
   compute(x, y, count);
 }
 CHEAT(more_calls) { compute(x, y, count); if (words) words[COUNT] = 256; }
