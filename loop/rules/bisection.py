@@ -10,13 +10,13 @@ is not alone: both halves are searched. Commits that cannot be built leave their
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Literal
 
-from loop.rules.change_point import posterior
 from loop.rules.flaky_search import Correctness
 from loop.rules.latency_search import Latency
 from loop.rules.probes import Metric, Refuted, Wish, choose
@@ -24,6 +24,14 @@ from loop.rules.suspects import Answer, Asked, Broken, Found, Key, Line, Lost, O
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
+HELD = 0.96
+"""Posterior of the commits of a range, where no single one can be named."""
+DOUBT_MOST = 0.05
+"""Nobody is named while it is as probable as this that there is no step but the scatter of builds."""
+WORTH = 0.01
+"""Bits that a look has to tell, once it is weighed what builds differ by."""
+NEAR, FAR = 5, 5
+"""Builds on either side of a suspect that show how far builds differ; and of commits that cannot be told apart."""
 DENIED = 0.01
 """What a failed confirmation leaves of the suspect's odds."""
 RECHECK = 4
@@ -178,14 +186,21 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         return _Part(_mass(scene, low, high, failed), stop=Refuted("inconclusive", why))
     if (again := _rechecked(scene, failed)) is not None:
         return _ask(seen, again)
-    mass = _mass(scene, low, high, failed)
-    parent, suspect = _likeliest(seen, low, high, mass)
+    first, level = _denied(metric.first(low, high), failed), LEVELS[len(failed)]
+    parent, suspect = _likeliest(seen, low, high, first)
+    if math.fsum(first[parent + 1 : suspect + 1]) < level:
+        wish = choose(seen, metric, low, high, _denied(metric.guesses(low, high), failed))
+        if wish:
+            return _ask(seen, wish)
+    mass, doubt = _mass(scene, low, high, failed), metric.doubt(low, high)
     probability = math.fsum(mass[parent + 1 : suspect + 1])
-    if probability < LEVELS[len(failed)]:
-        ahead = _weighed(seen, low, high, metric.steps(low, high)[0], metric.guesses(low, high), failed)
-        fewer = min((parent, suspect), key=seen.count)
-        wish = choose(seen, metric, low, high, ahead) or metric.stuck(low, high, fewer)
-        return _ask(seen, wish) if isinstance(wish, Wish) else _Part(mass, stop=wish)
+    if probability * (1 - doubt) < level:
+        wish = _weigh(scene, low, high, parent, suspect, mass)
+        if wish:
+            return _ask(seen, wish)
+        if doubt > DOUBT_MOST:
+            return _Part(mass, stop=metric.unsure(low, high, doubt))
+        parent, suspect = _run(seen, low, high, mass)
     certain = metric.certain(low, high, parent, suspect, probability)
     if isinstance(certain, Wish):
         return _ask(seen, certain)
@@ -194,6 +209,16 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         return _Part(mass, (_found(seen.line, (suspect, parent, 0), odds, 1.0),))
     number = 1 + max((key[2] for key in failed), default=0)
     return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
+
+
+def _weigh(scene: _Scene, low: int, high: int, parent: int, suspect: int, mass: Sequence[float]) -> Wish | None:
+    """What shows how sure a suspect is, where builds differ on their own: its neighbours, then what tells most."""
+    seen, metric = scene.seen, scene.metric.careful()
+    return (
+        metric.beside(low, high, parent, suspect, NEAR)
+        or choose(seen, metric, low, high, mass, WORTH)
+        or metric.beside(low, high, *_run(seen, low, high, mass), FAR)
+    )
 
 
 def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
@@ -208,23 +233,34 @@ def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
 
 def _mass(scene: _Scene, low: int, high: int, failed: Sequence[Key]) -> tuple[float, ...]:
     """Posterior of a step at each position between two ends."""
-    return _weighed(scene.seen, low, high, *scene.metric.steps(low, high), failed)
+    return _denied(scene.metric.mass(low, high), failed)
 
 
-def _weighed(
-    seen: Seen,
-    low: int,
-    high: int,
-    positions: Sequence[int],
-    likelihoods: Sequence[float],
-    failed: Sequence[Key],
-) -> tuple[float, ...]:
+def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
     """The posterior, less what failed confirmations deny."""
-    mass = posterior(seen.line.prior, low, high, positions, likelihoods)
+    left = list(mass)
     for culprit, parent, _ in failed:
-        mass[parent + 1 : culprit + 1] = [DENIED * value for value in mass[parent + 1 : culprit + 1]]
-    total = math.fsum(mass)
-    return tuple(value / total for value in mass) if failed else tuple(mass)
+        left[parent + 1 : culprit + 1] = [DENIED * value for value in left[parent + 1 : culprit + 1]]
+    total = math.fsum(left)
+    return tuple(value / total for value in left)
+
+
+def _run(seen: Seen, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
+    """The shortest run of positions that holds the step as surely as is needed, from its parent to its last one.
+
+    Both can be tested. Of runs as short the likeliest.
+    """
+    upper = [0.0, *accumulate(mass)]
+    found = (low, high)
+    for last in range(low + 1, high + 1):
+        parent = bisect_right(upper, upper[last + 1] - HELD, low + 1, last + 1) - 2
+        if parent >= low and (parent - last, upper[last + 1] - upper[parent + 1]) > (
+            found[0] - found[1],
+            upper[found[1] + 1] - upper[found[0] + 1],
+        ):
+            found = parent, last
+    testable = [position for position in range(low, high + 1) if position not in seen.broken]
+    return max(one for one in testable if one <= found[0]), min(one for one in testable if one >= found[1])
 
 
 def _nowhere(seen: Seen) -> tuple[float, ...]:

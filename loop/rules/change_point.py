@@ -133,6 +133,16 @@ class Fit:
         """The likeliest of these steps."""
         return max(range(len(self.likelihoods)), key=self.likelihoods.__getitem__)
 
+    def against_nothing(self, split: int, density: float) -> float:
+        """log of the odds of a step there, of a size with this prior density, to no step at all."""
+        if self.freedom < 1:
+            return 0.0
+        whole = self._side(0, len(self.positions))
+        squares = max(self._within + whole.second - whole.first**2 / whole.weight, self._floor)
+        nothing = -0.5 * math.log(whole.weight) - (self.freedom + 1) / 2 * math.log(math.pi * squares)
+        step = self.likelihoods[split] - self.freedom / 2 * math.log(math.pi) + math.log(density)
+        return step + math.lgamma(self.freedom / 2) - nothing - math.lgamma((self.freedom + 1) / 2)
+
     def _likelihood(self, split: int) -> float:
         if self.freedom < 1:
             return 0.0

@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean, stdev
 
 from loop.rules.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
@@ -11,11 +12,14 @@ from loop.rules.compare import MARGIN
 from loop.rules.confirming import Word, pairs_say
 from loop.rules.information import of_normal
 from loop.rules.probes import Blamed, Look, Refuted, Wish
+from loop.rules.steps import Guess, Steps
 from loop.rules.suspects import Claim, Key, Problem, Seen, Try
 from loop.stats import median
 
 REPRODUCED_Z = 4.5
 """The ends differ by so many standard errors before anything is searched between them."""
+SEARCHED = 0.5
+"""Probability of no step, up to which one is searched for."""
 RARE_Z = 2.7
 """The deviate of the normal that is as rare as this difference, by Student's t: few observations know their noise
 badly. Weak by itself: what it lets through by chance is refused later, by `STANDING_Z` and by the confirmation."""
@@ -43,6 +47,20 @@ PATIENCE = 6.0
 """A build counts 1 + PATIENCE / (step / noise)^2 times: where looks tell little, wrong turns cost more builds."""
 PATIENCE_MOST = 4.0
 """But not more often than this."""
+SPENT = 0.07
+"""What one more observation has to add to the effective ones of its build, or this has told what it can."""
+BROAD = 3
+"""Builds that stand for an end where its own may be faster or slower by its layout."""
+NEIGHBOURS = 6
+"""Builds on either side of the commits in doubt, after which no more are asked for."""
+CLOSE = 2
+"""So many of them are next to the suspect."""
+APART = 4.0
+"""Observations of such a build: as many as put both levels so many standard errors apart."""
+BATCH_MOST = 16
+"""Observations of such a build at most."""
+WIDER = 0.01
+"""What builds may differ by on their own, before an observation is called an outlier."""
 CLAIMED = 0.15
 """Share of the step that a culprit has to exceed for certain."""
 EXPECTED = 0.5
@@ -68,12 +86,13 @@ Links = Mapping[int, Sequence[float]]
 class Latency:
     """Log latencies, or log ratios of pairs; see `suspects.Noise`."""
 
-    def __init__(self, problem: Problem, seen: Seen) -> None:
+    def __init__(self, problem: Problem, seen: Seen, *, careful: bool = False) -> None:
+        """`careful`: builds differ by what is typical; by itself by the least that is not improbable."""
+        self._problem, self._careful = problem, careful
         self._costs, self._noise, self._seen = problem.costs, problem.noise, seen
         self._pilot = problem.noise.pilot_sd, problem.noise.pilot_freedom
         self._units = functools.cache(self._units_between)
-        self._ratio = functools.cache(self._ratio_between)
-        self._fit = functools.cache(self._fit_between)
+        self._steps = functools.cache(self._steps_between)
         self._ends = functools.cache(self._ends_alone)
 
     # The ends
@@ -88,10 +107,30 @@ class Latency:
         errors = STANDING_Z if self._begun(low, high) else REPRODUCED_Z
         if levels.step >= errors * levels.error and z >= RARE_Z:
             return None
+        if not self._relinks() and (low, high) == (0, self._seen.line.last) and self._worn(low, high, levels, z):
+            return self._broad(low, high)
         if z <= -REPRODUCED_Z:
             why = f"the good end is slower than the bad one, by {math.expm1(-levels.step):.1%}: are they swapped?"
             return Refuted("no_regression", why, swapped=True)
         return self._not_yet(low, high, levels, z)
+
+    def _worn(self, low: int, high: int, levels: Levels, z: float) -> bool:
+        """Whether more of the same two builds would not tell whether their commits differ."""
+        count = min(self._seen.count(end) for end in (low, high) if self._known(low) != end)
+        if count >= ENDS_LEAST and levels.step + BOUND_Z * levels.error < self._least(low, high):
+            return True
+        return abs(z) >= REPRODUCED_Z or (count >= ENDS_LEAST and self._gain(low, high, count) < SPENT)
+
+    def _broad(self, low: int, high: int) -> Wish | Refuted | None:
+        """Commits next to the ends stand for them, too: builds differ on their own."""
+        reach = min(BROAD, (high - low + 1) // 2)
+        for near in (range(low, low + reach), range(high, high - reach, -1)):
+            for position in near:
+                missing = min(self._seen.count(near[0]) or ENDS_LEAST, ENDS_LEAST) - self._seen.count(position)
+                if position not in self._seen.broken and position != self._known(low) and missing > 0 and position != near[0]:
+                    return Wish(position, missing, "beside an end: does its own build alone differ?")
+        doubt = self.doubt(low, high)
+        return self.unsure(low, high, doubt) if doubt > SEARCHED else None
 
     def _begun(self, low: int, high: int) -> bool:
         """Whether the ends of the whole history were verified, since commits between them were observed."""
@@ -114,17 +153,52 @@ class Latency:
         return self.again(fewer, 1 + count // 16, f"end: the difference shows with z = {z:.1f}")
 
     def _differing(self) -> str:
-        noise = f"builds of the same source differ by {self._noise.layout_sd:.1%}"
+        noise = f"builds of the same source differ by {self._steps(0, self._seen.line.last).layout_sd:.1%}"
         return f"too noisy: {noise}, and {self._relinks()} relinked ones are all that may be asked for"
 
-    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
-        """Builds of the same source differ, and all there are were observed enough; else once more."""
-        if self._noise.layout_sd:
-            return Refuted("inconclusive", self._differing())
-        return self.again(fewer, 1, "nothing else tells more")
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
+        """A build next to a suspect, or to commits in doubt, on the side that has fewer.
+
+        It shows what builds differ by; then the levels of both sides are known from several builds.
+        """
+        sides = (range(parent, low - 1, -1), range(suspect, high + 1))
+        found = [one for one in (self._beside(low, high, side, least) for side in sides) if one]
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def _beside(self, low: int, high: int, side: Sequence[int], least: int) -> tuple[int, Wish] | None:
+        """How many builds a side has, and a look at one; None where they are enough, or all.
+
+        Two that are next to the suspect, then those in the middle of the widest gaps: what is far off may be, too.
+        """
+        testable = [position for position in side if position not in self._seen.broken]
+        there = [number for number, position in enumerate(testable) if self._observed(position)]
+        levels = self._levels(low, high)
+        batch = min(math.ceil((APART * levels.sd / max(levels.step, 1e-300)) ** 2), BATCH_MOST)
+        wanted = [number for number in range(min(CLOSE, len(testable))) if number not in there]
+        if not wanted and len(there) < min(least, len(testable)):
+            gaps = sorted(pairwise([*there, len(testable)]), key=lambda gap: gap[0] - gap[1])
+            wanted = [sum(gaps[0]) // 2]
+        wanted += [number for number in there if self._seen.count(testable[number]) < batch and testable[number] != self._known(low)]
+        for number in wanted:
+            missing = batch - self._seen.count(testable[number])
+            why = "neighbour: what do builds differ by on their own?"
+            return len(there), Wish(testable[number], missing, why)
+        return None
+
+    def _observed(self, position: int) -> bool:
+        return self._seen.count(position) > 0 or self._known(0) == position == 0
+
+    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+        """Builds scatter so much that there may be no step."""
+        found = self._steps(low, high)
+        seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own"
+        why = f"no step stands out: {seen}, and the likeliest step is {math.expm1(found.likely.levels.step):+.1%}"
+        return Refuted("no_regression" if doubt > 0.5 else "inconclusive", why)
 
     def _saturated(self, low: int, high: int) -> bool:
         """Whether all builds of the bad end that may be are there, and more observations tell next to nothing."""
+        if not self._relinks():
+            return False
         return self._ratio(low, high) * self._weight(high, low, high) > SATURATED * (1 + self._relinks())
 
     def _least(self, low: int, high: int) -> float:
@@ -138,28 +212,54 @@ class Latency:
 
     # The posterior
 
-    def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
-        """As `change_point` has it."""
-        fit = self._fit(low, high)
-        return fit.positions, fit.likelihoods
+    def mass(self, low: int, high: int) -> Sequence[float]:
+        """Averaged over what builds may differ by on their own."""
+        return self._steps(low, high).mass
+
+    def first(self, low: int, high: int) -> Sequence[float]:
+        """As if builds differed by one known noise."""
+        return self._guess(low, high).mass
 
     def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The likelihoods as they are."""
-        return self._fit(low, high).likelihoods
+        """The same."""
+        return self._guess(low, high).mass
 
-    def _fit_between(self, low: int, high: int) -> Fit:
-        return Fit(self._units(low, high), self._ratio(low, high), self._known(low), self._pilot)
+    def careful(self) -> "Latency":
+        """With the noise between builds that is typical."""
+        return Latency(self._problem, self._seen, careful=True)
+
+    def _guess(self, low: int, high: int) -> Guess:
+        steps = self._steps(low, high)
+        return steps.likely if self._careful else steps.quick
+
+    def doubt(self, low: int, high: int) -> float:
+        """Whether what is seen is the scatter of builds."""
+        return self._steps(low, high).doubt
+
+    def _steps_between(self, low: int, high: int) -> Steps:
+        return Steps(self._units(low, high), self._seen.line.prior, self._known(low), self._pilot)
+
+    def _ratio(self, low: int, high: int) -> float:
+        """Variance between builds of the same source over that of observations."""
+        return self._guess(low, high).ratio
+
+    def _fit(self, low: int, high: int) -> Fit:
+        return self._guess(low, high).fit
 
     def _ends_alone(self, low: int, high: int) -> Levels:
+        return self._alone(low, high, self._steps(low, high).ratio if self._relinks() else 0.0)
+
+    def _alone(self, low: int, high: int, ratio: float) -> Levels:
+        """Two positions as if there were no others."""
         ends = [unit for unit in self._units(low, high) if unit.position in (low, high)]
-        return Fit(ends, self._ratio(low, high), self._known(low), self._pilot).levels(0)
+        return Fit(ends, ratio, self._known(low), self._pilot).levels(0)
 
     def _units_between(self, low: int, high: int) -> list[Unit]:
         """Builds from end to end, without outliers."""
         inside = {position: links for position, links in self._seen.values.items() if low <= position <= high}
         series = [values for links in inside.values() for values in links.values()]
         middles = [0.0 if end == self._known(low) else self._middle(end) for end in (low, high)]
-        return units_of(inside, bounds_of(series, middles[0], middles[1], self._noise.layout_sd))
+        return units_of(inside, bounds_of(series, middles[0], middles[1], WIDER))
 
     def _middle(self, position: int) -> float:
         """The median of a position; nan, which bounds nothing, before it is observed."""
@@ -169,15 +269,6 @@ class Latency:
     def _links(self, position: int) -> Links:
         return self._seen.values.get(position, {})
 
-    def _ratio_between(self, low: int, high: int) -> float:
-        """Variance between builds of the same source over that of observations."""
-        if not self._noise.layout_sd:
-            return 0.0
-        units, (sd, freedom) = self._units(low, high), self._pilot
-        freedom += sum(max(unit.count - 1, 0) for unit in units)
-        squares = math.fsum(unit.squares for unit in units) + sd**2 * self._pilot[1]
-        return self._noise.layout_sd**2 * freedom / squares if squares else 0.0
-
     def _weight(self, position: int, low: int, high: int) -> float:
         """Effective observations of a position."""
         ratio = self._ratio(low, high)
@@ -186,8 +277,7 @@ class Latency:
 
     def _levels(self, low: int, high: int) -> Levels:
         """Both sides of the likeliest step."""
-        fit = self._fit(low, high)
-        return fit.levels(fit.best)
+        return self._guess(low, high).levels
 
     def apart(self, low: int, high: int) -> int | None:
         """The position that is above the good end and below the bad one for certain; the best known of them."""
@@ -197,7 +287,8 @@ class Latency:
     def _stands_out(self, low: int, high: int, position: int) -> bool:
         if self._seen.count(position) < ENDS_FIRST:
             return False
-        both = self._ends(low, position), self._ends(position, high)
+        ratio = self._steps(low, high).ratio
+        both = self._alone(low, position, ratio), self._alone(position, high, ratio)
         far = all(levels.step >= REPRODUCED_Z * levels.error for levels in both)
         return far and all(z_score(levels) >= REPRODUCED_Z for levels in both)
 
@@ -212,11 +303,18 @@ class Latency:
                 0.0 if there else self._costs.relink if relink else self._costs.build * self._patience(low, high)
             )
             before = len(self._links(position).get(relink, ()))
+            if there and self._gain(low, high, before) < SPENT:
+                continue
             for batch in (1,) if there else BATCHES:
                 bits = of_normal(probability, self._separation(low, high, before, batch, sides))
                 why = f"tells {bits:.2f} bits: slow with probability {probability:.1%}"
                 wish = Wish(position, math.ceil(batch / FIRST_SHARE), why, relink)
                 yield Look(wish, bits, cost + batch * self._costs.measure)
+
+    def _gain(self, low: int, high: int, before: int) -> float:
+        """Effective observations that one more brings to a build, under the typical noise between builds."""
+        ratio = self._steps(low, high).ratio
+        return weight_of(before + 1, ratio) - weight_of(before, ratio)
 
     def _patience(self, low: int, high: int) -> float:
         levels = self._levels(low, high)
@@ -229,7 +327,7 @@ class Latency:
             yield max(links) + 1
 
     def _relinks(self) -> int:
-        return 0 if self._seen.unlinked or not self._noise.layout_sd else self._noise.relinks
+        return 0 if self._seen.unlinked else self._noise.relinks
 
     def _sides(self, low: int, high: int, position: int) -> tuple[float, float]:
         """Effective observations of either side of the likeliest step, without those of a position."""
@@ -279,7 +377,7 @@ class Latency:
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit exceeds its parent by a share of the step that the search sees."""
-        levels, layout_sd = self._levels(low, high), self._noise.layout_sd
+        levels, layout_sd = self._levels(low, high), self._steps(low, high).layout_sd if self._relinks() else 0.0
         sd = max(levels.sd, 1e-12) * (1 if self._noise.paired else math.sqrt(2))
         above, ratio = CLAIMED * levels.step, 2 * layout_sd**2 / sd**2
         return Claim(
@@ -321,10 +419,15 @@ class Latency:
         """The step of the pairs, and whether it is too small to be the whole."""
         pairs, whole = self._pairs(key), self._ends(low, high)
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
+        layout = self._layout(low, high)
         missing, unsure = WHOLE * whole.step - step, math.hypot(WHOLE * whole.error, error)
-        if missing > WHOLE_Z * unsure:
+        if missing > WHOLE_Z * math.hypot(unsure, layout):
             return Blamed(step, remains=True)
-        return Blamed(step, more=self._sized(low, high, key, error) if missing > 0 else None)
+        return Blamed(step, more=self._sized(low, high, key, error) if missing > 0 and unsure > layout else None)
+
+    def _layout(self, low: int, high: int) -> float:
+        """What the offsets of four builds bring into a culprit's share of the whole, where none is relinked (sd)."""
+        return 0.0 if self._relinks() else math.sqrt(2 + 2 * WHOLE**2) * self._steps(low, high).layout_sd
 
     def _pairs(self, key: Key) -> list[float]:
         """All pairs of a confirmed culprit and its parent, clipped as its claim has it."""
