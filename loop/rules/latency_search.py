@@ -18,6 +18,8 @@ from loop.stats import median
 
 REPRODUCED_Z = 4.5
 """The ends differ by so many standard errors before anything is searched between them."""
+REVERSED = 4.0
+"""A good end that is slower by so many times what builds differ by is the bad one."""
 SEARCHED = 0.5
 """Probability of no step, up to which one is searched for."""
 RARE_Z = 2.7
@@ -107,11 +109,11 @@ class Latency:
         errors = STANDING_Z if self._begun(low, high) else REPRODUCED_Z
         if levels.step >= errors * levels.error and z >= RARE_Z:
             return None
-        if not self._relinks() and (low, high) == (0, self._seen.line.last) and self._worn(low, high, levels, z):
-            return self._broad(low, high)
-        if z <= -REPRODUCED_Z:
+        if z <= -REPRODUCED_Z and -levels.step > REVERSED * self._steps(low, high).layout_sd:
             why = f"the good end is slower than the bad one, by {math.expm1(-levels.step):.1%}: are they swapped?"
             return Refuted("no_regression", why, swapped=True)
+        if not self._relinks() and (low, high) == (0, self._seen.line.last) and self._worn(low, high, levels, z):
+            return self._broad(low, high)
         return self._not_yet(low, high, levels, z)
 
     def _worn(self, low: int, high: int, levels: Levels, z: float) -> bool:
@@ -191,9 +193,11 @@ class Latency:
     def unsure(self, low: int, high: int, doubt: float) -> Refuted:
         """Builds scatter so much that there may be no step."""
         found = self._steps(low, high)
-        seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own"
-        why = f"no step stands out: {seen}, and the likeliest step is {math.expm1(found.likely.levels.step):+.1%}"
-        return Refuted("no_regression" if doubt > 0.5 else "inconclusive", why)
+        seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own, the likeliest step is"
+        why = f"{seen} {math.expm1(found.likely.levels.step):+.1%}"
+        if doubt > SEARCHED:
+            return Refuted("no_regression", f"not reproduced: no step stands out, {why}: {TODAY}")
+        return Refuted("inconclusive", f"no step stands out for certain: {why} (no step at all: {doubt:.0%})")
 
     def _saturated(self, low: int, high: int) -> bool:
         """Whether all builds of the bad end that may be are there, and more observations tell next to nothing."""
