@@ -26,11 +26,15 @@ LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
 HELD = 0.96
 """Posterior of the commits of a range, where no single one can be named."""
-DOUBT_MOST = 0.05
+DOUBT_MOST = 0.4
 """Nobody is named while it is as probable as this that there is no step but the scatter of builds."""
+LOOSE = 0.9
+"""The same, where they would be many."""
+WIDE = 5
+"""Commits of a range that are many, so that more builds are worth it."""
 WORTH = 0.01
 """Bits that a look has to tell, once it is weighed what builds differ by."""
-NEAR, FAR = 5, 5
+NEAR, FAR, MOST = 5, 8, 16
 """Builds on either side of a suspect that show how far builds differ; and of commits that cannot be told apart."""
 DENIED = 0.01
 """What a failed confirmation leaves of the suspect's odds."""
@@ -194,7 +198,7 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
             return _ask(seen, wish)
     mass, doubt = _mass(scene, low, high, failed), metric.doubt(low, high)
     probability = math.fsum(mass[parent + 1 : suspect + 1])
-    if probability * (1 - doubt) < level:
+    if probability * (1 - doubt) < max(level, metric.named):
         wish = _weigh(scene, low, high, parent, suspect, mass)
         if wish:
             return _ask(seen, wish)
@@ -214,10 +218,11 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
 def _weigh(scene: _Scene, low: int, high: int, parent: int, suspect: int, mass: Sequence[float]) -> Wish | None:
     """What shows how sure a suspect is, where builds differ on their own: its neighbours, then what tells most."""
     seen, metric = scene.seen, scene.metric.careful()
+    first, last = _run(seen, low, high, mass)
     return (
         metric.beside(low, high, parent, suspect, NEAR)
         or choose(seen, metric, low, high, mass, WORTH)
-        or metric.beside(low, high, *_run(seen, low, high, mass), FAR)
+        or metric.beside(low, high, parent, suspect, FAR if last - first <= WIDE else MOST)
     )
 
 
@@ -246,21 +251,26 @@ def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
 
 
 def _run(seen: Seen, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
-    """The shortest run of positions that holds the step as surely as is needed, from its parent to its last one.
+    """A run of positions that holds the step: the testable ones before its first and at its last.
 
-    Both can be tested. Of runs as short the likeliest.
+    As sure as is needed; where that makes it wide, a little less.
     """
-    upper = [0.0, *accumulate(mass)]
-    found = (low, high)
-    for last in range(low + 1, high + 1):
-        parent = bisect_right(upper, upper[last + 1] - HELD, low + 1, last + 1) - 2
-        if parent >= low and (parent - last, upper[last + 1] - upper[parent + 1]) > (
-            found[0] - found[1],
-            upper[found[1] + 1] - upper[found[0] + 1],
-        ):
-            found = parent, last
+    found = _shortest(low, high, mass, HELD)
+    if found[1] - found[0] > WIDE:
+        found = _shortest(low, high, mass, LOOSE)
     testable = [position for position in range(low, high + 1) if position not in seen.broken]
     return max(one for one in testable if one <= found[0]), min(one for one in testable if one >= found[1])
+
+
+def _shortest(low: int, high: int, mass: Sequence[float], held: float) -> tuple[int, int]:
+    """The shortest run that has so much of the posterior, of those as short the likeliest; from its parent on."""
+    upper = [0.0, *accumulate(mass)]
+    runs = []
+    for last in range(low + 1, high + 1):
+        parent = bisect_right(upper, upper[last + 1] - held, low + 1, last + 1) - 2
+        if parent >= low:
+            runs.append((last - parent, upper[parent + 1] - upper[last + 1], parent, last))
+    return min(runs)[2:] if runs else (low, high)
 
 
 def _nowhere(seen: Seen) -> tuple[float, ...]:

@@ -29,6 +29,8 @@ CERTAIN = 0.99
 class Correctness:
     """Runs of commits; 1 where one passed."""
 
+    named = 0.95
+
     def __init__(self, problem: Problem, seen: Seen) -> None:
         self._problem, self._seen = problem, seen
         self._fit = functools.cache(self._fitted)

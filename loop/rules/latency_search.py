@@ -20,7 +20,7 @@ REPRODUCED_Z = 4.5
 """The ends differ by so many standard errors before anything is searched between them."""
 REVERSED = 4.0
 """A good end that is slower by so many times what builds differ by is the bad one."""
-SEARCHED = 0.5
+SEARCHED = 0.9
 """Probability of no step, up to which one is searched for."""
 RARE_Z = 2.7
 """The deviate of the normal that is as rare as this difference, by Student's t: few observations know their noise
@@ -49,8 +49,8 @@ PATIENCE = 6.0
 """A build counts 1 + PATIENCE / (step / noise)^2 times: where looks tell little, wrong turns cost more builds."""
 PATIENCE_MOST = 4.0
 """But not more often than this."""
-SPENT = 0.07
-"""What one more observation has to add to the effective ones of its build, or this has told what it can."""
+SPENT = 0.17
+"""Share of what a build can tell: where less is left, it has told what it can."""
 BROAD = 3
 """Builds that stand for an end where its own may be faster or slower by its layout."""
 NEIGHBOURS = 6
@@ -88,6 +88,8 @@ Links = Mapping[int, Sequence[float]]
 class Latency:
     """Log latencies, or log ratios of pairs; see `suspects.Noise`."""
 
+    named = 0.97
+
     def __init__(self, problem: Problem, seen: Seen, *, careful: bool = False) -> None:
         """`careful`: builds differ by what is typical; by itself by the least that is not improbable."""
         self._problem, self._careful = problem, careful
@@ -121,7 +123,7 @@ class Latency:
         count = min(self._seen.count(end) for end in (low, high) if self._known(low) != end)
         if count >= ENDS_LEAST and levels.step + BOUND_Z * levels.error < self._least(low, high):
             return True
-        return abs(z) >= REPRODUCED_Z or (count >= ENDS_LEAST and self._gain(low, high, count) < SPENT)
+        return abs(z) >= REPRODUCED_Z or (count >= ENDS_LEAST and self._left(low, high, count) < SPENT)
 
     def _broad(self, low: int, high: int) -> Wish | Refuted | None:
         """Commits next to the ends stand for them, too: builds differ on their own."""
@@ -175,7 +177,7 @@ class Latency:
         testable = [position for position in side if position not in self._seen.broken]
         there = [number for number, position in enumerate(testable) if self._observed(position)]
         levels = self._levels(low, high)
-        batch = min(math.ceil((APART * levels.sd / max(levels.step, 1e-300)) ** 2), BATCH_MOST)
+        batch = math.ceil(min(APART * levels.sd / max(levels.step, 1e-300), BATCH_MOST**0.5) ** 2)
         wanted = [number for number in range(min(CLOSE, len(testable))) if number not in there]
         if not wanted and len(there) < min(least, len(testable)):
             gaps = sorted(pairwise([*there, len(testable)]), key=lambda gap: gap[0] - gap[1])
@@ -195,7 +197,7 @@ class Latency:
         found = self._steps(low, high)
         seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own, the likeliest step is"
         why = f"{seen} {math.expm1(found.likely.levels.step):+.1%}"
-        if doubt > SEARCHED:
+        if doubt > 0.5:
             return Refuted("no_regression", f"not reproduced: no step stands out, {why}: {TODAY}")
         return Refuted("inconclusive", f"no step stands out for certain: {why} (no step at all: {doubt:.0%})")
 
@@ -307,7 +309,7 @@ class Latency:
                 0.0 if there else self._costs.relink if relink else self._costs.build * self._patience(low, high)
             )
             before = len(self._links(position).get(relink, ()))
-            if there and self._gain(low, high, before) < SPENT:
+            if there and self._left(low, high, before) < SPENT:
                 continue
             for batch in (1,) if there else BATCHES:
                 bits = of_normal(probability, self._separation(low, high, before, batch, sides))
@@ -315,10 +317,9 @@ class Latency:
                 wish = Wish(position, math.ceil(batch / FIRST_SHARE), why, relink)
                 yield Look(wish, bits, cost + batch * self._costs.measure)
 
-    def _gain(self, low: int, high: int, before: int) -> float:
-        """Effective observations that one more brings to a build, under the typical noise between builds."""
-        ratio = self._steps(low, high).ratio
-        return weight_of(before + 1, ratio) - weight_of(before, ratio)
+    def _left(self, low: int, high: int, count: int) -> float:
+        """Share of what a build can ever tell that is left after so many observations, under the typical noise."""
+        return 1 / (1 + count * self._steps(low, high).ratio)
 
     def _patience(self, low: int, high: int) -> float:
         levels = self._levels(low, high)
@@ -354,6 +355,8 @@ class Latency:
         if min(below, above) >= own + 1 or wish.position in (low, high):
             return wish
         end = low if below < above else high
+        if end == self._known(low):
+            return wish
         instead = self.again(end, 1, "end: its group has fewer observations than the commit on trial")
         before = len(self._links(end).get(instead.relink, ()))
         gained = weight_of(before + 1, self._ratio(low, high)) - weight_of(before, self._ratio(low, high))

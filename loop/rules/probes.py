@@ -65,6 +65,9 @@ class Blamed:
 class Metric(Protocol):
     """What a search has to know about what is observed: latencies, or runs that pass or fail."""
 
+    named: float
+    """Posterior at which a single commit is named, all that builds may differ by considered."""
+
     def ends(self, low: int, high: int) -> Wish | Refuted | None:
         """What is needed to see that two positions differ; None once that is evident."""
 

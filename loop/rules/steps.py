@@ -17,13 +17,13 @@ from itertools import accumulate
 from loop.rules import build_noise
 from loop.rules.change_point import Fit, Levels, Unit, posterior
 
-RARE = 1e-3
+RARE = 3e-3
 """Noise between builds that is less probable than this is left out."""
 FLOOR = 1e-6
 """Measurements scatter by this at least (sd): numbers that are the same each time are counts of something."""
 QUICK = 0.25
 """Probability that builds differ by less than is supposed while a suspect is searched for."""
-NOTHING = 0.2
+NOTHING = 0.1
 """Probability that there is no step, before anything is observed: somebody says that there is."""
 
 
