@@ -66,7 +66,7 @@ bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes 
 	$(BIN)/python -m tests.speed.verdict
 
 bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
-	$(BIN)/python -m tests.speed.bisect
+	$(BIN)/python -m tests.speed.bisect  # --table layouts: this one alone, to stdout
 
 bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/speed/BISECT_REAL.md
 	$(BIN)/python -m tests.speed.bisect_real

@@ -32,9 +32,11 @@ LOOSE = 0.9
 """The same, where they would be many."""
 WIDE = 5
 """Commits of a range that are many, so that more builds are worth it."""
+WIDEST = 16
+"""Commits beyond which, or beyond a quarter of all, a range is no answer."""
 WORTH = 0.01
 """Bits that a look has to tell, once it is weighed what builds differ by."""
-NEAR, FAR, MOST = 5, 8, 16
+NEAR, FAR, MOST = 6, 8, 32
 """Builds on either side of a suspect that show how far builds differ; and of commits that cannot be told apart."""
 DENIED = 0.01
 """What a failed confirmation leaves of the suspect's odds."""
@@ -202,9 +204,9 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         wish = _weigh(scene, low, high, parent, suspect, mass)
         if wish:
             return _ask(seen, wish)
-        if doubt > DOUBT_MOST:
-            return _Part(mass, stop=metric.unsure(low, high, doubt))
         parent, suspect = _run(seen, low, high, mass)
+        if doubt > DOUBT_MOST or suspect - parent > min(max((high - low) // 4, WIDE), WIDEST):
+            return _Part(mass, stop=metric.unsure(low, high, doubt))
     certain = metric.certain(low, high, parent, suspect, probability)
     if isinstance(certain, Wish):
         return _ask(seen, certain)

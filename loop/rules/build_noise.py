@@ -27,10 +27,12 @@ from loop.rules.change_point import Unit
 
 SDS = (0.0, 0.001, 0.002, 0.0035, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.1)
 """The values of tau that are considered, as log ratios."""
-TYPICAL, SPREAD = 0.008, 0.8
+TYPICAL, SPREAD = 0.009, 0.8
 """Median and logarithmic width of their prior: two builds of the same source differ by about a hundredth."""
 CHANGED, CHANGES = 0.03, 1.5
 """Steps that are expected between two neighbours, before anything is known, and more of them in the whole."""
+LEAST = 0.01
+"""Steps that are smaller are hardly looked for."""
 STEP = 0.05
 """Steps of this size or larger are half of them."""
 
@@ -109,8 +111,8 @@ def _likelihood(line: Sequence[_Build], tau: float, width: float) -> float:
 
 
 def size(step: float) -> float:
-    """Prior density of the size of a step: half-Cauchy."""
-    return 2 / (math.pi * STEP * (1 + (step / STEP) ** 2))
+    """Prior density of the size of a step: half-Cauchy, without those that nobody would call a regression."""
+    return -math.expm1(-((step / LEAST) ** 2)) * 2 / (math.pi * STEP * (1 + (step / STEP) ** 2)) + 1e-300
 
 
 def typical(found: Sequence[float]) -> float:

@@ -45,6 +45,8 @@ BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24)
 """Sizes that are considered for the first look at a commit."""
 FIRST_SHARE = 4
 """Of the observations that would pay for a build one in so many is asked for at once: most sides show soon."""
+AGAIN_SHARE = 4
+"""Of the observations that a build has one in so many is asked for at once again."""
 PATIENCE = 6.0
 """A build counts 1 + PATIENCE / (step / noise)^2 times: where looks tell little, wrong turns cost more builds."""
 PATIENCE_MOST = 4.0
@@ -88,7 +90,8 @@ Links = Mapping[int, Sequence[float]]
 class Latency:
     """Log latencies, or log ratios of pairs; see `suspects.Noise`."""
 
-    named = 0.97
+    named = 0.98
+    telling = 2e-3
 
     def __init__(self, problem: Problem, seen: Seen, *, careful: bool = False) -> None:
         """`careful`: builds differ by what is typical; by itself by the least that is not improbable."""
@@ -133,8 +136,9 @@ class Latency:
                 missing = min(self._seen.count(near[0]) or ENDS_LEAST, ENDS_LEAST) - self._seen.count(position)
                 if position not in self._seen.broken and position != self._known(low) and missing > 0 and position != near[0]:
                     return Wish(position, missing, "beside an end: does its own build alone differ?")
-        doubt = self.doubt(low, high)
-        return self.unsure(low, high, doubt) if doubt > SEARCHED else None
+        doubt, levels = self.doubt(low, high), self._steps(low, high).likely.levels
+        tiny = levels.step + BOUND_Z * levels.error < self._least(low, high)
+        return self.unsure(low, high, 1.0 if tiny else doubt) if tiny or doubt > SEARCHED else None
 
     def _begun(self, low: int, high: int) -> bool:
         """Whether the ends of the whole history were verified, since commits between them were observed."""
@@ -195,11 +199,13 @@ class Latency:
     def unsure(self, low: int, high: int, doubt: float) -> Refuted:
         """Builds scatter so much that there may be no step."""
         found = self._steps(low, high)
-        seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own, the likeliest step is"
-        why = f"{seen} {math.expm1(found.likely.levels.step):+.1%}"
+        likeliest = max(range(len(found.mass)), key=found.mass.__getitem__)
+        where = f"commit {self._seen.line.shown(likeliest)} ({(1 - doubt) * found.mass[likeliest]:.0%})"
+        seen = f"builds differ by {found.layout_sd:.1%} (sd) on their own"
+        why = f"{seen}, the likeliest step is {math.expm1(found.likely.levels.step):+.1%} at {where}"
         if doubt > 0.5:
             return Refuted("no_regression", f"not reproduced: no step stands out, {why}: {TODAY}")
-        return Refuted("inconclusive", f"no step stands out for certain: {why} (no step at all: {doubt:.0%})")
+        return Refuted("inconclusive", f"no step stands out for certain: {why}")
 
     def _saturated(self, low: int, high: int) -> bool:
         """Whether all builds of the bad end that may be are there, and more observations tell next to nothing."""
@@ -314,7 +320,7 @@ class Latency:
             for batch in (1,) if there else BATCHES:
                 bits = of_normal(probability, self._separation(low, high, before, batch, sides))
                 why = f"tells {bits:.2f} bits: slow with probability {probability:.1%}"
-                wish = Wish(position, math.ceil(batch / FIRST_SHARE), why, relink)
+                wish = Wish(position, max(math.ceil(batch / FIRST_SHARE), before // AGAIN_SHARE), why, relink)
                 yield Look(wish, bits, cost + batch * self._costs.measure)
 
     def _left(self, low: int, high: int, count: int) -> float:

@@ -12,8 +12,6 @@ from loop.rules.suspects import Claim, Key, Seen, Try
 
 OPEN = 1e-4
 """Where a side is surer than this, another look is not even considered."""
-TELLING = 3e-4
-"""Bits below which a look tells nothing."""
 JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 """So far from the middle, either way, commits without a build are considered."""
 NEAR_BROKEN = 0.7
@@ -67,6 +65,8 @@ class Metric(Protocol):
 
     named: float
     """Posterior at which a single commit is named, all that builds may differ by considered."""
+    telling: float
+    """Bits below which a look tells nothing."""
 
     def ends(self, low: int, high: int) -> Wish | Refuted | None:
         """What is needed to see that two positions differ; None once that is evident."""
@@ -122,7 +122,7 @@ class Metric(Protocol):
 
 
 def choose(
-    seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float], least: float = TELLING
+    seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0
 ) -> Wish | None:
     """The look that tells most for its cost; None where none tells more bits than the least.
 
@@ -136,7 +136,7 @@ def choose(
         if OPEN < upper[position] < 1 - OPEN
         for look in metric.looks(low, high, position, upper[position])
     ]
-    telling = [look for look in looks if look.bits > least]
+    telling = [look for look in looks if look.bits > max(least, metric.telling)]
     if not telling:
         return None
     return metric.backed(low, high, max(telling, key=lambda look: look.bits / look.cost).wish)

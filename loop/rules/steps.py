@@ -111,7 +111,7 @@ class Steps:
         spans = spans if any(spans) else [1.0] * len(spans)
         whole = math.fsum(spans)
         logs = [
-            fit.against_nothing(split, build_noise.size(fit.levels(split).step)) + math.log(span / whole)
+            fit.against_nothing(split, build_noise.size(max(fit.levels(split).step, 0.0))) + math.log(span / whole)
             for split, span in enumerate(spans)
             if span
         ]
