@@ -24,20 +24,16 @@ from loop.rules.suspects import Answer, Asked, Broken, Found, Key, Line, Lost, O
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
-HELD = 0.96
-"""Posterior of the commits of a range, where no single one can be named."""
-DOUBT_MOST = 0.4
-"""Nobody is named while it is as probable as this that there is no step but the scatter of builds."""
-LOOSE = 0.9
-"""The same, where they would be many."""
-WIDE = 5
-"""Commits of a range that are many, so that more builds are worth it."""
-WIDEST = 16
-"""Commits beyond which, or beyond a quarter of all, a range is no answer."""
+HELD = (0.94, 0.88, 0.8)
+"""Posterior of a range, where no single commit can be named; of one that would have many; that would have too many."""
+WIDE, WIDEST = 5, 16
+"""Commits that are many; those beyond which, or beyond a quarter of all, a range is no answer."""
+DOUBT_ALONE, DOUBT_MOST = 0.1, 0.4
+"""A single commit, or a range, is named only if it is less probable that there is no step but the scatter of builds."""
 WORTH = 0.01
 """Bits that a look has to tell, once it is weighed what builds differ by."""
-NEAR, FAR, MOST = 6, 8, 32
-"""Builds on either side of a suspect that show how far builds differ; and of commits that cannot be told apart."""
+NEAR, FAR, MOST = 6, 12, 32
+"""Builds on either side of a suspect that show how far builds differ; where a range is left; where it is wide."""
 DENIED = 0.01
 """What a failed confirmation leaves of the suspect's odds."""
 RECHECK = 4
@@ -204,8 +200,9 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         wish = _weigh(scene, low, high, parent, suspect, mass)
         if wish:
             return _ask(seen, wish)
-        parent, suspect = _run(seen, low, high, mass)
-        if doubt > DOUBT_MOST or suspect - parent > min(max((high - low) // 4, WIDE), WIDEST):
+        parent, suspect = _run(scene, low, high, mass)
+        doubtful = DOUBT_MOST if suspect - parent > 1 else DOUBT_ALONE
+        if doubt > doubtful or suspect - parent > _widest(low, high):
             return _Part(mass, stop=metric.unsure(low, high, doubt))
     certain = metric.certain(low, high, parent, suspect, probability)
     if isinstance(certain, Wish):
@@ -220,7 +217,7 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
 def _weigh(scene: _Scene, low: int, high: int, parent: int, suspect: int, mass: Sequence[float]) -> Wish | None:
     """What shows how sure a suspect is, where builds differ on their own: its neighbours, then what tells most."""
     seen, metric = scene.seen, scene.metric.careful()
-    first, last = _run(seen, low, high, mass)
+    first, last = _run(scene, low, high, mass)
     return (
         metric.beside(low, high, parent, suspect, NEAR)
         or choose(seen, metric, low, high, mass, WORTH)
@@ -252,16 +249,24 @@ def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
     return tuple(value / total for value in left)
 
 
-def _run(seen: Seen, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
-    """A run of positions that holds the step: the testable ones before its first and at its last.
+def _run(scene: _Scene, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
+    """A run of positions that holds the step: the testable one before its first, and the one at its last.
 
-    As sure as is needed; where that makes it wide, a little less.
+    As sure as is needed; where that makes it wide, a little less. A single one has to be surer.
     """
-    found = _shortest(low, high, mass, HELD)
-    if found[1] - found[0] > WIDE:
-        found = _shortest(low, high, mass, LOOSE)
-    testable = [position for position in range(low, high + 1) if position not in seen.broken]
+    found = _shortest(low, high, mass, HELD[0])
+    if found[1] - found[0] == 1:
+        found = _shortest(low, high, mass, scene.metric.named)
+    for held, width in zip(HELD[1:], (WIDE, _widest(low, high)), strict=True):
+        if found[1] - found[0] > width:
+            found = _shortest(low, high, mass, held)
+    testable = [position for position in range(low, high + 1) if position not in scene.seen.broken]
     return max(one for one in testable if one <= found[0]), min(one for one in testable if one >= found[1])
+
+
+def _widest(low: int, high: int) -> int:
+    """Commits beyond which a range is no answer."""
+    return min(max((high - low) // 4, WIDE), WIDEST)
 
 
 def _shortest(low: int, high: int, mass: Sequence[float], held: float) -> tuple[int, int]:

@@ -51,7 +51,7 @@ PATIENCE = 6.0
 """A build counts 1 + PATIENCE / (step / noise)^2 times: where looks tell little, wrong turns cost more builds."""
 PATIENCE_MOST = 4.0
 """But not more often than this."""
-SPENT = 0.17
+SPENT = 0.1
 """Share of what a build can tell: where less is left, it has told what it can."""
 BROAD = 3
 """Builds that stand for an end where its own may be faster or slower by its layout."""
