@@ -12,10 +12,10 @@ from typing import Any
 
 from loop.bench.machine import machine
 from loop.bisect.candidates import Line, read_line
+from loop.bisect.command import CommandProbe
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
-from loop.bisect.command import CommandProbe
 from loop.commands.drive import interruptible
 from loop.commands.kernels import choose_sets, with_given
 from loop.commands.setting import (
@@ -204,7 +204,7 @@ def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
     if HANGS in answer.why and request.probe == "number":
         return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
     if answer.outcome == "range" and not any(one.commit in answer.skipped for one in answer.range):
-        return "builds differ by themselves as much as these commits: read them (git show COMMIT), or build each in several layouts"
+        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "range":
         return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
     if answer.outcome == "inconclusive" and untried:

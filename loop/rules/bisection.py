@@ -10,7 +10,6 @@ is not alone: both halves are searched. Commits that cannot be built leave their
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -20,16 +19,13 @@ from typing import Literal
 from loop.rules.flaky_search import Correctness
 from loop.rules.latency_search import Latency
 from loop.rules.probes import Metric, Refuted, Wish, choose
+from loop.rules.ranges import WIDE, run_of, widest
 from loop.rules.suspects import Answer, Asked, Broken, Found, Key, Line, Lost, Outcome, Problem, Seen, Try, read
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
-HELD = (0.94, 0.88, 0.8)
-"""Posterior of a range, where no single commit can be named; of one that would have many; that would have too many."""
-WIDE, WIDEST = 5, 16
-"""Commits that are many; those beyond which, or beyond a quarter of all, a range is no answer."""
 DOUBT_ALONE, DOUBT_MOST = 0.1, 0.4
-"""A single commit, or a range, is named only if it is less probable that there is no step but the scatter of builds."""
+"""A single commit, or a range, is named only where it is less probable that there is no step but scatter."""
 WORTH = 0.01
 """Bits that a look has to tell, once it is weighed what builds differ by."""
 NEAR, FAR, MOST = 6, 12, 32
@@ -52,6 +48,16 @@ class _Part:
     mass: tuple[float, ...]
     found: tuple[Found, ...] = ()
     stop: Refuted | None = None
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A position, or a run of them, that may be confirmed."""
+
+    parent: int
+    position: int
+    mass: tuple[float, ...]
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -194,16 +200,10 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         wish = choose(seen, metric, low, high, _denied(metric.guesses(low, high), failed))
         if wish:
             return _ask(seen, wish)
-    mass, doubt = _mass(scene, low, high, failed), metric.doubt(low, high)
-    probability = math.fsum(mass[parent + 1 : suspect + 1])
-    if probability * (1 - doubt) < max(level, metric.named):
-        wish = _weigh(scene, low, high, parent, suspect, mass)
-        if wish:
-            return _ask(seen, wish)
-        parent, suspect = _run(scene, low, high, mass)
-        doubtful = DOUBT_MOST if suspect - parent > 1 else DOUBT_ALONE
-        if doubt > doubtful or suspect - parent > _widest(low, high):
-            return _Part(mass, stop=metric.unsure(low, high, doubt))
+    step = _named(scene, low, high, (parent, suspect), failed)
+    if not isinstance(step, _Suspect):
+        return step
+    parent, suspect, mass, probability = step.parent, step.position, step.mass, step.probability
     certain = metric.certain(low, high, parent, suspect, probability)
     if isinstance(certain, Wish):
         return _ask(seen, certain)
@@ -214,10 +214,28 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
     return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
 
 
+def _named(
+    scene: _Scene, low: int, high: int, likeliest: tuple[int, int], failed: Sequence[Key]
+) -> Try | _Part | _Suspect:
+    """A suspect, or a range of them, that stands out whatever builds differ by; or a try that shows more."""
+    seen, metric = scene.seen, scene.metric
+    mass, doubt = _mass(scene, low, high, failed), metric.doubt(low, high)
+    parent, suspect = likeliest
+    probability = math.fsum(mass[parent + 1 : suspect + 1])
+    if probability * (1 - doubt) < max(LEVELS[len(failed)], metric.named):
+        if wish := _weigh(scene, low, high, parent, suspect, mass):
+            return _ask(seen, wish)
+        parent, suspect = run_of(low, high, mass, seen.broken, metric.named)
+        doubtful = DOUBT_MOST if suspect - parent > 1 else DOUBT_ALONE
+        if doubt > doubtful or suspect - parent > widest(low, high):
+            return _Part(mass, stop=metric.unsure(low, high, doubt))
+    return _Suspect(parent, suspect, mass, probability)
+
+
 def _weigh(scene: _Scene, low: int, high: int, parent: int, suspect: int, mass: Sequence[float]) -> Wish | None:
     """What shows how sure a suspect is, where builds differ on their own: its neighbours, then what tells most."""
     seen, metric = scene.seen, scene.metric.careful()
-    first, last = _run(scene, low, high, mass)
+    first, last = run_of(low, high, mass, seen.broken, metric.named)
     return (
         metric.beside(low, high, parent, suspect, NEAR)
         or choose(seen, metric, low, high, mass, WORTH)
@@ -247,37 +265,6 @@ def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
         left[parent + 1 : culprit + 1] = [DENIED * value for value in left[parent + 1 : culprit + 1]]
     total = math.fsum(left)
     return tuple(value / total for value in left)
-
-
-def _run(scene: _Scene, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
-    """A run of positions that holds the step: the testable one before its first, and the one at its last.
-
-    As sure as is needed; where that makes it wide, a little less. A single one has to be surer.
-    """
-    found = _shortest(low, high, mass, HELD[0])
-    if found[1] - found[0] == 1:
-        found = _shortest(low, high, mass, scene.metric.named)
-    for held, width in zip(HELD[1:], (WIDE, _widest(low, high)), strict=True):
-        if found[1] - found[0] > width:
-            found = _shortest(low, high, mass, held)
-    testable = [position for position in range(low, high + 1) if position not in scene.seen.broken]
-    return max(one for one in testable if one <= found[0]), min(one for one in testable if one >= found[1])
-
-
-def _widest(low: int, high: int) -> int:
-    """Commits beyond which a range is no answer."""
-    return min(max((high - low) // 4, WIDE), WIDEST)
-
-
-def _shortest(low: int, high: int, mass: Sequence[float], held: float) -> tuple[int, int]:
-    """The shortest run that has so much of the posterior, of those as short the likeliest; from its parent on."""
-    upper = [0.0, *accumulate(mass)]
-    runs = []
-    for last in range(low + 1, high + 1):
-        parent = bisect_right(upper, upper[last + 1] - held, low + 1, last + 1) - 2
-        if parent >= low:
-            runs.append((last - parent, upper[parent + 1] - upper[last + 1], parent, last))
-    return min(runs)[2:] if runs else (low, high)
 
 
 def _nowhere(seen: Seen) -> tuple[float, ...]:
@@ -313,13 +300,18 @@ def _answer(seen: Seen, part: _Part) -> Answer:
         stop = part.stop or Refuted("inconclusive", "nothing was found")
         return Answer(stop.outcome, (), None, tuple(posterior), stop.why, (), stop.swapped)
     outcome: Outcomes = "several" if len(part.found) > 1 else "range" if runs else "culprit"
-    why = "; ".join(_words(seen, found) for found in part.found)
+    why = "; ".join(_words(seen, part, found) for found in part.found)
     return Answer(outcome, exact, runs[0] if runs else None, tuple(posterior), why, part.found)
 
 
-def _words(seen: Seen, found: Found) -> str:
+def _words(seen: Seen, part: _Part, found: Found) -> str:
     """A culprit, and what is known of it."""
-    which = (
-        f"commit {found.first}" if found.first == found.last else f"one of commits {found.first} to {found.last}"
-    )
-    return f"{which}: {found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
+    step = f"{found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
+    if found.first == found.last:
+        return f"commit {found.first}: {step}"
+    which = f"one of commits {found.first} to {found.last}"
+    first, last = seen.line.place[found.first], seen.line.place[found.last]
+    if seen.broken.keys() & range(first, last):
+        return f"{which}: {step}"
+    share = math.fsum(part.mass[first : last + 1])
+    return f"{which} ({share:.0%}): {step}; builds differ on their own, so that no single one stands out"

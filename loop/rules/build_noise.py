@@ -1,12 +1,12 @@
 """How far builds differ that no commit made faster or slower, from what was observed of them. Pure.
 
-Code that lies elsewhere runs faster or slower by itself: a build's mean is its commit's level plus an offset with
-standard deviation tau plus noise, N(level, tau^2 + sigma^2 / n). Nobody knows tau beforehand. Here the history falls
-into any number of stretches, each with a level of its own; between two builds it steps with a probability c that
-grows with what lies between them. A few steps, up or down, then do not widen the estimate, and what scatters does.
+Code that lies elsewhere runs faster or slower by itself: a build's mean is its commit's level plus an offset
+with standard deviation tau plus noise, N(level, tau^2 + sigma^2 / n). Nobody knows tau beforehand. Here the
+history falls into any number of stretches, each with a level of its own; between two builds it steps with a
+probability c that grows with what lies between them. So a few steps, up or down, do not widen the estimate.
 
-With levels uniform over a width R, weights w = 1 / (tau^2 + sigma^2 / n), W their sum and y the means, a stretch has
-the likelihood
+With levels uniform over a width R, weights w = 1 / (tau^2 + sigma^2 / n), W their sum and y the means, a stretch
+has the likelihood
 
     l = prod (w / 2 pi)^(1/2) exp(-sum w (y - mean)^2 / 2) (2 pi / W)^(1/2) / R
 
@@ -83,7 +83,9 @@ def _line(units: Sequence[Unit], sd: float, upper: Sequence[float], known: int |
     places = sorted([*places, (known, 0.0, 0.0)] if known is not None else places)
     line, before = [], None
     for position, mean, noise in places:
-        expected = 0.0 if position == before or before is None else CHANGED + CHANGES * (upper[position] - upper[before])
+        expected = (
+            0.0 if position == before or before is None else CHANGED + CHANGES * (upper[position] - upper[before])
+        )
         line.append(_Build(mean, noise, -expected, math.log(-math.expm1(-expected)) if expected else -math.inf))
         before = position
     return line

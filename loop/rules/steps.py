@@ -12,7 +12,7 @@ The scatter of builds that the same commit may explain then speaks against a ste
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from loop.rules import build_noise
 from loop.rules.change_point import Fit, Levels, Unit, posterior
@@ -116,7 +116,9 @@ class Steps:
             if span
         ]
         best = max(logs)
-        odds = (1 - NOTHING) / NOTHING * math.exp(min(best, 700.0)) * math.fsum(math.exp(log - best) for log in logs)
+        odds = (
+            (1 - NOTHING) / NOTHING * math.exp(min(best, 700.0)) * math.fsum(math.exp(log - best) for log in logs)
+        )
         return 1 / (1 + odds)
 
 
@@ -138,4 +140,4 @@ class Guess:
 
 
 def _gaps(positions: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return zip(positions, positions[1:], strict=False)
+    return pairwise(positions)

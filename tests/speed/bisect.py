@@ -282,7 +282,8 @@ def _between() -> Iterator[Between]:
 
 def layouts_table(scale: int) -> Iterator[str]:
     """Builds differ by their layout, nothing is told, and nothing is relinked."""
-    yield "| Histories | N | sigma | step | layout | search | confirm | builds | named | wrong | range | holds it | mean |"
+    means = "search | confirm | builds"
+    yield f"| Histories | N | sigma | step | layout | {means} | named | wrong | range | holds it | mean |"
     yield "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for cell, layout, runs, terms, name in _between():
         count = max(runs // scale, 3)
@@ -295,7 +296,7 @@ def layouts_table(scale: int) -> Iterator[str]:
 
 
 def answered(tally: Tally) -> str:
-    """Shares of a commit, of a wrong one and of a range; of ranges those that hold a culprit, and their mean size."""
+    """Shares of a commit, of a wrong one and of a range; of ranges those with a culprit, and their mean size."""
     ranges = [(one.answer.range, truth) for one, truth in tally.found if one.answer.range]
     held = [any(run[0] <= culprit <= run[1] for culprit in truth) for run, truth in ranges]
     sizes = [run[1] - run[0] + 1 for run, _ in ranges]
@@ -305,8 +306,10 @@ def answered(tally: Tally) -> str:
     return f"{percent(single)} | {percent(blamed)} | {percent(len(ranges) / len(tally.found))} | {of_ranges}"
 
 
-def _laid(cell: Cell, runs: int, layout_sd: float, places: Sequence[int] = (), alike: int = 1, **terms: object) -> Tally:
-    """Searches where builds differ; steps at `places`, and of `alike` commits in a row all but one change nothing."""
+def _laid(
+    cell: Cell, runs: int, layout_sd: float, places: Sequence[int] = (), alike: int = 1, **terms: object
+) -> Tally:
+    """Searches where builds differ; a step at `places`; of `alike` commits in a row all but one change nothing."""
     tally = Tally()
     for number in range(runs):
         history = history_of(cell, number, layout_sd=layout_sd, places=places, alike=alike, **terms)
