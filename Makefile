@@ -73,7 +73,7 @@ bench-busy-record: $(VENV)/.tools  ## record these rounds anew (ten minutes), an
 	$(BIN)/python -m tests.speed.busy live
 
 bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
-	$(BIN)/python -m tests.speed.bisect
+	$(BIN)/python -m tests.speed.bisect  # --table layouts: this one alone, to stdout
 
 bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/speed/BISECT_REAL.md
 	$(BIN)/python -m tests.speed.bisect_real

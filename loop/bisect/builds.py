@@ -1,5 +1,6 @@
 """Each commit's kernel, built by its own recipe in a worktree of loop's own."""
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ Layout = tuple[Candidate, int]
 """A candidate, and where its code lies: 0 as it is built, from 1 on further on."""
 STEP = 16
 """Bytes: functions begin at multiples of this."""
+TIMES, LEAST_S = 10.0, 30.0
+"""A build may take so many times as long as the longest before it, and so long in any case."""
 
 
 class Broken(Exception):
@@ -45,7 +48,9 @@ class Builder:
     """Where commits are checked out: as many compilers run side by side at most."""
     variant: str
     limit_s: float
-    """A compiler that takes longer is killed."""
+    """A compiler that takes longer is killed; once something is built, sooner."""
+    good: Candidate | None = None
+    """The good end: it is built first, and what it takes limits the others."""
     made: dict[tuple[str, int], Build] = field(default_factory=dict)
     """Tree of a candidate, and which layout of it, to its build."""
     broken: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -69,6 +74,9 @@ class Builder:
         missing = self._missing(needed)
         if not missing:
             return
+        if not self.made and self.good is not None and self._missing([(self.good, 0)]):
+            yield from self._build(self.good, 0, self.trees[0])
+            missing = self._missing(needed)
         more = [one for one in self._missing(ahead) if one not in missing]
         beside = [*missing, *more][: len(self.trees)]
         rest = missing[len(self.trees) :]
@@ -76,6 +84,12 @@ class Builder:
         yield from together(jobs, len(jobs))
         for one in rest:
             yield from self._build(*one, self.trees[0])
+
+    @property
+    def _limit(self) -> float:
+        """Seconds that a compiler may take now."""
+        took = max((one.seconds for one in self.made.values()), default=math.inf)
+        return min(self.limit_s, max(LEAST_S, TIMES * took))
 
     def _missing(self, wanted: Sequence[Layout]) -> list[Layout]:
         """Those that were not tried; of several with one tree the first."""
@@ -100,7 +114,7 @@ class Builder:
                 folder,
                 cache=self.bench.cache,
                 include=self.bench.include,
-                limit_s=self.limit_s,
+                limit_s=self._limit,
             )
         except build.BuildFailed as failed:
             if failed.no_compiler and variant.build.compiler == self._compiler:

@@ -218,7 +218,7 @@ class Hunt:
         first = found.culprits[0] if found.culprits else found.range[0] if found.range else len(ends)
         return Answer(
             outcome=found.outcome,
-            why=self.named(found.why),
+            why="; ".join(filter(None, (self.named(found.why), self.prober.remark))),
             culprits=culprits,
             range=with_branches(self.line, ends[found.range[0] : found.range[1] + 1]) if found.range else (),
             posterior={ends[i].commit: share for i, share in enumerate(found.posterior) if share >= SHOWN},

@@ -21,8 +21,8 @@ from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.rules.suspects import Costs, Metric, Noise
 
-LAYOUT_SD, RELINKS = 0.01, 8
-"""On a processor a binary is one sample of where functions lie: two of one source differ by about a hundredth."""
+RELINKS = 8
+"""On a processor a binary is one sample of where functions lie; so many more are made of a commit at most."""
 BUILD_LIMIT_S = 600.0
 COMPILERS = 4
 """So many run side by side at most."""
@@ -38,7 +38,7 @@ def kernel_hunt(
     seed: int,
 ) -> Hunt:
     """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
-    builder = Builder(bench, trees, variant, BUILD_LIMIT_S)
+    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good)
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
     question = (str(bench.folder), variant, where, str(bench.threads))
@@ -48,7 +48,7 @@ def kernel_hunt(
         return Hunt(line, prober, memory_of(metric, *question, *names), metric, Costs(), Noise())
     timer = LatencyProbe(bench, builder, workloads, seed)
     gate = Gate(timer, question)
-    noise = Noise(layout_sd=LAYOUT_SD, relinks=RELINKS) if processor else Noise()
+    noise = Noise(relinks=RELINKS) if processor else Noise()
     return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate)
 
 

@@ -1,11 +1,8 @@
 """Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
 
 import math
-import random
-import shlex
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
@@ -13,19 +10,15 @@ from loop.bench import timing
 from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
 from loop.bench.worker import WorkerLost
-from loop.bisect.builds import Broken, Builder, Layout, check_out
-from loop.errors import CannotStart, LoopError
+from loop.bisect.builds import Broken, Builder, Layout
+from loop.errors import LoopError
 from loop.model.bisect import Candidate
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
-from loop.processes import Completed, Tick, run
-from loop.repository.worktree import Worktree
+from loop.processes import Tick
 from loop.rules import compare
 
 OTHER, TRIED = "other", "tried"
-SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes: cannot be judged; cannot be started; not there."""
-UNRUN = (NOT_RUN, NOT_FOUND)
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Broken."""
 
@@ -60,6 +53,11 @@ class Prober(Protocol):
         bad. Raises Broken."""
         ...
 
+    @property
+    def remark(self) -> str:
+        """What is told beside the answer; empty where nothing is."""
+        ...
+
 
 @dataclass
 class KernelProbe:
@@ -71,6 +69,8 @@ class KernelProbe:
     seed: int
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
+    remark: str = ""
+    """There is none."""
 
     def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Broken where it cannot be built."""
@@ -154,98 +154,3 @@ class CorrectnessProbe(KernelProbe):
                 raise Broken(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
             values.append(0.0 if found.first_failure else 1.0)
         return tuple(values)
-
-
-@dataclass
-class CommandProbe:
-    """What a command of the user's says of a commit, run in a worktree that holds it."""
-
-    command: Sequence[str]
-    tree: Worktree
-    beside: Worktree | None
-    """Another worktree, for what is compared: with a command that prints a number."""
-    limit_s: float
-    good: Candidate
-    """The good end: where the command cannot be run there, it is the command that is wrong."""
-    draw: random.Random = field(default_factory=lambda: random.Random(0))
-    runs: bool = False
-    """It has run at the good end, or somewhere."""
-
-    def tried(self, asked: Question) -> Tries:
-        """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""
-        check_out(self.tree, asked.candidate)
-        if self.beside is not None:
-            check_out(self.beside, asked.against)
-        values = []
-        for _ in range(asked.count):
-            once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
-            values.append((yield from once))
-        return tuple(values)
-
-    def _judged(self, candidate: Candidate) -> Generator[Tick, None, float]:
-        done = yield from self._run(self.tree, candidate)
-        if done.code == SKIP:
-            raise Broken(f"exit {SKIP}: the command cannot judge it{_last(done)}")
-        return float(done.code == 0)
-
-    def _pair(self, asked: Question, beside: Worktree) -> Generator[Tick, None, float]:
-        """Both numbers, in a random order, so that no drift hits one side alone."""
-        places = [(OTHER, beside, asked.against), (TRIED, self.tree, asked.candidate)]
-        self.draw.shuffle(places)
-        found: dict[str, float] = {}
-        for name, tree, candidate in places:
-            done = yield from self._run(tree, candidate)
-            found[name] = number_of(done)
-        return math.log(found[TRIED] / found[OTHER])
-
-    def _run(self, tree: Worktree, candidate: Candidate) -> Generator[Tick, None, Completed]:
-        """What came of the command. 126 and 127 are results like others, if it can be run at the good end."""
-        done = yield from self._once(tree.target, candidate)
-        if done.timed_out:
-            raise Broken(f"the command was killed after {self.limit_s:g} s, its limit")
-        if done.code in UNRUN and not self.runs:
-            yield from self._must_run(tree, candidate, done)
-        self.runs = True
-        return done
-
-    def _must_run(self, tree: Worktree, candidate: Candidate, done: Completed) -> Generator[Tick, None, None]:
-        """Raises LoopError where the command cannot be run at the good end either."""
-        if candidate.commit != self.good.commit:
-            check_out(tree, self.good)
-            done = yield from self._once(tree.target, self.good)
-            check_out(tree, candidate)
-        if done.code in UNRUN:
-            raise LoopError(
-                f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
-                hint=f"try it by hand: git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}",
-            )
-
-    def _once(self, folder: Path, candidate: Candidate) -> Generator[Tick, None, Completed]:
-        """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
-        if not folder.is_dir():
-            raise Broken(f"it has no folder {folder.name}")
-        note = f"running the command on {candidate.short}"
-        try:
-            return (yield from run(self.command, cwd=folder, limit_s=self.limit_s, note=note))
-        except CannotStart as error:
-            code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
-            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
-
-
-def number_of(done: Completed) -> float:
-    """The number on the last line that a command printed. Raises Broken where there is none above zero."""
-    if done.code != 0:
-        raise Broken(f"the command ended with {done.how}{_last(done)}")
-    lines = done.output.strip().splitlines()
-    try:
-        value = float(lines[-1].split()[-1]) if lines else math.nan
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise Broken(f"the last line is no number above zero: {lines[-1] if lines else 'nothing was printed'}")
-    return value
-
-
-def _last(done: Completed) -> str:
-    lines = done.errors.strip().splitlines()
-    return f": {lines[-1]}" if lines else ""

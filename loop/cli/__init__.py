@@ -162,11 +162,13 @@ def bisect(
         typer.Option("--probe", help="exit (0 good, 125 skip, other bad) or number (last line, lower is better)."),
     ] = None,
     probe_limit_s: Annotated[
-        float, typer.Option("--probe-limit-s", min=0.01, help="Kill the command then, and skip the commit.")
-    ] = 600.0,
-    build_noise: Annotated[
-        float, typer.Option("--build-noise", min=0.0, max=20.0, help="Of a number: % that builds differ by.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--probe-limit-s",
+            min=0.01,
+            help="Kill the command then, and skip the commit. Default: ten times what the good end takes.",
+        ),
+    ] = None,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -180,9 +182,10 @@ def bisect(
     one. What was observed is kept: an interrupted search goes on with the same command.
 
     With --probe a command judges what is committed, in a worktree of each commit. Exit 126 or 127 (it cannot be
-    run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. Two builds of the same source
-    may differ by 1 % or 2 % through the layout of their code: --build-noise 1 allows for it, so that no commit is
-    named for that alone.
+    run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that takes ten times
+    as long as the good end, and over 10 s, is skipped. Where the bad end hangs, an exit probe counts every commit
+    that hangs as bad. Two builds of the same source may differ by 1 % or 2 % through the layout of their code:
+    loop estimates by how much, and names a range of commits where a single one does not stand out.
 
     Examples:
 
@@ -205,7 +208,6 @@ def bisect(
         probe=probe,
         command=tuple(command or ()),
         probe_limit_s=probe_limit_s,
-        build_noise=build_noise / 100,
         target=target,
         device=device,
         threads=threads,

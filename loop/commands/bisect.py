@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import math
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,10 +12,10 @@ from typing import Any
 
 from loop.bench.machine import machine
 from loop.bisect.candidates import Line, read_line
+from loop.bisect.command import CommandProbe
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
-from loop.bisect.probes import CommandProbe
 from loop.commands.drive import interruptible
 from loop.commands.kernels import choose_sets, with_given
 from loop.commands.setting import (
@@ -37,10 +37,8 @@ from loop.screen import Screen, seconds_text
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """What the process says of each outcome."""
-COMMAND_LIMIT_S = 600.0
-"""How long a command may take on a commit, unless the user says otherwise."""
-LAYOUT_STEP = 0.05
-"""Log ratio below which layout alone is a rival: it differs by 1 % (sd), the luckiest of many builds by more."""
+HANGS = "hangs on the bad end"
+"""What is said where the command does not end there."""
 SHOWN_LINES = 40
 """Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
@@ -58,10 +56,8 @@ class BisectRequest:
     probe: str | None = None
     """`exit` or `number`: a command judges, not the gate."""
     command: Sequence[str] = ()
-    probe_limit_s: float = COMMAND_LIMIT_S
-    """The command is killed then, and the commit skipped."""
-    build_noise: float = 0.0
-    """Share by which builds of the same source differ, where a command prints a number."""
+    probe_limit_s: float | None = None
+    """The command is killed then, and the commit skipped; None: by what it takes on the good end."""
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -132,16 +128,16 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         raise LoopError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
     line = read_line(folder, request.good, request.bad or "HEAD")
-    limit_s = request.probe_limit_s
     tree = stack.enter_context(own_tree(line, "trial"))
+    limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
     beside = stack.enter_context(own_tree(line, "beside")) if request.probe == "number" else None
     return Hunt(
         line=line,
-        prober=CommandProbe(request.command, tree, beside, limit_s, line.good),
-        memory=memory_of(request.probe, str(folder), machine().name, f"{limit_s:g} s", *request.command),
+        prober=CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1]),
+        memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
         metric="latency" if request.probe == "number" else "correctness",
         costs=Costs(build=0.0, relink=0.0),
-        noise=Noise(layout_sd=request.build_noise),
+        noise=Noise(),
     )
 
 
@@ -206,25 +202,21 @@ def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
     """What the user may do about an answer that names no commit."""
     ends = {line.good.commit: "good", line.candidates[-1].commit: "bad"}
     untried = [end for commit, end in ends.items() if commit in answer.skipped]
+    if HANGS in answer.why and request.probe == "number":
+        return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
+    if answer.outcome == "range" and not any(one.commit in answer.skipped for one in answer.range):
+        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "range":
         return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
     if answer.outcome == "inconclusive" and untried:
         return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
     if answer.outcome == "inconclusive":
         return "the same command on a quieter machine; what was observed is kept"
-    if _within_layout(answer, request):
-        return "the layout of code alone may do as much: --build-noise 1 allows for builds that differ"
     if answer.outcome == "no_regression" and "swapped" in answer.why:
         return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""
-
-
-def _within_layout(answer: Answer, request: BisectRequest) -> bool:
-    """Whether a culprit was named for a step so small that another layout of the same code may be all of it."""
-    counted = request.probe == "number" and not request.build_noise and answer.ratio is not None
-    return counted and bool(answer.culprits) and abs(math.log(answer.ratio or 1.0)) < LAYOUT_STEP
 
 
 def described(one: Candidate) -> str:

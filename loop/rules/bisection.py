@@ -16,14 +16,20 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Literal
 
-from loop.rules.change_point import posterior
 from loop.rules.flaky_search import Correctness
 from loop.rules.latency_search import Latency
 from loop.rules.probes import Metric, Refuted, Wish, choose
+from loop.rules.ranges import WIDE, run_of, widest
 from loop.rules.suspects import Answer, Asked, Broken, Found, Key, Line, Lost, Outcome, Problem, Seen, Try, read
 
 LEVELS = (0.95, 0.99, 0.999)
 """Posterior at which a suspect is confirmed: the first, and after each confirmation that failed."""
+DOUBT_ALONE, DOUBT_MOST = 0.1, 0.4
+"""A single commit, or a range, is named only where it is less probable that there is no step but scatter."""
+WORTH = 0.01
+"""Bits that a look has to tell, once it is weighed what builds differ by."""
+NEAR, FAR, MOST = 6, 12, 32
+"""Builds on either side of a suspect that show how far builds differ; where a range is left; where it is wide."""
 DENIED = 0.01
 """What a failed confirmation leaves of the suspect's odds."""
 RECHECK = 4
@@ -42,6 +48,16 @@ class _Part:
     mass: tuple[float, ...]
     found: tuple[Found, ...] = ()
     stop: Refuted | None = None
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A position, or a run of them, that may be confirmed."""
+
+    parent: int
+    position: int
+    mass: tuple[float, ...]
+    probability: float
 
 
 @dataclass(frozen=True)
@@ -178,14 +194,16 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         return _Part(_mass(scene, low, high, failed), stop=Refuted("inconclusive", why))
     if (again := _rechecked(scene, failed)) is not None:
         return _ask(seen, again)
-    mass = _mass(scene, low, high, failed)
-    parent, suspect = _likeliest(seen, low, high, mass)
-    probability = math.fsum(mass[parent + 1 : suspect + 1])
-    if probability < LEVELS[len(failed)]:
-        ahead = _weighed(seen, low, high, metric.steps(low, high)[0], metric.guesses(low, high), failed)
-        fewer = min((parent, suspect), key=seen.count)
-        wish = choose(seen, metric, low, high, ahead) or metric.stuck(low, high, fewer)
-        return _ask(seen, wish) if isinstance(wish, Wish) else _Part(mass, stop=wish)
+    first, level = _denied(metric.first(low, high), failed), LEVELS[len(failed)]
+    parent, suspect = _likeliest(seen, low, high, first)
+    if math.fsum(first[parent + 1 : suspect + 1]) < level:
+        wish = choose(seen, metric, low, high, _denied(metric.guesses(low, high), failed))
+        if wish:
+            return _ask(seen, wish)
+    step = _named(scene, low, high, (parent, suspect), failed)
+    if not isinstance(step, _Suspect):
+        return step
+    parent, suspect, mass, probability = step.parent, step.position, step.mass, step.probability
     certain = metric.certain(low, high, parent, suspect, probability)
     if isinstance(certain, Wish):
         return _ask(seen, certain)
@@ -194,6 +212,35 @@ def _narrow(scene: _Scene, low: int, high: int, words: Mapping[Key, str]) -> Try
         return _Part(mass, (_found(seen.line, (suspect, parent, 0), odds, 1.0),))
     number = 1 + max((key[2] for key in failed), default=0)
     return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
+
+
+def _named(
+    scene: _Scene, low: int, high: int, likeliest: tuple[int, int], failed: Sequence[Key]
+) -> Try | _Part | _Suspect:
+    """A suspect, or a range of them, that stands out whatever builds differ by; or a try that shows more."""
+    seen, metric = scene.seen, scene.metric
+    mass, doubt = _mass(scene, low, high, failed), metric.doubt(low, high)
+    parent, suspect = likeliest
+    probability = math.fsum(mass[parent + 1 : suspect + 1])
+    if probability * (1 - doubt) < max(LEVELS[len(failed)], metric.named):
+        if wish := _weigh(scene, low, high, parent, suspect, mass):
+            return _ask(seen, wish)
+        parent, suspect = run_of(low, high, mass, seen.broken, metric.named)
+        doubtful = DOUBT_MOST if suspect - parent > 1 else DOUBT_ALONE
+        if doubt > doubtful or suspect - parent > widest(low, high):
+            return _Part(mass, stop=metric.unsure(low, high, doubt))
+    return _Suspect(parent, suspect, mass, probability)
+
+
+def _weigh(scene: _Scene, low: int, high: int, parent: int, suspect: int, mass: Sequence[float]) -> Wish | None:
+    """What shows how sure a suspect is, where builds differ on their own: its neighbours, then what tells most."""
+    seen, metric = scene.seen, scene.metric.careful()
+    first, last = run_of(low, high, mass, seen.broken, metric.named)
+    return (
+        metric.beside(low, high, parent, suspect, NEAR)
+        or choose(seen, metric, low, high, mass, WORTH)
+        or metric.beside(low, high, parent, suspect, FAR if last - first <= WIDE else MOST)
+    )
 
 
 def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
@@ -208,23 +255,16 @@ def _rechecked(scene: _Scene, failed: Sequence[Key]) -> Wish | None:
 
 def _mass(scene: _Scene, low: int, high: int, failed: Sequence[Key]) -> tuple[float, ...]:
     """Posterior of a step at each position between two ends."""
-    return _weighed(scene.seen, low, high, *scene.metric.steps(low, high), failed)
+    return _denied(scene.metric.mass(low, high), failed)
 
 
-def _weighed(
-    seen: Seen,
-    low: int,
-    high: int,
-    positions: Sequence[int],
-    likelihoods: Sequence[float],
-    failed: Sequence[Key],
-) -> tuple[float, ...]:
+def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
     """The posterior, less what failed confirmations deny."""
-    mass = posterior(seen.line.prior, low, high, positions, likelihoods)
+    left = list(mass)
     for culprit, parent, _ in failed:
-        mass[parent + 1 : culprit + 1] = [DENIED * value for value in mass[parent + 1 : culprit + 1]]
-    total = math.fsum(mass)
-    return tuple(value / total for value in mass) if failed else tuple(mass)
+        left[parent + 1 : culprit + 1] = [DENIED * value for value in left[parent + 1 : culprit + 1]]
+    total = math.fsum(left)
+    return tuple(value / total for value in left)
 
 
 def _nowhere(seen: Seen) -> tuple[float, ...]:
@@ -260,13 +300,18 @@ def _answer(seen: Seen, part: _Part) -> Answer:
         stop = part.stop or Refuted("inconclusive", "nothing was found")
         return Answer(stop.outcome, (), None, tuple(posterior), stop.why, (), stop.swapped)
     outcome: Outcomes = "several" if len(part.found) > 1 else "range" if runs else "culprit"
-    why = "; ".join(_words(seen, found) for found in part.found)
+    why = "; ".join(_words(seen, part, found) for found in part.found)
     return Answer(outcome, exact, runs[0] if runs else None, tuple(posterior), why, part.found)
 
 
-def _words(seen: Seen, found: Found) -> str:
+def _words(seen: Seen, part: _Part, found: Found) -> str:
     """A culprit, and what is known of it."""
-    which = (
-        f"commit {found.first}" if found.first == found.last else f"one of commits {found.first} to {found.last}"
-    )
-    return f"{which}: {found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
+    step = f"{found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
+    if found.first == found.last:
+        return f"commit {found.first}: {step}"
+    which = f"one of commits {found.first} to {found.last}"
+    first, last = seen.line.place[found.first], seen.line.place[found.last]
+    if seen.broken.keys() & range(first, last):
+        return f"{which}: {step}"
+    share = math.fsum(part.mass[first : last + 1])
+    return f"{which} ({share:.0%}): {step}; builds differ on their own, so that no single one stands out"

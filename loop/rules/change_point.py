@@ -35,6 +35,8 @@ KNOWN = 1e9
 """Observations that a level counts as where it is known, and builds do not differ."""
 FAR = 6.0
 """Beyond both levels by so many standard deviations an observation is none of either."""
+PLENTY = 20
+"""Degrees of freedom with which Student's t is as good as a transformed normal, to three digits."""
 MANY = 3
 """So many observations of a build show whether one of them is an outlier."""
 
@@ -133,6 +135,16 @@ class Fit:
         """The likeliest of these steps."""
         return max(range(len(self.likelihoods)), key=self.likelihoods.__getitem__)
 
+    def against_nothing(self, split: int, density: float) -> float:
+        """log of the odds of a step there, of a size with this prior density, to no step at all."""
+        if self.freedom < 1:
+            return 0.0
+        whole = self._side(0, len(self.positions))
+        squares = max(self._within + whole.second - whole.first**2 / whole.weight, self._floor)
+        nothing = -0.5 * math.log(whole.weight) - (self.freedom + 1) / 2 * math.log(math.pi * squares)
+        step = self.likelihoods[split] - self.freedom / 2 * math.log(math.pi) + math.log(density)
+        return step + math.lgamma(self.freedom / 2) - nothing - math.lgamma((self.freedom + 1) / 2)
+
     def _likelihood(self, split: int) -> float:
         if self.freedom < 1:
             return 0.0
@@ -141,7 +153,7 @@ class Fit:
         error = math.sqrt(squares / self.freedom * (1 / below.weight + 1 / above.weight))
         t = (above.first / above.weight - below.first / below.weight) / error
         rest = -0.5 * math.log(below.weight * above.weight) - self.freedom / 2 * math.log(squares)
-        return rest + (0.0 if _certain(t, self.freedom) else math.log(max(t_cdf(t, self.freedom), 1e-300)))
+        return rest + (0.0 if _certain(t, self.freedom) else math.log(max(_below(t, self.freedom), 1e-300)))
 
     def _side(self, start: int, stop: int) -> _Sums:
         """Sums of a run of positions."""
@@ -155,6 +167,17 @@ class Fit:
 def _certain(t: float, freedom: int) -> bool:
     """Whether P(T > t) is below 1e-9, which this bounds, so that it need not be worked out."""
     return t > 1 and -freedom / 2 * math.log1p(t * t / freedom) < -21
+
+
+def _below(t: float, freedom: int) -> float:
+    """Probability that Student's t is below `t`; with many degrees of freedom by Wallace's normal deviate.
+
+    Source: Wallace 1959, "Bounds on normal approximations to Student's and the chi-square distributions".
+    """
+    if freedom < PLENTY:
+        return t_cdf(t, freedom)
+    deviate = math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+    return 0.5 * math.erfc(-math.copysign(deviate, t) / math.sqrt(2))
 
 
 def _between(sums: Sequence[float], start: int, stop: int) -> float:
@@ -171,7 +194,7 @@ def _with(sums: _Sums | None, unit: Unit, ratio: float, shift: float) -> _Sums:
 def weight_of(count: float, ratio: float) -> float:
     """Effective observations of one build: never more than 1 / ratio, however often it is observed."""
     if math.isinf(count):
-        return 1 / ratio if ratio else KNOWN
+        return min(1 / ratio, KNOWN) if ratio else KNOWN
     return count / (1 + count * ratio)
 
 

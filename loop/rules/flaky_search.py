@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
+from loop.rules.change_point import posterior
 from loop.rules.confirming import NEEDED, Word, runs_evidence, runs_say
 from loop.rules.failure_rates import Runs
 from loop.rules.probes import Blamed, Look, Refuted, Wish
@@ -27,6 +28,9 @@ CERTAIN = 0.99
 
 class Correctness:
     """Runs of commits; 1 where one passed."""
+
+    named = 0.95
+    telling = 3e-4
 
     def __init__(self, problem: Problem, seen: Seen) -> None:
         self._problem, self._seen = problem, seen
@@ -85,15 +89,29 @@ class Correctness:
     def _runs(self, position: int) -> list[float]:
         return self._seen.values.get(position, {}).get(0, [])
 
-    def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
+    def mass(self, low: int, high: int) -> Sequence[float]:
         """As `failure_rates` has it."""
-        fit = self._fit(low, high)
-        return fit.positions, fit.likelihoods
+        return self._mass(low, high, self._fit(low, high).likelihoods)
 
     def guesses(self, low: int, high: int) -> Sequence[float]:
         """While results are consistent, as if they always were: plain bisection."""
         fit = self._fit(low, high)
-        return fit.plain if max(fit.plain) > -1e9 else fit.likelihoods
+        return self._mass(low, high, fit.plain if max(fit.plain) > -1e9 else fit.likelihoods)
+
+    def first(self, low: int, high: int) -> Sequence[float]:
+        """The posterior."""
+        return self.mass(low, high)
+
+    def careful(self) -> "Correctness":
+        """As it is."""
+        return self
+
+    def doubt(self, low: int, high: int) -> float:
+        """None: the ends differ, and builds that are alike do so always."""
+        return 0.0
+
+    def _mass(self, low: int, high: int, likelihoods: Sequence[float]) -> Sequence[float]:
+        return posterior(self._seen.line.prior, low, high, self._fit(low, high).positions, likelihoods)
 
     def _fitted(self, low: int, high: int) -> Runs:
         return Runs({position: self._runs(position) for position in self._seen.values if low <= position <= high})
@@ -130,9 +148,13 @@ class Correctness:
         """More runs."""
         return Wish(position, batch, why)
 
-    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
         """Results are consistent but few."""
-        return self.again(fewer, 1, "nothing else tells more")
+        return self.again(min((parent, suspect), key=self._seen.count), 1, "nothing else tells more")
+
+    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+        """Never asked."""
+        raise NotImplementedError
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""

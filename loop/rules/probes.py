@@ -12,8 +12,6 @@ from loop.rules.suspects import Claim, Key, Seen, Try
 
 OPEN = 1e-4
 """Where a side is surer than this, another look is not even considered."""
-TELLING = 3e-4
-"""Bits below which a look tells nothing."""
 JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 """So far from the middle, either way, commits without a build are considered."""
 NEAR_BROKEN = 0.7
@@ -65,14 +63,28 @@ class Blamed:
 class Metric(Protocol):
     """What a search has to know about what is observed: latencies, or runs that pass or fail."""
 
+    named: float
+    """Posterior at which a single commit is named, all that builds may differ by considered."""
+    telling: float
+    """Bits below which a look tells nothing."""
+
     def ends(self, low: int, high: int) -> Wish | Refuted | None:
         """What is needed to see that two positions differ; None once that is evident."""
 
-    def steps(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions that were observed, from end to end, and the log likelihood of a step between neighbours."""
+    def mass(self, low: int, high: int) -> Sequence[float]:
+        """Probability of a step at each position between two ends, if there is one."""
 
     def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The same likelihoods, as they decide where to look next."""
+        """The same, as it decides where to look next."""
+
+    def first(self, low: int, high: int) -> Sequence[float]:
+        """The same, as it says whether there is a suspect."""
+
+    def careful(self) -> "Metric":
+        """The same observations, where what they may hide counts."""
+
+    def doubt(self, low: int, high: int) -> float:
+        """Probability that there is none."""
 
     def apart(self, low: int, high: int) -> int | None:
         """A position that is on neither end's level: there are steps on both sides of it."""
@@ -86,8 +98,12 @@ class Metric(Protocol):
     def again(self, position: int, batch: int, why: str) -> Wish:
         """A look at a position that has to be known better."""
 
-    def stuck(self, low: int, high: int, fewer: int) -> Wish | Refuted:
-        """What to do where no look tells anything; `fewer`: suspect or parent, whichever was observed less."""
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
+        """A look at one of the `least` positions from parent down, or from suspect up, that shows how sure a step
+        between them is. None: all have shown that."""
+
+    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+        """What is said where there may be no step."""
 
     def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
         """Whether this posterior needs no confirmation; or a look that would tell."""
@@ -105,8 +121,10 @@ class Metric(Protocol):
         """What a confirmed trial explains."""
 
 
-def choose(seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float]) -> Wish | None:
-    """The look that tells most for its cost; None where no look can tell anything.
+def choose(
+    seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0
+) -> Wish | None:
+    """The look that tells most for its cost; None where none tells more bits than the least.
 
     `mass`: posterior probability of a step at each position.
     """
@@ -118,7 +136,7 @@ def choose(seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float
         if OPEN < upper[position] < 1 - OPEN
         for look in metric.looks(low, high, position, upper[position])
     ]
-    telling = [look for look in looks if look.bits > TELLING]
+    telling = [look for look in looks if look.bits > max(least, metric.telling)]
     if not telling:
         return None
     return metric.backed(low, high, max(telling, key=lambda look: look.bits / look.cost).wish)
@@ -135,7 +153,7 @@ def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[
     middle = bisect_left(upper, 0.5 - 1e-9, low + 1, high)
     if middle - 1 > low and 0.5 - upper[middle - 1] < upper[middle] - 0.5 - 1e-9:
         middle -= 1
-    for jump in JUMPS if seen.broken else JUMPS[:1]:
+    for jump in JUMPS if seen.broken or middle in seen.values else JUMPS[:1]:
         near = (middle - jump, middle + jump)
         yield from (position for position in near if low < position < high and position not in seen.broken)
 

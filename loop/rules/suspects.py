@@ -44,10 +44,10 @@ class Noise:
 
     paired: bool = True
     """Observations are log ratios to the good end's binary in the same pair: the level of the good end is 0."""
-    layout_sd: float = 0.0
-    """How far builds of the same source differ (sd of log latency): 0.01 on a CPU. 0: nothing is relinked."""
     relinks: int = 0
-    """So many relinked builds of a commit may be asked for by the search, and as many by a confirmation."""
+    """So many relinked builds of a commit may be asked for by the search, and as many by a confirmation.
+
+    0: nothing is relinked."""
     pilot_sd: float = 0.0
     """Standard deviation of observations of the same kind, where some were made before: of a session's null
     control."""

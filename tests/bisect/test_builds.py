@@ -79,3 +79,24 @@ def test_commits_with_one_tree_share_a_build(folder: Path, tmp_path: Path) -> No
         assert first == finish(found.build(back))
         assert first.build_id != finish(found.build(back, 1)).build_id
         assert found.compiled == 2
+
+
+def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The good end is built first, whatever is asked for; a compiler that never ends breaks its commit alone."""
+    monkeypatch.setattr("loop.bisect.builds.LEAST_S", 0.5)
+    monkeypatch.setattr("loop.bisect.builds.TIMES", 2.0)
+    compiler = tmp_path / "slow-cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-DHANG*) sleep 1000 & wait;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    manifest = (folder / "target.yaml").read_text().replace("compiler: gcc", f"compiler: {compiler}")
+    commit(folder, "quick", manifest, "target.yaml")
+    commit(folder, "hangs", manifest.replace("flags: [", "flags: [-DHANG, "), "target.yaml")
+    line = read_line(folder, "HEAD~1", "HEAD")
+    with own_tree(line, "one") as tree:
+        found = builder(folder, tmp_path / "cache", [tree])
+        found.good = line.good
+        with pytest.raises(Broken, match="does not build"):
+            finish(found.build(line.ends[1]))
+        assert {(line.good.tree, 0)} == set(found.made)

@@ -33,6 +33,7 @@ class Simulated:
     tried_so_far: list[str] = field(default_factory=list)
     most: int | None = None
     """After so many probes the search is cut off."""
+    remark: str = ""
 
     def level(self, commit: str) -> float:
         """Log time of a commit: the steps up to it."""

@@ -48,6 +48,10 @@ class History:
     noise: Noises = normal
     layout_sd: float = 0.0
     """How far builds of the same source differ."""
+    layout: Noises = normal
+    """In which way they do."""
+    alike: int = 1
+    """Of so many commits in a row all but the first change nothing."""
     drift_sd: float = 0.0
     """How far the machine's speed moves from one measurement to the next."""
     broken: float = 0.0
@@ -84,11 +88,16 @@ class History:
         self._speed += self.drift_sd * self._rng.gauss(0, 1)
         return self._level(commit, relink) + self._speed + self.sd * self.noise(self._rng)
 
+    def kernel(self, commit: int) -> int:
+        """Commits with the same one are the same program."""
+        return commit // self.alike
+
     def _level(self, commit: int, relink: int) -> float:
-        if self.layout_sd and (commit, relink) not in self._layouts:
-            self._layouts[commit, relink] = self._rng.gauss(0, self.layout_sd)
+        key = self.kernel(commit), relink
+        if self.layout_sd and key not in self._layouts:
+            self._layouts[key] = self.layout_sd * self.layout(self._rng)
         level = math.fsum(step for at, step in self.steps.items() if at <= commit)
-        return level + self._layouts.get((commit, relink), 0.0)
+        return level + self._layouts.get(key, 0.0)
 
 
 def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, broken: float = 0.0) -> Observer:

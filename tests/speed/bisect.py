@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loop.bench.machine import machine
@@ -119,11 +119,12 @@ def searched(cell: Cell, runs: int, make: Callable[[History], Problem] | None = 
     return tally
 
 
-def history_of(cell: Cell, number: int, **terms: object) -> History:
-    """The same for every rule."""
+def history_of(cell: Cell, number: int, places: Sequence[int] = (), alike: int = 1, **terms: object) -> History:
+    """The same for every rule. `places`: where the step may be; `alike`: every how many commits."""
     seed = f"{cell.last} {cell.sd} {cell.slowdown} {number}"
-    culprit = random.Random(seed).randint(1, cell.last)
-    return History(cell.last, {culprit: cell.step}, cell.sd, seed, **terms)  # type: ignore[arg-type]
+    culprit = random.Random(seed).choice([*(places or range(alike, cell.last + 1, alike))])
+    steps = {culprit: cell.step} if cell.slowdown else {}
+    return History(cell.last, steps, cell.sd, seed, alike=alike, **terms)  # type: ignore[arg-type]
 
 
 def percent(share: float) -> str:
@@ -212,7 +213,7 @@ def tuned(cell: Cell, runs: int) -> int:
 MIDDLE, CLEAR, SMALL = Cell(64, 0.05, 0.10), Cell(64, 0.02, 0.10), Cell(64, 0.02, 0.03)
 PAIRS = Cell(64, 0.008, 0.03)
 Variant = tuple[str, Cell, dict[str, object], Noise]
-FREE, LAID = Noise(paired=False), Noise(paired=False, layout_sd=0.01, relinks=8)
+FREE, LAID = Noise(paired=False), Noise(paired=False, relinks=8)
 VARIANTS: tuple[Variant, ...] = (
     ("in pairs with the good end", CLEAR, {"paired": True}, Noise()),
     ("in pairs with the good end", SMALL, {"paired": True}, Noise()),
@@ -226,12 +227,9 @@ VARIANTS: tuple[Variant, ...] = (
     ("10 % outliers, all slower", MIDDLE, {"noise": slow_at_times}, FREE),
     ("20 % broken builds", CLEAR, {"broken": 0.2}, FREE),
     ("20 % broken builds", MIDDLE, {"broken": 0.2}, FREE),
-    ("layout 1 %, not told", CLEAR, {"layout_sd": 0.01}, FREE),
-    ("layout 1 %, not told", SMALL, {"layout_sd": 0.01}, FREE),
-    ("layout 1 %, told, no relinking", SMALL, {"layout_sd": 0.01}, Noise(paired=False, layout_sd=0.01)),
-    ("layout 1 %, told, up to 8 relinks", CLEAR, {"layout_sd": 0.01}, LAID),
-    ("layout 1 %, told, up to 8 relinks", SMALL, {"layout_sd": 0.01}, LAID),
-    ("the same in pairs", PAIRS, {"layout_sd": 0.01, "paired": True}, Noise(layout_sd=0.01, relinks=8)),
+    ("layout 1 %, up to 8 relinks", CLEAR, {"layout_sd": 0.01}, LAID),
+    ("layout 1 %, up to 8 relinks", SMALL, {"layout_sd": 0.01}, LAID),
+    ("the same in pairs", PAIRS, {"layout_sd": 0.01, "paired": True}, Noise(relinks=8)),
 )
 
 
@@ -256,6 +254,71 @@ def variants_table(scale: int) -> Iterator[str]:
 def with_noise(history: History, noise: Noise) -> Problem:
     """A search that is told of the noise so."""
     return problem(history.last, noise)
+
+
+MANY = 500
+"""Histories of the first row of the table of layouts."""
+Between = tuple[Cell, float, int, dict[str, object], str]
+"""A cell, the noise between its builds, how many histories, what else is so, and its name."""
+
+
+def _between() -> Iterator[Between]:
+    """Histories in which builds differ on their own, and nobody says so."""
+    yield SMALL, 0.01, MANY, {}, ""
+    for layout in (0.0, 0.005, 0.02):
+        yield SMALL, layout, FEW, {}, ""
+    for cell in (Cell(64, 0.02, 0.05), CLEAR):
+        for layout in (0.0, 0.005, 0.01, 0.02):
+            yield cell, layout, FEW, {}, ""
+    yield PAIRS, 0.01, FEW, {"paired": True}, "in pairs"
+    yield Cell(64, 0.005, 0.03), 0.01, FEW, {}, ""
+    yield SMALL, 0.01, FEW, {"layout": heavy}, "offsets of Student's t, 3 degrees"
+    yield SMALL, 0.01, FEW, {"alike": 4}, "of four commits in a row three change nothing"
+    yield SMALL, 0.01, FEW, {"broken": 0.2}, "20 % broken builds"
+    yield SMALL, 0.01, FEW, {"places": (1, 2, 63, 64)}, "a step in the first or last two commits"
+    yield Cell(64, 0.02, 0.0), 0.01, FEW, {}, "no step"
+    yield Cell(1024, 0.02, 0.03), 0.01, RARE[64], {}, ""
+
+
+def layouts_table(scale: int) -> Iterator[str]:
+    """Builds differ by their layout, nothing is told, and nothing is relinked."""
+    means = "search | confirm | builds"
+    yield f"| Histories | N | sigma | step | layout | {means} | named | wrong | range | holds it | mean |"
+    yield "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for cell, layout, runs, terms, name in _between():
+        count = max(runs // scale, 3)
+        work = functools.partial(_laid, cell, count, layout, **terms)
+        tally = noted(f"layout {layout:g} {name}, {cell.title}", work)
+        numbers = (lambda one: one.search, lambda one: one.confirm, lambda one: one.builds)
+        means = " | ".join(f"{tally.mean(number):.0f}" for number in numbers)
+        where = f"{cell.last} | {cell.sd:.1%} | {cell.slowdown:.0%}{f', {name}' if name else ''}"
+        yield f"| {count} | {where} | {layout:.1%} | {means} | {answered(tally)} |"
+
+
+def answered(tally: Tally) -> str:
+    """Shares of a commit, of a wrong one and of a range; of ranges those with a culprit, and their mean size."""
+    ranges = [(one.answer.range, truth) for one, truth in tally.found if one.answer.range]
+    held = [any(run[0] <= culprit <= run[1] for culprit in truth) for run, truth in ranges]
+    sizes = [run[1] - run[0] + 1 for run, _ in ranges]
+    single = tally.share(lambda one, _: bool(one.answer.culprits))
+    blamed = tally.share(lambda one, truth: not truth.issuperset(one.answer.culprits))
+    of_ranges = f"{percent(sum(held) / len(held))} | {sum(sizes) / len(sizes):.1f}" if ranges else " | "
+    return f"{percent(single)} | {percent(blamed)} | {percent(len(ranges) / len(tally.found))} | {of_ranges}"
+
+
+def _laid(
+    cell: Cell, runs: int, layout_sd: float, places: Sequence[int] = (), alike: int = 1, **terms: object
+) -> Tally:
+    """Searches where builds differ; a step at `places`; of `alike` commits in a row all but one change nothing."""
+    tally = Tally()
+    for number in range(runs):
+        history = history_of(cell, number, layout_sd=layout_sd, places=places, alike=alike, **terms)
+        asked = problem(cell.last, Noise(paired=history.paired))
+        if alike > 1:
+            commits = tuple(replace(one, group=str(history.kernel(at))) for at, one in enumerate(asked.commits))
+            asked = replace(asked, commits=commits)
+        tally.found.append((done(asked, history.observe), frozenset(history.steps)))
+    return tally
 
 
 SEVERAL = ((0.15, 0.15), (0.2, 0.1), (0.05, 0.05), (0.1, 0.1, 0.1), (0.3, 0.04), (0.2, -0.1), (-0.2, 0.3))
@@ -334,8 +397,8 @@ def nothing_table(scale: int) -> Iterator[str]:
 INTRODUCTION = """\
 **What it shows.** With `rules/bisection` nobody is wrongly blamed under the noise that it supposes, and the
 counts to reach are met; builds are those of plain bisection, save for a few histories in a hundred where noise
-leads it astray for a while. Outliers and layouts that it was told of cost measurements or leave the commit
-open; they name nobody else. Layouts that it was not told of do: tell it, and let it relink.
+leads it astray for a while. Outliers cost measurements or leave the commit open; they name nobody else. Where
+builds differ on their own by an amount that compares with the step, a range of commits is named in place of one.
 
 **The model.** A history has N commits after the good end, one of which, at random, makes the kernel slower by
 the step for good. A single measurement is a log time that scatters by sigma about its commit's level. The
@@ -345,6 +408,12 @@ confirmation to see whether the culprit explains the whole; *confirm* holds all 
 were let go as well. A build costs as much as 20 measurements. A slowdown of 30 % is a step of log 1.3 = 26 %,
 so that step/sigma is a little below its name. *Right*: exactly the culprits are named, or, with broken builds,
 a range that cannot be told apart holds the culprit. *Wrong*: somebody else is named. *Open*: nobody is.
+
+**Layouts.** Each build has an offset of its own, the same in each of its measurements. The search is not told of
+it. *Named*: single commits are blamed. *Wrong*: another one is. *Range*: a run of commits that cannot be told
+apart; *holds it*: of these ranges those with the culprit; *mean*: commits of a range. The rest names nobody.
+Where both levels and all offsets' scatter are known, and all builds measured without noise, a step of three
+standard deviations leaves a range of 2.5 commits in the mean.
 
 **In pairs.** Where the noise of both sides of a pair is independent, as here, pairs with the good end cost
 about twice as many measurements as single ones: they pay where the machine drifts by more than it scatters. Of
@@ -361,6 +430,7 @@ interquartile range. None of them confirms.
 TABLES: dict[str, Callable[[int], Iterable[str]]] = {
     "Counts to reach": main_table,
     "Beside other rules: mean measurements (accuracy in %)": rivals_table,
+    "Noise between builds, nothing told": layouts_table,
     "What may go wrong": variants_table,
     "Several culprits": several_table,
     "Runs that pass or fail": runs_table,
@@ -368,21 +438,27 @@ TABLES: dict[str, Callable[[int], Iterable[str]]] = {
 }
 
 
+NAMES = dict(zip(("counts", "rivals", "layouts", "variants", "several", "runs", "nothing"), TABLES, strict=True))
+"""For the command line."""
+
+
 def main() -> None:
     """Simulate everything and replace BISECT.md; `--quick` prints a twentieth of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.speed.bisect")
-    parser.add_argument("--quick", action="store_true", help="one history in twenty, to stdout")
-    quick = parser.parse_args().quick
+    parser.add_argument("--quick", action="store_true", help="one history in forty, to stdout")
+    parser.add_argument("--table", choices=[*NAMES], help="this table alone, to stdout")
+    options = parser.parse_args()
+    quick, titles = options.quick, [NAMES[options.table]] if options.table else [*TABLES]
     begun, facts = time.perf_counter(), machine()
     body = []
-    for title, table in TABLES.items():
-        body += [f"## {title}", "", *table(QUICK if quick else 1), ""]
+    for title in titles:
+        body += [f"## {title}", "", *TABLES[title](QUICK if quick else 1), ""]
     made = f"By `make bench-bisect` on {datetime.datetime.now(datetime.UTC).date()}"
     made += f" in {time.perf_counter() - begun:.0f} s on one core, seeded: {facts.processor}, {facts.system}, "
     made += f"Python {facts.python}."
     head = ["# Finding the commit of a regression, simulated", "", made, "", *INTRODUCTION.splitlines(), ""]
     text = "\n".join([*head, *body])
-    if quick:
+    if quick or options.table:
         sys.stdout.write(text)
     else:
         (Path(__file__).parent / "BISECT.md").write_text(text.rstrip() + "\n")
