@@ -1,13 +1,13 @@
 """`make bench-cheats`: variants that cheat, through verify and measure: rejected, `invalid`, or without gain?"""
 
 import argparse
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from loop.actions.timed import Pair, every_doubt
 from loop.bench.machine import cores, machine
@@ -17,7 +17,7 @@ from loop.bench.verify import Job, verify
 from loop.errors import LoopError
 from loop.model.workloads import expand
 from loop.processes import finish
-from loop.rules.disturbance import clean
+from loop.rules.disturbance import log_time
 from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides
 
@@ -75,7 +75,7 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
 
 def seconds(timings: Timings, name: str) -> float:
     """Seconds of one call."""
-    return median(second for one in timings.segments if one.side == name for second in clean(one))
+    return math.exp(log_time(one for one in timings.segments if one.side == name))
 
 
 def table(found: Sequence[Outcome]) -> str:
