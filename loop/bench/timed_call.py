@@ -9,7 +9,7 @@ import math
 import random
 from array import array
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from loop.bench.arena import Values
@@ -17,10 +17,9 @@ from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
 from loop.bench.room import Side
+from loop.bench.sampled import WARM_UP_CALLS, WARM_UP_S, Sampled, Setup, calls_known, disturbed
 from loop.bench.waits import Waits
 from loop.bench.worker import Worker
-from loop.model.device import Device
-from loop.model.measurement import CLEAN
 from loop.model.target import ITEM_SIZES
 from loop.processes import Tick
 
@@ -32,8 +31,6 @@ COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_READY_S = 0.2
 """A warm-up on a host ends when calls were made ready for so long."""
-WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-"""Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
 MOST_READY = 100
 """A segment comes to its end when calls were made ready for so many times its time."""
 MOST_DISTURBED = 10
@@ -53,57 +50,6 @@ REPLAYED_S = 1e-3
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
 Windows = list[list[int]]
-
-
-@dataclass
-class Sampled:
-    """What a segment came to."""
-
-    calls: int = 1
-    """Calls in a sample."""
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of one call, sample by sample."""
-    waited: list[float] = field(default_factory=list)
-    """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
-    readied: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
-    handed: list[float] = field(default_factory=list)
-    """Seconds a call that handing the results over took, where that was asked for."""
-    clocks: list[tuple[float, float]] = field(default_factory=list)
-    """Of a GPU: seconds of a sample by the judge's clock, and by the device's."""
-    own: bool = False
-    """Whether the variant timed itself."""
-    output: bytes | None = None
-    """The output of the call whose answer is known."""
-    changed: list[str] = field(default_factory=list)
-    """Inputs that do not hold what the judge wrote."""
-    broken: list[str] = field(default_factory=list)
-    """What the variant replaced in its process, by name."""
-    writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, or too late, a sentence each."""
-    stray: str = ""
-    """How the worker was seen to leave its cores while it made calls."""
-
-
-def disturbed(whole: float, waited: float | None) -> bool:
-    """Whether a sample says more of the machine than of the call; both in seconds."""
-    return waited is not None and waited > CLEAN * whole
-
-
-def calls_known(sounds: int, spent: float, seconds: float, enough: int) -> bool:
-    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples."""
-    if spent < seconds:
-        return False
-    return sounds >= enough or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all timed calls of a session share."""
-
-    device: Device
-    floor_s: float
-    """Seconds that an order takes which does nothing."""
 
 
 class TimedCall:
