@@ -24,12 +24,10 @@ import psutil
 
 from loop.errors import CannotStart, LoopError
 
-TICK_S = 0.1
-"""Longest time between two ticks of a wait."""
+TICK_S = 0.1  # Longest time between two ticks of a wait.
 TAG = "LOOP_CHILD"
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
-OUTPUT_CAP = 1 << 20
-"""Bytes kept of one stream: the first quarter and the last three quarters."""
+OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 INHERITED = [
     "PATH",
@@ -62,8 +60,7 @@ INHERITED = [
     "XDG_STATE_HOME",
 ]
 """What a child sees of our environment, besides LC_*; secrets stay here."""
-STARTED: set[int] = set()
-"""Processes that we started: any other child of ours is somebody's orphan."""
+STARTED: set[int] = set()  # Any other child of ours is somebody's orphan.
 
 
 @dataclass(frozen=True)
@@ -251,10 +248,9 @@ class Child:
 
     def _drain(self) -> None:
         deadline = time.monotonic() + 0.2
-        while any(key.data is not None for key in self._selector.get_map().values()):
+        open_ = self._selector.get_map()
+        while time.monotonic() < deadline and any(key.data is not None for key in open_.values()):
             self.pump(0.02)
-            if time.monotonic() > deadline:
-                return
 
     def close(self) -> None:
         """Kill what is left and free the pipes."""

@@ -16,6 +16,7 @@ from loop.bench.machine import cores
 from loop.bench.prove import HONEST, Proof, erring, outcome
 from loop.bench.room import Bench, Side
 from loop.bench.telling import SURE, Question
+from loop.bench.turn import Untimed
 from loop.model.base import Model
 from loop.model.measurement import ControlResult
 from loop.model.output import GateOutput
@@ -184,7 +185,7 @@ def _doubts(
     while left:
         try:
             timings = yield from timing.measure(setup.bench, left, [setup.workload], terms)
-        except timing.Untimed as error:
+        except Untimed as error:
             refused.append(integrity.invalid(error.side, setup.workload.name, "self", error.message))
             left = [one for one in left if one.name != error.side]
         else:

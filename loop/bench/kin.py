@@ -15,7 +15,9 @@ from pathlib import Path
 from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
-AWAKE_S = 2e-3
+STILL, STILL_S = "TtZX", 0.05
+"""States of a process that is stopped or has ended, as proc(5) lists them; seconds that we wait for one of them."""
+AWAKE_S = 5e-3
 """Processor time that a process may take after it was stopped: it ends what the kernel does for it."""
 CPUCLOCK_SCHED = 2
 """The clock of a process that the scheduler keeps, in include/linux/posix-timers.h."""
@@ -53,6 +55,8 @@ class Kin:
                 break
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
+            for pid in fresh:
+                _wait_until_still(pid)
                 self._stopped[pid] = _taken_s(pid)
         self._known = _terms(self.pid)
 
@@ -174,6 +178,13 @@ def _hurries(task: int) -> bool:
     with contextlib.suppress(OSError):
         return os.sched_getscheduler(task) in (os.SCHED_FIFO, os.SCHED_RR)
     return False
+
+
+def _wait_until_still(pid: int) -> None:
+    """Wait until a process that was signalled has stopped: on a busy machine it may have to be given a core first."""
+    end = time.monotonic() + STILL_S
+    while _state(pid) not in STILL and time.monotonic() < end:
+        time.sleep(1e-5)
 
 
 def _taken_s(pid: int) -> float:

@@ -9,7 +9,7 @@ import math
 import random
 from array import array
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loop.bench.arena import Values
@@ -17,6 +17,7 @@ from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
 from loop.bench.room import Side
+from loop.bench.sampled import Sampled
 from loop.bench.waits import Waits
 from loop.bench.worker import Worker
 from loop.model.device import Device
@@ -51,36 +52,6 @@ GIVEN = 4
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
 Windows = list[list[int]]
-
-
-@dataclass
-class Sampled:
-    """What a segment came to."""
-
-    calls: int = 1
-    """Calls in a sample."""
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of one call, sample by sample."""
-    waited: list[float] = field(default_factory=list)
-    """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
-    readied: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
-    handed: list[float] = field(default_factory=list)
-    """Seconds a call that handing the results over took, where that was asked for."""
-    clocks: list[tuple[float, float]] = field(default_factory=list)
-    """Of a GPU: seconds of a sample by the judge's clock, and by the device's."""
-    own: bool = False
-    """Whether the variant timed itself."""
-    output: bytes | None = None
-    """The output of the call whose answer is known."""
-    changed: list[str] = field(default_factory=list)
-    """Inputs that do not hold what the judge wrote."""
-    broken: list[str] = field(default_factory=list)
-    """What the variant replaced in its process, by name."""
-    writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, or too late, a sentence each."""
-    stray: str = ""
-    """How the worker was seen to leave its cores while it made calls."""
 
 
 def disturbed(whole: float, waited: float | None) -> bool:

@@ -12,7 +12,8 @@ from statistics import median
 from loop.actions.timed import Pair, every_doubt
 from loop.bench.machine import cores, machine
 from loop.bench.room import Bench
-from loop.bench.timing import Terms, Timings, Untimed, measure
+from loop.bench.timing import Terms, Timings, measure
+from loop.bench.turn import Untimed
 from loop.bench.verify import Job, verify
 from loop.errors import LoopError
 from loop.model.workloads import expand
