@@ -16,7 +16,7 @@ from loop.processes import STARTED, TAG
 
 PROC = Path("/proc")
 STILL, STILL_S = "TtZX", 0.05
-"""States of a process that is stopped or has ended, as proc(5) lists them; seconds that we wait for one of them."""
+"""States of a process that is stopped or has ended (proc(5)), and seconds that we wait for one of them."""
 AWAKE_S, AWAKE_SHARE = 0.02, 0.3
 """Processor time that a process may take after it was stopped, in seconds and as a share of the time that it stood
 still: what the kernel or a driver does for it comes to an end first."""
@@ -195,7 +195,7 @@ def _hurries(task: int) -> bool:
 
 
 def _wait_until_still(pid: int) -> None:
-    """Wait until a process that was signalled has stopped: on a busy machine it may have to be given a core first."""
+    """Wait until a process has stopped: on a busy machine it may have to be given a core first."""
     end = time.monotonic() + STILL_S
     while _state(pid) not in STILL and time.monotonic() < end:
         time.sleep(1e-5)

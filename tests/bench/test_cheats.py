@@ -46,7 +46,7 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
     """Sides of which timing says that they are wrong or cannot be believed."""
     names = dict.fromkeys(one.side for one in timings.segments)
     sides = make_sides(bench, *names)
-    doubts = every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides])
+    doubts = finish(every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides]))
     return {one.variant for one in doubts}
 
 

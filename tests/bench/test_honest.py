@@ -57,7 +57,7 @@ def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     """Candidates whose timing is not trusted, and why."""
     timings = finish(measure(bench, sides, workloads(bench, "timed"), Terms(rounds, 60.0, 1)))
     pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    return {one.variant: one.reason for one in every_doubt(bench, timings, (), pairs)}
+    return {one.variant: one.reason for one in finish(every_doubt(bench, timings, (), pairs))}
 
 
 def test_there_are_many_of_them() -> None:

@@ -64,7 +64,7 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
         timings = finish(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least=rounds)))
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
-    doubts = every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides])
+    doubts = finish(every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides]))
     doubts = [one for one in doubts if "held back" not in one.reason]  # Of other programs, not of a side.
     if own := [one for one in doubts if one.variant == name]:
         return Outcome(name, own[0].verdict, own[0].reason)
