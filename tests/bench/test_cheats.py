@@ -15,7 +15,7 @@ from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, ho
 from tests.speed.cheats import outcome, seconds
 from tests.targets import make_sides
 
-LATER = ("c_says_done_nearly", "c_private_pages", "function_mode", "methods_of_its_own")
+LATER = ("c_private_pages", "function_mode", "methods_of_its_own")
 BEFORE = ("c_thread_ahead", "c_one_result", "c_by_sample", "precomputes", "one_result")
 SELECTED = ("c_when_checked", "c_last_of_sample", "c_half", "last_of_sample")
 CLOCKS = ("c_own_time", "c_own_time_thread", "slow_clocks", "seeds")
