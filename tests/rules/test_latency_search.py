@@ -166,7 +166,9 @@ def test_a_step_far_above_the_noise_between_builds_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [{"layout": heavy}, {"broken": 0.2}, {"alike": 4, "places": tuple(range(4, 61, 4))}], ids=str
+    "terms",
+    [{"layout": heavy}, {"broken": 0.2}, {"alike": 4, "places": tuple(range(4, 61, 4))}],
+    ids=["heavy tails", "broken builds", "equal builds"],
 )
 def test_other_noise_between_builds_blames_nobody_else(terms: dict[str, object]) -> None:
     """Heavy tails, a fifth of broken builds, commits that change nothing."""
