@@ -67,6 +67,8 @@ class CommandProbe:
         """What is told beside the answer."""
         if not self.hangs or self.took_s is None:
             return ""
+        if self.beside is not None:
+            return "it hangs on the bad end, so there is no number to compare"
         killed = f"killed after {self._limit:.3g} s, on the good end it takes {self.took_s:.2g} s"
         return f"the command hangs on the bad end: {killed}"
 

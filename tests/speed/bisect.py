@@ -447,18 +447,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.speed.bisect")
     parser.add_argument("--quick", action="store_true", help="one history in forty, to stdout")
     parser.add_argument("--table", choices=[*NAMES], help="this table alone, to stdout")
+    parser.add_argument("--share", type=int, default=1, help="one history in so many, to stdout")
     options = parser.parse_args()
     quick, titles = options.quick, [NAMES[options.table]] if options.table else [*TABLES]
     begun, facts = time.perf_counter(), machine()
     body = []
     for title in titles:
-        body += [f"## {title}", "", *TABLES[title](QUICK if quick else 1), ""]
+        body += [f"## {title}", "", *TABLES[title](QUICK if quick else options.share), ""]
     made = f"By `make bench-bisect` on {datetime.datetime.now(datetime.UTC).date()}"
     made += f" in {time.perf_counter() - begun:.0f} s on one core, seeded: {facts.processor}, {facts.system}, "
     made += f"Python {facts.python}."
     head = ["# Finding the commit of a regression, simulated", "", made, "", *INTRODUCTION.splitlines(), ""]
     text = "\n".join([*head, *body])
-    if quick or options.table:
+    if quick or options.table or options.share > 1:
         sys.stdout.write(text)
     else:
         (Path(__file__).parent / "BISECT.md").write_text(text.rstrip() + "\n")
