@@ -36,6 +36,8 @@ from loop.processes import Tick
 from loop.rules import integrity, sequential
 from loop.stats import geometric_mean
 
+IN_ROUNDS = 0.95
+"""Share of the step's time for rounds; the rest is for what is decided from them."""
 RIVALS = 4
 """Sides of a contest: a variant, itself once more, itself made slower, its known good."""
 
@@ -82,7 +84,7 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     segments: list[Segment] = []
     groups = _groups(context.bench, contests)
     for number, group in enumerate(groups):
-        limit_s = max(0.0, context.budget_s - (monotonic() - begun)) / (len(groups) - number)
+        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
         timings, warned = yield from _hold(context, group, arguments, limit_s)
         made = []
         for contest in group:

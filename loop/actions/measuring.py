@@ -39,6 +39,9 @@ from loop.stats import geometric_mean
 FIRST_LOOK = 5
 """Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
 
+IN_ROUNDS, IN_ROUNDS_ALONE = 0.8, 0.95
+"""Share of the step's time for the rounds: operators come after them, and what is doubted."""
+
 
 class MeasureTerms(Model):
     """How much is measured."""
@@ -68,7 +71,8 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     # On a GPU a sample is as long as a segment needs to be: more rounds tell more than longer ones.
     segment_s = timing.SHORT_SEGMENT_S if bench.device == "cuda" else timing.SEGMENT_S
-    terms = timing.Terms(arguments.rounds, context.budget_s, context.seed, segment_s, cold=arguments.cold)
+    limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, segment_s, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)

@@ -16,7 +16,7 @@ import psutil
 from loop.bench import sanitizers
 from loop.bench.call import Call, make_call, widen
 from loop.bench.gpus import gpus
-from loop.bench.machine import available_memory, machine
+from loop.bench.machine import available_memory, cores, machine
 from loop.bench.nvml import Sensors, open_sensors
 from loop.bench.orders import Floors, empty_call, measure_floors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
@@ -30,6 +30,8 @@ from loop.processes import Tick
 
 JUDGE_LIMIT_S = 120.0
 SCRATCH = "loop-bench-"
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
+"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
 BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
 
@@ -52,6 +54,8 @@ class Side:
     """The mistake that a control makes on purpose, in the words of `loop.bench.controls`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What its worker's environment has besides."""
+    emulated: bool = False
+    """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
 
     @property
     def compiled(self) -> bool:
@@ -137,7 +141,7 @@ class Bench:
     def _ask(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         worker = self.warm_up()
         try:
-            request = {"threads": self.threads, "device": self.device, **fields}
+            request = {"threads": cores(), "device": self.device, **fields}
             return (yield from worker.ask(do, limit_s=limit_s, note=note, **request))
         except WorkerLost as lost:
             self.dismiss()
@@ -151,7 +155,7 @@ class Bench:
     def warm_up(self) -> Worker:
         """The warm worker, started now if there is none; its imports go on while something else is done."""
         if self._examiner is None:
-            self._examiner = Worker(self.threads)
+            self._examiner = Worker(cores(), environment=PATIENT)
         return self._examiner
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
@@ -192,7 +196,10 @@ class Bench:
             terms |= {"library": build.library, "build_id": build.build_id}
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
-        if emulated and self.sanitize and isinstance(variant, CAbiVariant):
+        if not emulated:
+            return side
+        side = replace(side, emulated=True)
+        if self.sanitize and isinstance(variant, CAbiVariant):
             return replace(side, environment=sanitizers.environment(variant.build.compiler))
         return side
 
@@ -215,8 +222,9 @@ class Bench:
 
         `under`: the command line of a tool that starts it, such as a profiler.
         """
-        worker = Worker(self.threads, pinned=True, environment=side.environment, under=under)
-        terms = {"folder": str(self.folder), "threads": self.threads, "device": self.device}
+        threads = cores() if side.emulated else self.threads
+        worker = Worker(threads, pinned=True, environment=side.environment, under=under)
+        terms = {"folder": str(self.folder), "threads": threads, "device": self.device}
         worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
         return worker
 

@@ -159,7 +159,8 @@ class Checker:
         if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
             limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
         begun = time.monotonic()
-        reply = yield from self.worker.ask("call", limit_s=limit_s, note=note, call=call, layout=layout)
+        how = {"call": call, "layout": layout, "hurried": self.side.emulated}
+        reply = yield from self.worker.ask("call", limit_s=limit_s, note=note, **how)
         self._called = loaded
         self.limit.learn(workload, time.monotonic() - begun)
         return reply

@@ -241,12 +241,15 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     """Variables that hold every runtime to that many threads, and each OpenMP thread to a core of its own.
 
     Two threads that spin for each other on one core, because something else ran on the other for a moment, take
-    scheduler slices instead of microseconds.
+    scheduler slices instead of microseconds. Which core the first thread has is left to chance: processes that
+    load at once do not all load there.
     """
     names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores.split(","))}
+    places = [f"{{{core}}}" for core in cores.split(",")]
+    first = random.randrange(len(places))
+    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
     padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
-    return {**dict.fromkeys(names, str(threads)), **(bound if cores else {}), **padding}
+    return {**dict.fromkeys(names, str(threads)), **(bound if len(places) > 1 else {}), **padding}
 
 
 def _spare_cores(threads: int) -> int:

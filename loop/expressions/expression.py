@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from loop.expressions.evaluation import finite_number, truth
@@ -21,6 +22,7 @@ class Expression:
     """Dotted names it reads, except those it only asks about with `is defined`."""
 
     @classmethod
+    @lru_cache(1000)
     def parse(cls, text: str, *, arithmetic: bool = False, remainders: bool = False) -> "Expression":
         """Read and check an expression; `arithmetic` admits what formulas need, `remainders` also `%`.
 

@@ -59,10 +59,11 @@ class Candidate:
             return self._err(request.pop("mistake")).call(request)
         call, layout = request["call"], request.get("layout", "contiguous")
         prepared = self._prepare(call, layout)
-        if layout == "contiguous" and self.draw.randrange(2):
+        hurried = request.get("hurried", False)
+        if layout == "contiguous" and not hurried and self.draw.randrange(2):
             prepared.jumble(self.draw)
             prepared.bind()()
-        found = checking.Check(prepared, self.draw).run()
+        found = checking.Check(prepared, self.draw, hurried=hurried).run()
         outputs = {**found.outputs, **found.enclosed}
         paths = [f"{call['output']['path']}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
@@ -244,10 +245,16 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).name}:{place.lineno})"
 
 
-def serve(candidate: Candidate, requests: IO[str], replies: IO[str]) -> None:
-    """Answer until the requests end, or until a kernel crashed: then the process ends instead of a reply."""
+def serve(candidate: Candidate, requests: IO[str], replies: IO[str], cores: str = "") -> None:
+    """Answer until the requests end, or until a kernel crashed: then the process ends instead of a reply.
+
+    Once it has loaded, it keeps to these `cores`: several processes load at once, and would crowd there.
+    """
     for line in requests:
         request = json.loads(line)
+        if request["do"] != "load":
+            keep_to(cores)
+            cores = ""
         reply = answer(candidate, request)
         if reply["status"] == "refused" and request["do"] in CALLS:
             why = lost.why_lost()
@@ -258,9 +265,12 @@ def serve(candidate: Candidate, requests: IO[str], replies: IO[str]) -> None:
 
 
 def keep_to(cores: str) -> None:
-    """Stay on the named cores; an empty list leaves the choice to the system."""
-    if cores:
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    """Stay on the named cores with all threads; an empty list leaves the choice to the system."""
+    given = {int(core) for core in cores.split(",") if core}
+    for task in map(int, os.listdir("/proc/self/task")) if given else ():
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            if not os.sched_getaffinity(task) <= given:
+                os.sched_setaffinity(task, given)
 
 
 def die_with_parent() -> None:
@@ -285,11 +295,10 @@ def take_requests() -> int:
 if __name__ == "__main__":
     reply_fd = int(sys.argv[1])
     die_with_parent()
-    keep_to(sys.argv[2])
     os.set_inheritable(reply_fd, False)
     arena_fd, bell_fds = int(sys.argv[3]), [int(handle) for handle in sys.argv[4].split(",") if handle]
     for handle in (arena_fd, *bell_fds):
         os.set_inheritable(handle, False)
     candidate = Candidate(arena_fd, (bell_fds[0], bell_fds[1]) if bell_fds else None)
     with os.fdopen(take_requests(), "r") as requests, open_replies(reply_fd) as replies:
-        serve(candidate, requests, replies)
+        serve(candidate, requests, replies, sys.argv[2])

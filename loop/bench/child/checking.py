@@ -17,8 +17,10 @@ from loop.bench.child.variants import Prepared
 
 LEAST = 2
 """Calls that are made however long they take."""
-SLOW_S = 0.25
-"""Once so much time is over, other kinds of bytes are not tried."""
+SLOW_S = 0.1
+"""Once so much time is over, other kinds of bytes are not tried: a slow call meets one drawn for its check."""
+HURRIED_S = 3e-3
+"""The same for a check in a hurry, which ends then."""
 REPEAT_S, MOST = 4e-3, 3
 """How long a quick call is repeated: a race may show once in a hundred times; so many outputs are enough."""
 CONFIRMING = 6
@@ -55,7 +57,9 @@ class Found:
 class Check:
     """Calls of one prepared call."""
 
-    def __init__(self, prepared: Prepared, draw: random.Random) -> None:
+    def __init__(self, prepared: Prepared, draw: random.Random, *, hurried: bool = False) -> None:
+        self.slow_s = HURRIED_S if hurried else SLOW_S
+        self.hurried = hurried
         self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, Found()
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
@@ -70,6 +74,11 @@ class Check:
         return perf_counter() - self.begun
 
     @property
+    def slow(self) -> bool:
+        """Whether only the calls are made without which nothing is known."""
+        return self.seconds > self.slow_s
+
+    @property
     def spoilt(self) -> bool:
         """Whether memory was written that is not the output's."""
         return bool(self.found.changed or self.found.writes)
@@ -81,18 +90,18 @@ class Check:
         return self.found
 
     def _run(self) -> None:
-        for kind in KINDS:
-            if self.made >= LEAST and (self.seconds > SLOW_S or self.prepared.timed_apart or self.spoilt):
+        for kind in (KINDS[0], *self.draw.sample(KINDS[1:], len(KINDS) - 1)):
+            if self.made >= LEAST and (self.slow or self.prepared.timed_apart or self.spoilt):
                 break
             self._keep(self._all(kind))
-        begin = perf_counter()
-        while not self.prepared.timed_apart and perf_counter() - begin < REPEAT_S and len(self.first) < MOST:
+        end = perf_counter() + REPEAT_S
+        while perf_counter() < end and len(self.first) < MOST and not (self.slow or self.prepared.timed_apart):
             self._keep(self._all(self.draw.choice(KINDS)))
         if self.spoilt:
             return
         if len(self.first) > 1 and self.guarded.names:
             self.found.reads = self._reads()
-        elif self.guarded.prefills and self.seconds < SLOW_S:
+        elif self.guarded.prefills and not self.slow:
             self.found.unwritten = self._depends_on_output()
         if not self.found.reads:
             self._enclosed()
@@ -113,7 +122,7 @@ class Check:
         The last one leaves the tensors where they were, so that who remembers an address meets it again.
         """
         for at_end in (False, True):
-            if (at_end or self.seconds < SLOW_S) and self.guarded.enclose(at_end=at_end):
+            if ((at_end and not self.hurried) or not self.slow) and self.guarded.enclose(at_end=at_end):
                 self.prepared.poison()
                 self.prepared.bind()()
                 output = self.prepared.output()
@@ -155,7 +164,7 @@ class Check:
         for number, around in enumerate([other, one, one, *order]):
             if seen(self._make(around)) != known[around]:
                 return False
-            if number >= LEAST and self.seconds > SLOW_S:
+            if number >= LEAST and self.slow:
                 break
         return True
 
