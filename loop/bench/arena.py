@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import random
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,13 @@ from loop.model.target import ITEM_SIZES
 ALIGNMENT = 256
 GUARD_BYTES = 4096
 """Random bytes before and after each tensor, which have to be there afterwards."""
+RANDOM_BYTES = 1 << 17
+"""So many random bytes fill all gaps between tensors, each beginning somewhere among them."""
 MOST_CALLS = 256
 """Calls of a sample at most."""
 SLOTS_BYTES = 64 << 20
 """Memory that the outputs of a sample may take together; a single one may take more."""
+POISONED = {item: bytes([POISON]) * item for item in ITEM_SIZES.values()}
 
 
 class Values:
@@ -101,11 +105,11 @@ class Arena:
         del self._anchor
         self.memory.close()
 
-    def lay_out(self, call: Call, values: Sequence[Values]) -> None:
-        """Make room for a call's inputs, which have these values, and for the outputs of some calls."""
+    def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
+        """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
         item = ITEM_SIZES[call.output.dtype]
         self.slot_bytes = call.output.elements * item
-        count = min(MOST_CALLS, MAX_OFFSETS // len(call.inputs), SLOTS_BYTES // max(self.slot_bytes, 1))
+        count = min(most, MOST_CALLS, MAX_OFFSETS // len(call.inputs), SLOTS_BYTES // max(self.slot_bytes, 1))
         place, zones, self.pools, self.slots = CONTROL_BYTES, [], [], []
         self._names = ["", *(f"input {one.name}" for one in call.inputs)]
         for tensor, one in zip(call.inputs, values, strict=True):
@@ -132,10 +136,11 @@ class Arena:
         self._map()
 
     def _guard(self, zones: Sequence[tuple[int, int]]) -> None:
-        """Fill what lies between the tensors with random bytes."""
-        begin = CONTROL_BYTES
+        """Fill what lies between the tensors with random bytes: parts of one long row of them."""
+        begin, row = CONTROL_BYTES, os.urandom(RANDOM_BYTES)
         for first, size in [*zones, (self.size, 0)]:
-            self._guards[begin] = os.urandom(first - begin)
+            part = random.randrange(RANDOM_BYTES - (first - begin) + 1)
+            self._guards[begin] = row[part : part + first - begin]
             self.memory[begin:first] = self._guards[begin]
             begin = first + size
 
@@ -151,13 +156,13 @@ class Arena:
 
     def spoil(self, pool: int, element: int, mask: int) -> None:
         """Make an element of an input another one, until `mend`: a NaN, or where there is a mask by its bits."""
-        item = ITEM_SIZES[self.pools[pool].tensor.dtype]
-        at = self.pools[pool].offset + element * item
+        one = self.pools[pool]
+        item = ITEM_SIZES[one.tensor.dtype]
+        at = one.offset + element * item
         true = self.memory[at : at + item]
         self._spoilt.append((at, true))
-        self.memory[at : at + item] = (
-            (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little") if mask else bytes([POISON]) * item
-        )
+        other = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little") if mask else POISONED[item]
+        self.memory[at : at + item] = other
 
     def mend(self) -> None:
         """Give spoilt elements their values again."""

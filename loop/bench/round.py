@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.bench import kin
-from loop.bench.arena import Values
+from loop.bench.arena import MOST_CALLS, Values
 from loop.bench.call import Call
 from loop.bench.child.control import CAPTURED
 from loop.bench.deferral import charged
@@ -185,7 +185,8 @@ class Round:
     ) -> Generator[Tick, None, None]:
         call = self.bench.call(workload, name, wide=True)
         with self._turn(name, workload, timings):
-            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup)
+            most = most_calls(timings, workload)
+            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup, most)
             yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
@@ -252,6 +253,12 @@ class Round:
 
     def _note(self, workload: Workload) -> str:
         return f"round {self.number + 1}: {workload.name}"
+
+
+def most_calls(timings: Timings, workload: Workload) -> int:
+    """Calls that a sample of a workload may come to, by those that were taken: each needs memory."""
+    taken = [segment.calls for segment in timings.segments if segment.workload == workload.name]
+    return 8 + 4 * max(taken) if taken else MOST_CALLS
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loop.bench.arena import Values
+from loop.bench.arena import MOST_CALLS, Values
 from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
@@ -49,18 +49,29 @@ REPLAYED_S = 1e-3
 """Seconds of a sample on a GPU: its events count in half microseconds."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
-Windows = list[list[int]]
+Windows = list[tuple[int, ...]]
 
 
 class TimedCall:
     """One side's call of one workload, in a worker that has loaded the side."""
 
-    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], side: Side, terms: "Setup") -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        call: Call,
+        values: Sequence[Values],
+        side: Side,
+        terms: "Setup",
+        most: int = MOST_CALLS,
+    ) -> None:
+        """`most`: calls of a sample, where it is known that more do not fit."""
         self.worker, self.call, self.floor_s = worker, call, terms.floor_s
         self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
         """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
-        self.arena.lay_out(call, values)
-        self.steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
+        self.arena.lay_out(call, values, most)
+        steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
+        self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
+        """Where windows into each input may begin, in elements."""
         self.peak_bytes: int | None = None
         self.is_program, self.returns = (side.terms["kind"] == kind for kind in ("command", "python"))
         """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
@@ -74,8 +85,8 @@ class TimedCall:
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays = 1
-        self._warm = False
-        """Whether it was called for a while: it is known how long a call takes."""
+        self._once = 0.0
+        """Seconds that a call takes, once it was called for a while."""
 
     def stage(
         self, limit_s: float, note: str, mistake: Mapping[str, Any] | None = None
@@ -84,7 +95,7 @@ class TimedCall:
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
         """
-        turns, window = self._turns(None), self._window()
+        turns, (window,) = self._turns(None), self._windows(1)
         self._write(turns)
         fields = {"call": self._told(), "places": self.arena.places(), "size": self.arena.size}
         fields["mistake"] = dict(mistake) if mistake else None
@@ -237,12 +248,14 @@ class TimedCall:
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
 
-        Samples grow meanwhile: of a single short call the order itself is the longer part.
+        Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
+        time: who remembers them would seem quicker than it is.
         """
         calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
         sound, rough = math.inf, math.inf
-        enough = 1 if self._warm else WARM_UP_CALLS
-        self._warm = True
+        enough = 1 if self._once else WARM_UP_CALLS
+        if self._once and seconds and not self.replays:
+            calls = self._calls_at_once(self._once, cold=False)
         while rough == math.inf or not (calls_known(sounds, spent, seconds, enough) or early > WARM_UP_READY_S):
             ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
             early += 0.0 if self.replays else ready_s
@@ -252,7 +265,8 @@ class TimedCall:
             if not disturbed(whole, waited):
                 sound, sounds = min(sound, taken), sounds + 1
                 calls = 1 if self.replays or not seconds else self._calls_at_once(sound, cold=False)
-        return max(rough if sound == math.inf else sound, 1e-8)
+        self._once = max(rough if sound == math.inf else sound, 1e-8)
+        return self._once
 
     def _calls_at_once(self, once: float, *, cold: bool) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
@@ -321,15 +335,13 @@ class TimedCall:
 
     def _windows(self, calls: int) -> Windows:
         """Windows for so many calls, drawn anew; for a graph always the same ones."""
+        if self.replays and calls in self._replayed:
+            return self._replayed[calls]
+        drawn = [self.draw.choices(grid, k=calls) for grid in self.grids]
+        windows: Windows = list(zip(*drawn, strict=True)) if drawn else [()] * calls
         if self.replays:
-            return self._replayed.setdefault(calls, [self._window() for _ in range(calls)])
-        return [self._window() for _ in range(calls)]
-
-    def _window(self) -> list[int]:
-        return [self._offset(n) for n in range(len(self.steps))]
-
-    def _offset(self, n: int) -> int:
-        return self.draw.randrange(self.call.inputs[n].room // self.steps[n] + 1) * self.steps[n]
+            self._replayed[calls] = windows
+        return windows
 
     def _turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
@@ -341,7 +353,7 @@ class TimedCall:
         for n, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.room
             known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
-            place = window[n] if window else self._offset(n)
+            place = window[n] if window else self.draw.choice(self.grids[n])
             turns.append((known - place) % size if size else 0)
         return turns
 
@@ -369,11 +381,14 @@ class TimedCall:
 
         It is a NaN meanwhile, which nothing hides, or of the other sign, which nothing shows.
         """
-        some = [n for n, tensor in enumerate(self.call.inputs) if tensor.elements]
+        chance = self.draw.random
+        some = [
+            (n, tensor.elements, 1 << 8 * ITEM_SIZES[tensor.dtype] - 1)
+            for n, tensor in enumerate(self.call.inputs)
+            if tensor.elements
+        ]
         for window in windows if some else ():
-            n = self.draw.choice(some)
-            tensor = self.call.inputs[n]
-            sign = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
-            self.arena.spoil(n, window[n] + self.draw.randrange(tensor.elements), self.draw.choice((0, sign)))
+            n, elements, sign = some[int(chance() * len(some))]
+            self.arena.spoil(n, window[n] + int(chance() * elements), sign if chance() < 0.5 else 0)
         there = 0 if self.returns else self.arena.slot_bytes  # Results that are handed over are there later.
         self._places = [self.draw.randrange(there) for _ in range(PLACES)] if there else []
