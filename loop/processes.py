@@ -326,7 +326,7 @@ def kill_tree(pid: int, tag: str) -> None:
     """Kill a process, its group, its descendants, and every process that carries its tag."""
     for _ in range(3):
         doomed = _descendants(pid) | _tagged(tag)
-        _kill_group(pid)
+        kill_group(pid)
         for process in doomed:
             _kill(process)
         _see_off({process for process in doomed if process.pid != pid})
@@ -369,11 +369,10 @@ def _carries(process: psutil.Process, tag: str) -> bool:
         return False
 
 
-def _kill_group(pid: int) -> None:
-    try:
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and what is in it; does not wait."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _kill(process: psutil.Process) -> None:

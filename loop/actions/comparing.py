@@ -72,14 +72,15 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     types = {workload.dtype for workload in chosen}
     compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
     begun = monotonic()
-    contests = []
+    contests: list[Contest] = []
     for name in compiled:
         side = context.bench.side(name, builds[name])
         taken = [w for w in chosen if accepts(side, w)]
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
         if room.workloads:
-            contests.append((yield from _contest(context, builds[name], room.workloads, arguments, missing)))
+            terms = (context, builds[name], room.workloads, arguments, missing)
+            contests.append((yield from _contest(*terms, first=not contests)))
     outputs: list[CompareOutput] = []
     segments: list[Segment] = []
     groups = _groups(context.bench, contests)
@@ -112,12 +113,19 @@ def _contest(
     timed: Sequence[Workload],
     arguments: CompareTerms,
     missing: list[str],
+    *,
+    first: bool,
 ) -> Generator[Tick, None, Contest]:
-    """What a variant is compared with; why there is no known good is added to `missing`."""
+    """What a variant is compared with; why there is no known good is added to `missing`.
+
+    On a GPU all but the first variant are held against themselves on one workload: there are many of them there,
+    and what disturbs one disturbs all.
+    """
     name = build.variant
     candidate = context.bench.side(name, build)
     longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
-    rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])]
+    every = first or context.bench.device == "cpu"
+    rivals = [itself(candidate, timed if every else [longest]), slowed(candidate, arguments.slowdown, [longest])]
     try:
         earlier = yield from known_good_build(context, name, build)
         good = context.bench.side(name, earlier).renamed(f"{name} known good")

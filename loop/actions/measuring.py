@@ -69,10 +69,8 @@ def measure(context: Context, arguments: MeasureTerms) -> Working:
 def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]) -> Working:
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
-    # On a GPU a sample is as long as a segment needs to be: more rounds tell more than longer ones.
-    segment_s = timing.SHORT_SEGMENT_S if bench.device == "cuda" else timing.SEGMENT_S
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
-    terms = timing.Terms(arguments.rounds, limit_s, context.seed, segment_s, cold=arguments.cold)
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)

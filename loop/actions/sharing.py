@@ -56,7 +56,7 @@ def _name() -> str:
 
 
 def _company(sensors: Sensors, busy: int | None) -> Company:
-    users, taken = sensors.users() or (), sensors.read().memory_used
+    users, taken = sensors.users() or (), sensors.used_bytes()
     others = [user for user in users if user.pid != os.getpid()]
     ours = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)

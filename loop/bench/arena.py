@@ -27,8 +27,10 @@ RANDOM_BYTES = 1 << 17
 """So many random bytes fill all gaps between tensors, each beginning somewhere among them."""
 MOST_CALLS = 256
 """Calls of a sample at most."""
-SLOTS_BYTES = 64 << 20
+SLOTS_BYTES = 4 << 20
 """Memory that the outputs of a sample may take together; a single one may take more."""
+HUGE_BYTES = 128 << 20
+"""From this size on large pages save more than they take."""
 POISONED = {item: bytes([POISON]) * item for item in ITEM_SIZES.values()}
 
 
@@ -92,7 +94,7 @@ class Arena:
 
     def _map(self) -> None:
         self.memory = mmap.mmap(self.handle, self.size)
-        if self.size > 2 * SLOTS_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
         self._anchor = ctypes.c_char.from_buffer(self.memory)

@@ -169,12 +169,12 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(child) for task in _tasks(pid) for child in _read(PROC / f"{pid}/task/{task}/children").split()]
+    return [int(one) for task in _tasks(pid) for one in _read(f"{PROC}/{pid}/task/{task}/children").split()]
 
 
 def _tasks(pid: int) -> list[int]:
     try:
-        return [int(task) for task in os.listdir(PROC / f"{pid}/task")]
+        return [int(task) for task in os.listdir(f"{PROC}/{pid}/task")]
     except OSError:  # It has ended meanwhile.
         return []
 
@@ -211,7 +211,7 @@ def _taken_s(pid: int) -> float:
 
 def _state(pid: int) -> str:
     """The state of a process, a letter as proc(5) lists them; X when it is gone."""
-    return (_read(PROC / f"{pid}/stat").rpartition(b")")[2].split() or [b"X"])[0].decode()
+    return (_read(f"{PROC}/{pid}/stat").rpartition(b")")[2].split() or [b"X"])[0].decode()
 
 
 def _session(pid: int) -> int:
@@ -222,7 +222,7 @@ def _session(pid: int) -> int:
 
 def _carries(pid: int, tag: str) -> bool:
     """Whether a process has a tag in its environment; an empty one stands for any."""
-    return any(one.startswith(f"{TAG}={tag}".encode()) for one in _read(PROC / f"{pid}/environ").split(b"\0"))
+    return any(one.startswith(f"{TAG}={tag}".encode()) for one in _read(f"{PROC}/{pid}/environ").split(b"\0"))
 
 
 def _signal(pid: int, number: int) -> None:
@@ -230,8 +230,18 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str) -> bytes:
+    """A file of /proc; empty when its process is gone. Hundreds are read a second: no object is made for each."""
     try:
-        return path.read_bytes()
+        handle = os.open(path, os.O_RDONLY)
     except OSError:
         return b""
+    try:
+        found = b""
+        while part := os.read(handle, 1 << 16):
+            found += part
+        return found
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)

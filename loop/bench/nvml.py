@@ -1,7 +1,9 @@
 """What a GPU's sensors say, through NVML: clocks, power, temperature, what holds it back, and who else uses it."""
 
 import ctypes
+import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 SM_CLOCK, MEMORY_CLOCK = 1, 2
 """nvmlClockType_t."""
+SLOW_S = 0.5
+"""Seconds for which temperature and memory clock are taken to be what they were."""
 GPU_SENSOR = 0
 """nvmlTemperatureSensors_t."""
 HIDDEN = ("", "-1")
@@ -79,8 +83,6 @@ class DeviceState:
     """Temperature of the chip."""
     throttle: tuple[str, ...]
     """What holds the clocks back; empty when nothing does, or nobody tells."""
-    memory_used: int | None
-    """Bytes of device memory in use, by anyone."""
     energy_j: float | None = None
     """Energy that the board has taken since the driver was loaded; GPUs before Volta do not count it."""
 
@@ -90,21 +92,26 @@ class Sensors:
 
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         self._library, self._device = library, device
+        self._slow: tuple[int | None, int | None] = (None, None)
+        """Clock of the memory, and temperature: they change in seconds, and a question takes half a millisecond."""
+        self._read_at = -math.inf
         self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
         self.max_memory_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
 
     def read(self) -> DeviceState:
-        """The GPU now."""
+        """The GPU now; its temperature and the clock of its memory as they were a moment ago at most."""
+        if time.monotonic() - self._read_at > SLOW_S:
+            memory_clock = self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
+            temperature = _value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR))
+            self._slow, self._read_at = (memory_clock, temperature), time.monotonic()
         power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
-        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
         return DeviceState(
             sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
-            memory_clock_mhz=self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK),
+            memory_clock_mhz=self._slow[0],
             power_w=None if power_mw is None else power_mw.value / 1e3,
-            temperature_c=_value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR)),
+            temperature_c=self._slow[1],
             throttle=self._throttle(),
-            memory_used=None if memory is None else memory.used,
             energy_j=None if energy_mj is None else energy_mj.value / 1e3,
         )
 
@@ -112,6 +119,11 @@ class Sensors:
         """Device memory that nobody has taken; None where nobody tells."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
         return None if memory is None else int(memory.free)
+
+    def used_bytes(self) -> int | None:
+        """Device memory that somebody has taken; None where nobody tells."""
+        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
+        return None if memory is None else int(memory.used)
 
     def busy_percent(self) -> int | None:
         """Share of the last moments, a second at most, in which some kernel ran; None where nobody tells."""

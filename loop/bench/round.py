@@ -21,9 +21,9 @@ from loop.bench.verify import judged
 from loop.bench.ways import called
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
-from loop.model.measurement import Check, Segment
+from loop.model.measurement import Check, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.processes import Tick
+from loop.processes import Tick, kill_group
 
 SEGMENT_S = 10e-3
 """Time filled by one segment of a short workload, where torch has to be started for each process."""
@@ -118,12 +118,20 @@ class Round:
         self.calls: dict[str, TimedCall] = {}
         """Side to its call of the workload that is timed now."""
         self.evidence: list[Evidence] = []
+        self.sensed: DeviceReading | None = None
+        """What the GPU's sensors said last."""
         self.probed: set[tuple[str, str]] = set()
         """Sides and workloads that were asked whether they remember values: once in a process."""
 
     def open_workers(self) -> dict[str, Worker]:
         """A fresh process for each side, by its name."""
         return {name: self.stack.enter_context(self.bench.open(side)) for name, side in self.sides.items()}
+
+    def close(self) -> None:
+        """End the processes, all at once: each takes a while."""
+        for worker in self.workers.values():
+            kill_group(worker.child.process.pid)
+        self.stack.close()
 
     def mistake_of(self, name: str) -> Mapping[str, Any] | None:
         """The mistake that a side's worker has yet to make; None where it has loaded what errs."""
@@ -156,13 +164,17 @@ class Round:
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        setup = Setup(self.bench.device, timings.floors.order_s)
+        setup = Setup(self.bench.device, timings.floors.order_s, most_calls(timings, workload))
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
             yield from self._stage(name, workload, values, setup, timings)
         second = {name for name in names if UNFORESEEN.random() < 0.5}
         segments: list[Segment] = []
-        for place, name in enumerate(turns(names, self.shuffle)):
+        order = turns(names, self.shuffle)
+        if self.bench.device == "cuda":  # Its clock hardly drifts in a round; other rounds tell more.
+            order, second = order[: len(names)], set()
+        self.sensed = self.bench.sense()
+        for place, name in enumerate(order):
             looked_at = (place >= len(names)) == (name in second)
             segments.append((yield from self._segment(name, workload, timings, judged=looked_at)))
         timings.segments += charged(segments, timings.handed, self.number)
@@ -185,8 +197,7 @@ class Round:
     ) -> Generator[Tick, None, None]:
         call = self.bench.call(workload, name, wide=True)
         with self._turn(name, workload, timings):
-            most = most_calls(timings, workload)
-            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup, most)
+            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup)
             yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
@@ -201,12 +212,12 @@ class Round:
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
     ) -> Generator[Tick, None, Segment]:
         """Time one side. One of its two segments is judged, and nobody in the worker knows which."""
-        before = self.bench.sense()
+        before = self.sensed
         with self._turn(name, workload, timings):
             timed = self.calls[name]
             found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
             stray = self.workers[name].stray()
-        after = self.bench.sense()
+        after = self.sensed = self.bench.sense()
         if stray or found.stray:
             timings.strays[name] = stray or found.stray
         if found.own:

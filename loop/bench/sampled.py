@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from loop.bench.arena import MOST_CALLS
 from loop.model.device import Device
 from loop.model.measurement import CLEAN
 
@@ -53,8 +54,10 @@ def calls_known(sounds: int, spent: float, seconds: float, enough: int) -> bool:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all timed calls of a session share."""
+    """What all timed calls of a workload share."""
 
     device: Device
     floor_s: float
     """Seconds that an order takes which does nothing."""
+    most_calls: int = MOST_CALLS
+    """Calls that a sample may come to: each needs memory."""

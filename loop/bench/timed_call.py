@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loop.bench.arena import MOST_CALLS, Values
+from loop.bench.arena import Values
 from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.bench.orders import Orders
@@ -45,8 +45,11 @@ COMPARED_BYTES = 4096
 """Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
 """One sample in so many is brought from a GPU, besides the one that is judged; on the host each is handed over."""
-REPLAYED_S = 1e-3
-"""Seconds of a sample on a GPU: its events count in half microseconds."""
+REPLAYED_SEGMENT_S = 1.5e-3
+"""Seconds of a segment on a GPU at most: its clock is so even that more rounds tell more than longer segments."""
+REPLAYED_S, PROBED_S = 0.5e-3, 0.1e-3
+"""Seconds of a sample on a GPU, whose events count in half microseconds; and of one that only shows whether values
+are remembered."""
 REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
 """Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
 Windows = list[tuple[int, ...]]
@@ -55,20 +58,11 @@ Windows = list[tuple[int, ...]]
 class TimedCall:
     """One side's call of one workload, in a worker that has loaded the side."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        call: Call,
-        values: Sequence[Values],
-        side: Side,
-        terms: "Setup",
-        most: int = MOST_CALLS,
-    ) -> None:
-        """`most`: calls of a sample, where it is known that more do not fit."""
+    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], side: Side, terms: "Setup") -> None:
         self.worker, self.call, self.floor_s = worker, call, terms.floor_s
         self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
         """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
-        self.arena.lay_out(call, values, most)
+        self.arena.lay_out(call, values, terms.most_calls)
         steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
         self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
         """Where windows into each input may begin, in elements."""
@@ -118,6 +112,7 @@ class TimedCall:
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
         found, waits = Sampled(), Waits(self.worker.child.process.pid)
+        seconds = min(seconds, REPLAYED_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -166,10 +161,6 @@ class TimedCall:
                 spent += yield from self._hand_over(found, len(windows), chosen)
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
-    def _soon(self) -> bool:
-        """Whether something that is done now and again is done now."""
-        return self.secret.random() < 1 / GIVEN
-
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
 
@@ -211,6 +202,10 @@ class TimedCall:
         results = {tuple(window): self.arena.output(n)[:COMPARED_BYTES] for n, window in enumerate(windows)}
         self.one_memory = len(set(results.values())) < len(results)
 
+    def _soon(self) -> bool:
+        """Whether something that is done now and again is done now."""
+        return self.secret.random() < 1 / GIVEN
+
     def _passes(self) -> int:
         """Times that ready calls are made: a host that is asked each time would know the values."""
         return self._replays if self.arena.words[CAPTURED] else 1
@@ -232,6 +227,8 @@ class TimedCall:
         Seconds that handing over took.
         """
         taken = 0.0
+        if self.replays:
+            self.arena.poison(calls)
         if self.replays or self.returns:
             taken = yield from self.orders.give(GIVE)
             if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
@@ -249,34 +246,36 @@ class TimedCall:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
 
         Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
-        time: who remembers them would seem quicker than it is.
+        time: who remembers them would seem quicker than it is. On a GPU some single calls are enough: the device's
+        clock counts them.
         """
+        seconds = 0.0 if self.replays and not self._once else seconds
         calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
         sound, rough = math.inf, math.inf
         enough = 1 if self._once else WARM_UP_CALLS
-        if self._once and seconds and not self.replays:
+        if self._once and seconds:
             calls = self._calls_at_once(self._once, cold=False)
         while rough == math.inf or not (calls_known(sounds, spent, seconds, enough) or early > WARM_UP_READY_S):
             ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
             early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
-            taken = self._own(whole) / calls  # A GPU's calls are sized by the GPU's clock.
+            taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, taken), spent + whole
             if not disturbed(whole, waited):
                 sound, sounds = min(sound, taken), sounds + 1
-                calls = 1 if self.replays or not seconds else self._calls_at_once(sound, cold=False)
+                calls = calls if self.replays or not seconds else self._calls_at_once(sound, cold=False)
         self._once = max(rough if sound == math.inf else sound, 1e-8)
         return self._once
 
-    def _calls_at_once(self, once: float, *, cold: bool) -> int:
+    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = REPLAYED_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
         if cold or self.one_memory:
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
-        calls = next((n for n in REPLAYED if n * once <= REPLAYED_S and n <= most), 1)
-        self._replays = max(1, min(math.ceil(REPLAYED_S / (calls * once)), MOST_REPLAYS))
+        calls = next((n for n in REPLAYED if n * once <= replayed_s and n <= most), 1)
+        self._replays = max(1, min(math.ceil(replayed_s / (calls * once)), MOST_REPLAYS))
         return calls
 
     def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
@@ -305,7 +304,7 @@ class TimedCall:
         try:
             with self.orders.aside():
                 once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls, pairs = self._calls_at_once(once, cold=False), []
+                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=PROBED_S), []
                 self._replays = 1  # A second pass would be on values that were seen.
                 for _ in range(1 + PROBES):
                     pairs.append((yield from self._probe(waits, calls)))
@@ -368,7 +367,8 @@ class TimedCall:
         """Write inputs and poison outputs; the worker points its calls to them. Seconds that it took for that."""
         words = self.arena.words
         self._write(turns)
-        self.arena.poison(len(windows))
+        if not self.replays:  # What is computed on a GPU is poisoned there.
+            self.arena.poison(len(windows))
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
         words[COUNT], words[COLD] = len(windows), int(cold)

@@ -151,7 +151,7 @@ def _batch(
                 open_ = still()
                 if any(open_.values()) and (number == numbers[0] or pace.allows_more(timings)):
                     yield from _round(one, number, numbers, workloads, open_, timings, pace)
-            one.stack.close()
+            one.close()
 
 
 def _round(

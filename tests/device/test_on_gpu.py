@@ -104,10 +104,10 @@ def another_process() -> Iterator[None]:
 
 def test_another_process_on_the_gpu_is_seen(bench: Bench, sensors: Sensors) -> None:
     """By its memory at least: where a container hides processes NVML may tell of none."""
-    quiet, taken = finish(warn_before(bench)), sensors.read().memory_used
+    quiet, taken = finish(warn_before(bench)), sensors.used_bytes()
     print("before:", quiet or "nobody", sensors.users(), sensors.busy_percent(), taken)
     with another_process():
-        users, now = sensors.users(), sensors.read().memory_used
+        users, now = sensors.users(), sensors.used_bytes()
         print("with it:", users, warn_after(bench) or "nobody", now)
     assert taken is None or now is None or now > taken + 4 * 2**30
     assert not users or any(user.memory_bytes is None or user.memory_bytes > 4 * 2**30 for user in users)

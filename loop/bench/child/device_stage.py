@@ -150,12 +150,10 @@ class Slots:
             return False
         self.close()
         self.count = count
-        image = bytearray(os.urandom(ZONE + count * self._step))
-        for number in range(count):
-            begin = ZONE + number * self._step
-            image[begin : begin + self.size] = bytes([POISON]) * self.size
-        self._image = bytes(image)
-        self._block, self._fresh = (the_device().memory(len(image)) for _ in range(2))
+        zone, poisoned = self._step - self.size, bytes([POISON]) * self.size
+        zones = [os.urandom(ZONE), *(os.urandom(zone) for _ in range(count))]
+        self._image = poisoned.join(zones)
+        self._block, self._fresh = (the_device().memory(len(self._image)) for _ in range(2))
         self._fresh.fill(self._image)
         return True
 
