@@ -93,7 +93,7 @@ class Sensors:
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         self._library, self._device = library, device
         self._slow: tuple[int | None, int | None] = (None, None)
-        """Clock of the memory, and temperature: they change in seconds, and a question takes half a millisecond."""
+        """Clock of the memory, and temperature: they change slowly, and a question takes half a millisecond."""
         self._read_at = -math.inf
         self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
         self.max_memory_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
