@@ -76,6 +76,13 @@ class Pace:
         used = time.monotonic() - self.begun
         return timings.rounds < self.terms.least or used * (1 + rounds / timings.rounds) <= self.terms.limit_s
 
+    def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
+        """As many of these sets of rounds as will probably end in time."""
+        for count in range(len(batch), 0, -1):
+            if self.allows(timings, sum(map(len, batch[:count]))):
+                return batch[:count]
+        return ()
+
     def allows_more(self, timings: Timings) -> bool:
         """Whether one more will that needs no new process."""
         used = time.monotonic() - self.begun
@@ -103,10 +110,13 @@ def measure(
     kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
         wanted = {name for names in still().values() for name in names}
-        if not wanted or not pace.allows(timings, sum(map(len, batch))):
+        fitting = pace.fitting(timings, batch)
+        if not wanted or not fitting:
             break
         chosen = [side for side in sides if side.name in wanted]
-        yield from _batch(bench, chosen, workloads, batch, shuffle, timings, pace, still)
+        yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
+        if len(fitting) < len(batch):
+            break
     return timings
 
 
