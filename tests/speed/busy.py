@@ -46,8 +46,8 @@ DRAWN = {"1.25 times slower": 200, "itself": 500}
 MEASURED_ROUNDS = 9
 """Rounds of `measure`, whose rule has no more than that."""
 OTHERS = 2
-THREADS = 2
-"""Of the kernel: as many as there are cores, as a session has."""
+THREADS = 1
+"""Of the kernel, as a session has on two cores: the judge watches from the other."""
 SPIN = "while True: pass"
 
 
