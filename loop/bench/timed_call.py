@@ -173,7 +173,7 @@ class TimedCall:
         if self._places:
             self._glimpse = self.arena.glimpse(calls - 1, self._places)
         after = waits.read()
-        waited = None if before is None or after is None else after - before
+        waited = after.since(before, shared=self.worker.bell is not None) if before and after else None
         return max(whole - self.floor_s, whole / 10), waited
 
     def _watched(self, calls: int, *, cold: bool) -> Generator[Tick, None, str]:

@@ -1,15 +1,36 @@
 """How long somebody was ready to run and had to wait for a core, as the kernel counts it.
 
-Linux: the second number of /proc/<pid>/task/<tid>/schedstat, nanoseconds in the run queue.
+Linux: /proc/<pid>/task/<tid>/schedstat, nanoseconds on a core, then nanoseconds in the run queue.
 """
 
 import contextlib
 import os
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_THREADS = 8
 """Threads of a worker that are looked at: reading a file takes some microseconds."""
+
+
+class Delays(NamedTuple):
+    """Seconds so far."""
+
+    judge: float
+    """That the judge waited for a core."""
+    worker: float
+    """That threads of the worker did, all together."""
+    ran: float
+    """That the worker's first thread was on a core."""
+
+    def since(self, before: "Delays", *, shared: bool) -> float:
+        """Seconds of waiting since then that made what was timed longer.
+
+        `shared`: the judge sleeps where the worker runs. That the worker keeps it from waking is no delay: it has
+        nothing to do until the worker is done.
+        """
+        judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
+        return worker + max(0.0, judge - ran if shared else judge)
 
 
 class Waits:
@@ -17,20 +38,24 @@ class Waits:
 
     def __init__(self, pid: int) -> None:
         own = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        tasks = sorted(Path(f"/proc/{pid}/task").glob("*/schedstat"))[:MOST_THREADS]
+        every = Path(f"/proc/{pid}/task").glob("*/schedstat")
+        tasks = sorted(every, key=lambda path: path.parent.name != str(pid))[:MOST_THREADS]
         self._files: list[int] = []
         for path in (own, *tasks):
             with contextlib.suppress(OSError):  # It has ended meanwhile, or this system does not tell.
                 self._files.append(os.open(path, os.O_RDONLY))
 
-    def read(self) -> float | None:
-        """Seconds of waiting so far, of all together; None where the system does not tell."""
-        if not self._files:
-            return None
+    def read(self) -> Delays | None:
+        """What they waited so far; None where the system does not tell."""
         try:
-            return sum(int(os.pread(file, 64, 0).split()[1]) for file in self._files) / 1e9
-        except (OSError, ValueError, IndexError):
+            (_, own), (ran, first), *others = (self._numbers(file) for file in self._files)
+        except (OSError, ValueError):
             return None
+        return Delays(own / 1e9, (first + sum(waited for _, waited in others)) / 1e9, ran / 1e9)
+
+    def _numbers(self, file: int) -> tuple[int, int]:
+        ran, waited, _ = os.pread(file, 64, 0).split()
+        return int(ran), int(waited)
 
     def close(self) -> None:
         """Close the files."""

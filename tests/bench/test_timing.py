@@ -14,6 +14,7 @@ from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
 from loop.bench.timing import Pending, Terms, Timings, batches, fresh_values, measure, turns
 from loop.bench.verify import Job, verify
+from loop.bench.waits import Delays
 from loop.errors import LoopError
 from loop.model.target import Workload
 from loop.model.workloads import expand
@@ -274,3 +275,20 @@ def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> N
 def test_only_a_sensible_time_counts_as_the_programs_own(output: str, expected: float | None) -> None:
     """A positive, finite number of seconds on the last line."""
     assert expected == own_seconds(output)
+
+
+@pytest.mark.parametrize(
+    ("delays", "shared", "said"),
+    [
+        ((0.0, 0.0, 2.0), True, 0.0),
+        ((1.9, 0.0, 2.0), True, 0.0),
+        ((1.9, 0.0, 2.0), False, 1.9),
+        ((5.0, 0.0, 2.0), True, 3.0),
+        ((1.9, 0.5, 2.0), True, 0.5),
+    ],
+)
+def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
+    delays: tuple[float, float, float], shared: bool, said: float
+) -> None:
+    """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
+    assert said == pytest.approx(Delays(*delays).since(Delays(0.0, 0.0, 0.0), shared=shared))
