@@ -25,40 +25,18 @@ import psutil
 from loop.errors import CannotStart, LoopError
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
-TAG = "LOOP_CHILD"
+TAG, OWNER = "LOOP_CHILD", "LOOP_OWNER"
+"""Variables of every child: its own tag, and who started it."""
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 INHERITED = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "SHELL",
-    "TERM",
-    "LD_LIBRARY_PATH",
-    "LIBRARY_PATH",
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "PYTHONNOUSERSITE",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_MPS_PIPE_DIRECTORY",
-    "NVIDIA_VISIBLE_DEVICES",
-    "TRITON_CACHE_DIR",
-    "TORCH_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_STATE_HOME",
-]
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
+    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME", "XDG_STATE_HOME",
+]  # fmt: skip
 """What a child sees of our environment, besides LC_*; secrets stay here."""
 STARTED: set[int] = set()  # Any other child of ours is somebody's orphan.
 
@@ -183,13 +161,13 @@ class Child:
             return subprocess.Popen(
                 self.command,
                 cwd=cwd,
-                env={**environment(env), TAG: self.tag},
+                env={**environment(env), TAG: self.tag, OWNER: name_of(os.getpid())},
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             gone = cwd is not None and not cwd.is_dir()
@@ -382,13 +360,22 @@ def _kill(process: psutil.Process) -> None:
         return
 
 
+def name_of(pid: int) -> str:
+    """A name that no other process has, before or after: number and start; empty when it has ended."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return f"{pid}-{process.create_time():.2f}" if process.status() != psutil.STATUS_ZOMBIE else ""
+    return ""
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent died (Linux only)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _die_with_parent() -> None:
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Be sent this signal when the parent ends (Linux only)."""
+    _prctl(PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -7,7 +7,19 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 FLOORS = (
-    ("errors", "places", "documents", "expressions", "stats", "processes", "locks", "signatures", "terminals"),
+    (
+        "errors",
+        "places",
+        "documents",
+        "expressions",
+        "stats",
+        "processes",
+        "interrupts",
+        "supervisor",
+        "locks",
+        "signatures",
+        "terminals",
+    ),
     ("model",),
     ("rules", "library", "repository", "trust", "bench", "cloud", "store", "metering", "report", "screen"),
     ("bisect",),
@@ -23,6 +35,8 @@ GROUND = {
     "expressions": {"errors"},
     "places": {"errors"},
     "processes": {"errors"},
+    "interrupts": {"errors"},
+    "supervisor": {"processes"},
     "locks": {"errors"},
 }
 LONGEST = 400

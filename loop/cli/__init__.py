@@ -230,9 +230,18 @@ def doctor(target: Target = None, device: Device = "auto", json: Json = False) -
     raise typer.Exit(kernels.doctor(request, screen_for(json)))
 
 
+WORKING = {"run", "bisect", "kernels", "doctor"}
+"""Commands that start processes: they are watched by one of their own."""
+
+
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
-    signal.signal(signal.SIGINT, _interrupted)
+    if set(sys.argv[1:2]) & WORKING and not {"--help", "-h"} & set(sys.argv):
+        from loop.supervisor import supervise
+
+        supervise()
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, _interrupted)
     try:
         app()
     except LoopError as error:

@@ -1,5 +1,6 @@
 """`--agent`: a coding agent makes the change that a session waits for, and is charged with what it says of it."""
 
+import contextlib
 import os
 import shlex
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from loop.documents import write_atomic
 from loop.errors import ExitCode, LoopError
+from loop.interrupts import check, flagged
 from loop.metering.prices import price_list
 from loop.metering.results import read_result
 from loop.model.change import Brief, BriefOutput
@@ -86,17 +88,19 @@ def _run(agent: Agent, asked: Brief, page: Path, screen: Screen) -> Completed:
     command = ["sh", "-c", f"{{ {agent.command}\n}} < {shlex.quote(str(page))}"]
     running = run(command, limit_s=agent.limit_s, cwd=Path(asked.folder), env=dict(os.environ))
     begun = told = time.monotonic()
-    while True:
-        try:
-            next(running)
-        except StopIteration as stop:
-            found: Completed = stop.value
-            return found
-        now = time.monotonic()
-        screen.status(f"  the agent is at work ({seconds_text(now - begun)})")
-        if now - told > HEARTBEAT_S and not screen.live:
-            told = now
-            screen.say(f"  the agent is still at work ({seconds_text(now - begun)})")
+    with flagged(), contextlib.closing(running):
+        while True:
+            check()
+            try:
+                next(running)
+            except StopIteration as stop:
+                found: Completed = stop.value
+                return found
+            now = time.monotonic()
+            screen.status(f"  the agent is at work ({seconds_text(now - begun)})")
+            if now - told > HEARTBEAT_S and not screen.live:
+                told = now
+                screen.say(f"  the agent is still at work ({seconds_text(now - begun)})")
 
 
 def use_of(agent: Agent, printed: str, kept: Path) -> AiUse:

@@ -16,7 +16,6 @@ from loop.bisect.command import CommandProbe
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
-from loop.commands.drive import interruptible
 from loop.commands.kernels import choose_sets, with_given
 from loop.commands.setting import (
     Setting,
@@ -28,6 +27,7 @@ from loop.commands.setting import (
 )
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError, Stopped
+from loop.interrupts import check, flagged
 from loop.model.bisect import Answer, Candidate
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
@@ -144,8 +144,9 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
     begun, shown = time.monotonic(), 0
-    with contextlib.closing(hunt.run()) as working, interruptible():
+    with contextlib.closing(hunt.run()) as working, flagged():
         while True:
+            check()
             try:
                 tick: Tick = next(working)
             except StopIteration as stop:

@@ -1,18 +1,16 @@
 """Drive a walk: each record is on disk before it is shown, and shown before the next thing begins."""
 
-import contextlib
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from types import FrameType
 
 from loop.commands.bounds import Bounds, broken_off
 from loop.commands.bounds import Ending as Ending
 from loop.documents import to_json
 from loop.errors import ExitCode, Stopped
+from loop.interrupts import check, flagged
 from loop.model.record import Finished
 from loop.model.tick import StepTick
 from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
@@ -22,24 +20,6 @@ from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME as TICKS
 from loop.store.ticks import Ticks
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into Stopped, once; a second one is ignored while we tidy up."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for name in names:
-            signal.signal(name, signal.SIG_IGN)
-        raise Stopped(f"interrupted by {signal.Signals(number).name}", ExitCode.INTERRUPTED)
-
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {name: signal.signal(name, interrupt) for name in names}
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 @dataclass
@@ -103,11 +83,13 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
     last: Happening | None = None
     with closing(walk.events()) as events:
         try:
-            with interruptible():
+            with flagged():
+                check()
                 for event in events:
                     last = store(event)
                     show.event(last)
                     bounds.hold(last, time.monotonic() - begun)
+                    check()
         except Stopped as stop:
             events.close()
             ending = broken_off(stop)

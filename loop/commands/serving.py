@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.errors import LoopError
+from loop.interrupts import check
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
@@ -45,6 +46,10 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         """Where the first page is."""
         return f"http://{ADDRESS}:{self.server_port}/"
+
+    def service_actions(self) -> None:
+        """Look for signals, between two requests."""
+        check()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away says nothing of us."""

@@ -28,6 +28,7 @@ from loop.commands.setting import (
 )
 from loop.documents import Document, complain, to_json
 from loop.errors import DefinitionError, ExitCode, LoopError
+from loop.interrupts import flagged
 from loop.library import definitions, figures, targets
 from loop.model.metering import AiGiven, AiUse
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
@@ -89,11 +90,12 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, figures.rates(setting.project))
     if request.dry_run:
         return show_plan(head, figures.rates(setting.project), screen, as_json=request.json)
-    folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
-    head = head.model_copy(update={"id": folder.id})
-    with folder.lock():
-        folder.write_head(head)
-        code = resumable(request, setting, head, folder, screen)
+    with flagged():
+        folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
+        head = head.model_copy(update={"id": folder.id})
+        with folder.lock():
+            folder.write_head(head)
+            code = resumable(request, setting, head, folder, screen)
     return handed_on(request, setting, folder, screen, code)
 
 
@@ -103,7 +105,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         raise LoopError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
     folder = sessions.find(setting.project.sessions, name)
-    with folder.lock():
+    with flagged(), folder.lock():
         head, record = folder.head(), folder.record()
         request.asked.check(head, figures.rates(setting.project))
         ended = last_closed(folder.lines())

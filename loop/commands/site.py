@@ -12,10 +12,10 @@ from pathlib import Path
 
 from loop import __version__
 from loop.commands import serving, statistics
-from loop.commands.drive import interruptible
 from loop.commands.setting import Setting, read_setting
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError, Stopped
+from loop.interrupts import flagged
 from loop.model.index import SessionRow
 from loop.model.output import ResourcesOutput
 from loop.places import shipped
@@ -86,7 +86,7 @@ def _build(out: Path, target: Path | None, screen: Screen) -> Made:
     place = folder.check_place(out)
     contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
     screen.status(f"writing {place}")
-    with interruptible():
+    with flagged():
         files = folder.write(place, pages(shipped("templates") / "site", contents), _facts(contents))
     return Made(place, files, contents, time.monotonic() - begun)
 
@@ -183,7 +183,7 @@ def serve_site(directory: Path | None, port: int, target: Path | None, screen: S
         server = stack.enter_context(serving.Server(directory, port))
         screen.data(server.url)
         screen.say("Ctrl-C ends it")
-        with contextlib.suppress(Stopped), interruptible():
+        with contextlib.suppress(Stopped), flagged():
             server.serve_forever(poll_interval=0.2)
     screen.say("ended")
     return ExitCode.OK

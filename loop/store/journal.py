@@ -62,7 +62,7 @@ class Journal:
             while rest:
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 self._file.truncate(size)
             raise

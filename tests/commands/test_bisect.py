@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bisect.histories import make_history
-from tests.commands.projects import KERNEL, loop, make_project, start
+from tests.commands.projects import KERNEL, kill, loop, make_project, start
 from tests.commands.test_optimize import LINE, SIZES
 from tests.commands.test_session import add_plan
 from tests.noise import timed
@@ -252,8 +252,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 5:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.kill()
-    process.communicate()
+    kill(process)
     before = (tmp_path / "asked").read_text().split()
     code, found = bisected(folder, *words, "--", "sh", "-c", script)
     assert (0, [commits[7]]) == (code, [one["commit"] for one in found["culprits"]])

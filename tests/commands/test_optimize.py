@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.places import shipped
-from tests.commands.projects import KERNEL, loop, make_project, start
+from tests.commands.projects import KERNEL, kill, loop, make_project, start
 from tests.noise import timed
 from tests.repository.test_reading import git
 
@@ -213,8 +212,7 @@ def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
     project.edited.write_text(KERNEL)
     process = start("run", "session", "--resume", "last", "--target", str(project.folder))
     project.wait_for("measure")
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    kill(process)
     done = project.resume()
     assert 75 == done.returncode, done.stderr
     assert "change 1 kept: " in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loop.places import shipped
-from tests.commands.projects import KERNEL, add_commands, loop, make_project, start
+from tests.commands.projects import KERNEL, add_commands, kill, loop, make_project, start, worker_of
 
 
 @pytest.fixture
@@ -135,8 +135,7 @@ def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:
     folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
     process = start("run", "session", "try", "--target", str(folder))
     wait_for(folder / "begun")
-    process.kill()
-    process.communicate(timeout=20)
+    kill(process)
     assert "try/s2" in loop("status", "--target", str(folder)).stdout
     (folder / "go").touch()
     assert 0 == loop("run", "session", "--resume", "last", "--target", str(folder)).returncode
@@ -152,8 +151,7 @@ def test_nothing_is_reused_once_a_file_of_the_target_has_changed(tmp_path: Path)
     folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
     process = start("run", "session", "try", "--target", str(folder))
     wait_for(folder / "begun")
-    process.kill()
-    process.communicate(timeout=20)
+    kill(process)
     (folder / "functions.py").write_text("def scale(x, *, factor):\n    return x * factor * 1.5\n")
     (folder / "go").touch()
     done = loop("run", "session", "--resume", "last", "--target", str(folder))
@@ -174,9 +172,10 @@ def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
     process = start("run", "session", "try", "--target", str(folder))
     wait_for(folder / "begun")
     done = loop("run", "session", "--resume", "last", "--target", str(folder))
+    holder = worker_of(process).pid
     process.terminate()
     process.communicate(timeout=20)
-    assert (2, True) == (done.returncode, f"process {process.pid}" in done.stderr)
+    assert (2, True) == (done.returncode, f"process {holder}" in done.stderr)
 
 
 def test_a_session_stops_at_its_budget_and_reports(tmp_path: Path) -> None:

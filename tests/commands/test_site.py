@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from loop.commands import serving, site
-from loop.commands.drive import interruptible
 from loop.errors import LoopError, Stopped
+from loop.interrupts import flagged
 from loop.model.output import ResourcesOutput
 from loop.model.record import Opened
 from loop.report.catalogue import folder
@@ -260,15 +260,16 @@ def test_ctrl_c_while_a_page_is_asked_for(tmp_path: Path) -> None:
     class Interrupted(serving.Server):
         def process_request(self, request: Any, client_address: Any) -> None:
             signal.raise_signal(signal.SIGINT)
+            self.shutdown_request(request)
 
     with Interrupted(tmp_path, 0) as server:
         server.socket.settimeout(STARTS_WITHIN_S)
         with (
             socket.create_connection((serving.ADDRESS, server.server_port)),
             pytest.raises(Stopped),
-            interruptible(),
+            flagged(),
         ):
-            server.handle_request()
+            server.serve_forever(poll_interval=0.01)
 
 
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:

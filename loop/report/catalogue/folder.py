@@ -5,18 +5,17 @@ import json
 import os
 import secrets
 import shutil
-import signal
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from loop.documents.files import unusable
 from loop.errors import LoopError
+from loop.interrupts import check
 
 MARKER = "catalogue.json"
 """Says that a folder is a catalogue of ours, and which files and folders at its top are."""
 KIND = "loop catalogue"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def check_place(out: Path) -> Path:
@@ -82,6 +81,7 @@ def _beside(place: Path) -> Iterator[Path]:
 def _fill(made: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
     written = []
     for path, text in pages:
+        check()
         (made / path).parent.mkdir(parents=True, exist_ok=True)
         (made / path).write_text(text, encoding="utf-8")
         written.append(path)
@@ -92,18 +92,14 @@ def _fill(made: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]
 
 
 def _swap(made: Path, place: Path) -> None:
-    """Two renames that no signal comes between; where the second fails, the first is taken back."""
+    """Two renames, between which nobody looks for signals; where the second fails, the first is taken back."""
     old = made.with_suffix(".old")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if place.is_dir():
+        os.rename(place, old)
     try:
-        if place.is_dir():
-            os.rename(place, old)
-        try:
-            os.rename(made, place)
-        except OSError:
-            if old.is_dir():
-                os.rename(old, place)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.rename(made, place)
+    except OSError:
+        if old.is_dir():
+            os.rename(old, place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,83 @@
+"""A signal is noted when it comes, and seen where nothing is half done."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from loop import interrupts
+from loop.errors import ExitCode, Stopped
+from loop.interrupts import SIGNALS, check, flagged
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_nothing_is_raised_before_somebody_looks(number: signal.Signals) -> None:
+    """Then the signal is named."""
+    before = signal.getsignal(number)
+    with flagged():
+        signal.raise_signal(number)
+        done = sum(range(1000))
+        with pytest.raises(Stopped, match=f"interrupted by {number.name}") as raised:
+            check()
+    assert (499500, ExitCode.INTERRUPTED) == (done, raised.value.exit_code)
+    assert before == signal.getsignal(number)
+
+
+def test_the_first_of_several_is_named() -> None:
+    """A terminal and a parent both send theirs."""
+    with flagged():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        with pytest.raises(Stopped, match="SIGTERM"):
+            check()
+
+
+def test_one_that_nobody_saw_is_raised_at_the_end() -> None:
+    """Of the outermost, which has put the handlers back."""
+    passed = []
+
+    def inner() -> None:
+        with flagged():
+            with flagged():
+                signal.raise_signal(signal.SIGINT)
+            passed.append("inner")
+
+    with pytest.raises(Stopped):
+        inner()
+    assert ["inner"] == passed
+    check()
+
+
+def test_none_is_lost_in_a_fork() -> None:
+    """Python drops what a handler raises there."""
+
+    def fork() -> None:
+        with flagged():
+            timer = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            subprocess.run(["true"], check=True)
+            timer.join()
+
+    for _ in range(30):
+        with pytest.raises(Stopped):
+            fork()
+
+
+def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
+    """Where nobody looks, because something hangs."""
+    script = (
+        "import signal, time; from loop import interrupts\n"
+        "interrupts.ONE_S = 0.2\n"
+        "with interrupts.flagged():\n"
+        "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"
+        "    time.sleep(0.3); signal.raise_signal(signal.SIGTERM); print('never')\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert (ExitCode.INTERRUPTED, "both\n") == (done.returncode, done.stdout)
+    assert interrupts.ONE_S > 0.3
