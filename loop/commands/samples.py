@@ -14,6 +14,7 @@ from loop.model.record import Finished, latest_attempts
 from loop.report.exports.rows import Sampled
 from loop.report.findings import Rounds, found
 from loop.rules.compare import log_ratios
+from loop.store import sums
 from loop.store.sessions import SAMPLES, SessionFolder
 
 _SEGMENTS = TypeAdapter(list[Segment])
@@ -46,8 +47,10 @@ def _segments(folder: SessionFolder, name: str) -> list[Segment] | None:
     if not path.is_relative_to(folder.path.resolve()):
         return None
     try:
-        return _SEGMENTS.validate_python(json.loads(path.read_bytes())["segments"], strict=False)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        return _SEGMENTS.validate_python(
+            json.loads(sums.opened(path, path.read_bytes()))["segments"], strict=False
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, LoopError):
         return None
 
 

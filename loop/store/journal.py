@@ -4,13 +4,14 @@ import contextlib
 import datetime
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from loop.errors import LoopError
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
+from loop.store import sums
 
 NAME = "journal.jsonl"
 
@@ -20,8 +21,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lines = read(path)
-        self._seq = self._lines[-1].seq if self._lines else 0
+        chain = list(_chain(path))
+        self._lines = [line for line, _ in chain]
+        self._sum = chain[-1][1] if chain else ""
         try:
             self._cut_torn_tail()
             self._file = path.open("ab", buffering=0)
@@ -45,12 +47,13 @@ class Journal:
 
     def append(self, event: Event) -> Line:
         """Write one event and wait until it is on disk. Raises LoopError when the disk refuses."""
-        line = Line(seq=self._seq + 1, at=datetime.datetime.now(datetime.UTC), event=event)
+        line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
+        data = sums.sealed(to_text(line), self._sum).encode()
         try:
-            self._write(to_text(line).encode() + b"\n")
+            self._write(data + b"\n")
         except OSError as error:
             raise unwritable(self.path, error) from error
-        self._seq += 1
+        self._sum = sums.parted(data, self._sum)[1]
         self._lines.append(line)
         return line
 
@@ -73,53 +76,60 @@ class Journal:
 
 
 def to_text(line: Line) -> str:
-    """One line without its line end."""
+    """One line without its checksum and line end."""
     outer = line.model_dump(mode="json", exclude={"event"})
     return json.dumps({**outer, **line.event.model_dump(mode="json")}, ensure_ascii=False)
 
 
 def read(path: Path) -> list[Line]:
     """All whole lines of a journal; a torn last line is left out. Raises LoopError on a damaged one."""
-    try:
-        parts = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
-    return [_parse(path, number, part) for number, part in enumerate(parts[:-1], start=1)]
+    return [line for line, _ in _chain(path)]
 
 
 def whole_lines(path: Path) -> tuple[list[Line], str]:
     """The lines before any damage, and what the damage is; raises LoopError only where nothing can be read."""
     found: list[Line] = []
+    chain = _chain(path, _parts(path))
     try:
-        parts = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return [], ""
-    except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
-    for number, part in enumerate(parts[:-1], start=1):
-        try:
-            found.append(_parse(path, number, part))
-        except LoopError as error:
-            return found, error.message
+        found.extend(line for line, _ in chain)
+    except LoopError as error:
+        return found, error.message
     return found, ""
 
 
-def _parse(path: Path, number: int, text: bytes) -> Line:
+def _parts(path: Path) -> list[bytes]:
+    """Its lines, and last what a kill left of one: empty as a rule."""
     try:
-        fields = json.loads(text)
-        outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
-        line = Line.model_validate({**outer, "event": fields}, strict=False)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
-        raise LoopError(
-            f"{path}:{number}: damaged journal line",
-            hint=f"the {number - 1} lines before it are whole; move the session aside, or cut the file there",
-            exit_code=1,
-        ) from error
-    if line.seq != number:
-        raise LoopError(f"{path}:{number}: expected line {number}, got {line.seq}", exit_code=1)
-    return line
+        return path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+
+
+def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
+    """Line by line, each with the checksum that the next one continues: none can be changed, left out or moved."""
+    before = ""
+    *rows, torn = (_parts(path) if parts is None else parts) or [b""]
+    for number, part in enumerate(rows, start=1):
+        what = f"{path}:{number}: damaged journal line"
+        hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
+        text, before, whole = sums.parted(part, before)
+        try:
+            fields = json.loads(text)
+            outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
+            line = Line.model_validate({**outer, "event": fields}, strict=False)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
+            raise LoopError(what, hint=hint, exit_code=1) from error
+        if line.seq != number:
+            raise LoopError(f"{path}:{number}: expected line {number}, got {line.seq}", exit_code=1)
+        if not whole:
+            raise LoopError(f"{what}: its checksum does not match", hint=hint, exit_code=1)
+        yield line, before
+    _, told, whole = sums.parted(torn[:-1], before)
+    if whole and told.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
+        hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
+        raise LoopError(f"{path}:{len(rows) + 1}: damaged line end", hint=hint, exit_code=1)
 
 
 def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:

@@ -17,7 +17,7 @@ from loop.documents import to_json, write_atomic
 from loop.errors import LoopError
 from loop.locks import locked
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
-from loop.store import journal
+from loop.store import journal, sums
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 FORMAT = 1
@@ -68,11 +68,11 @@ class SessionFolder:
 
     def write_head(self, head: SessionHead) -> None:
         """Store what is known at the start."""
-        write_atomic(self.path / HEAD, to_json(head))
+        write_atomic(self.path / HEAD, sums.sealed(to_json(head)))
 
     def write_record(self, record: SessionRecord) -> None:
         """Store what was found."""
-        write_atomic(self.path / RECORD, to_json(record))
+        write_atomic(self.path / RECORD, sums.sealed(to_json(record)))
 
     def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
         """Store the report; the figures that it shows first, by their paths from it."""
@@ -83,7 +83,7 @@ class SessionFolder:
         """Store raw samples; returns the file's path inside the session."""
         folder = self.path / SAMPLES
         folder.mkdir(exist_ok=True)
-        write_atomic(folder / f"{name}.json", to_json({"format": 1, "segments": list(rows)}))
+        write_atomic(folder / f"{name}.json", sums.sealed(to_json({"format": 1, "segments": list(rows)})))
         return f"{SAMPLES}/{name}.json"
 
 
@@ -175,7 +175,7 @@ def other_format(path: Path) -> str:
 
 def _load(model: type[T], path: Path) -> T:
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(sums.opened(path, path.read_bytes()))
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
     except ValidationError as error:
