@@ -16,6 +16,7 @@ from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.places import Project, cache_folder, include_folder, project
+from loop.repository.git import allow_programs
 from loop.screen import Screen
 
 
@@ -45,6 +46,7 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
     setting = read_setting(target)
     if not trust.is_trusted(setting.project) and not ask_for_trust(setting, screen):
         raise trust.refusal(setting.project)
+    allow_programs()
     return setting
 
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,34 @@ QUIET = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "commit.gpgsign=false",
+    "tag.gpgsign=false",
+    "log.showSignature=false",
+    "merge.verifySignatures=false",
+    "protocol.ext.allow=never",
+    "gc.auto=0",
+    "maintenance.auto=false",
     "advice.detachedHead=false",
     "submodule.recurse=false",
 )
 """Settings under which git runs here, whatever the user's are."""
+NAMES_PROGRAM = re.compile(
+    r"(filter\..*\.(clean|smudge|process)|diff\.(.*\.)?(command|textconv|external)|merge\..*\.driver"
+    r"|core\.(sshcommand|askpass|gitproxy|pager|editor|alternaterefscommand)|sequence\.editor|pager\..*"
+    r"|gpg\.(.*\.)?program|credential\.(.*\.)?helper|interactive\.difffilter|trailer\..*\.(command|cmd)"
+    r"|tar\..*\.command|remote\..*\.(uploadpack|receivepack|vcs|proxy)|uploadpack\.packobjectshook"
+    r"|(difftool|mergetool|browser|man|guitool)\..*\.(cmd|path))"
+)
+"""Settings whose value is a program, or may be one (git-config(1)). A repository's own configuration can have
+them, and `filter`, `diff` and `merge` run them for a mere look at it."""
 ENVIRONMENT = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
     "GIT_OPTIONAL_LOCKS": "0",
 }
 """Who commits here; and the user's index is not even refreshed."""
+
+OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+"""No other machine is asked, by no helper."""
 
 ELSEWHERE = (
     "GIT_DIR",
@@ -48,6 +68,27 @@ def forget_the_callers_repository() -> None:
         os.environ.pop(name, None)
 
 
+class _Door:
+    """Whether programs that a repository's configuration names may run."""
+
+    open = False
+
+
+def allow_programs() -> None:
+    """Let git run what its configuration names, such as filters of large files: what is here is trusted."""
+    _Door.open = True
+
+
+@cache
+def without_programs(folder: str) -> tuple[str, ...]:
+    """Settings that take programs out of the configuration which git reads in a folder."""
+    words = ["git", "config", "--null", "--name-only", "--list"]
+    names = _execute(Path(folder), words, {}).split("\0")
+    programs = [name for name in dict.fromkeys(names) if NAMES_PROGRAM.fullmatch(name.lower())]
+    required = {f"{name.rpartition('.')[0]}.required=false" for name in programs if name.startswith("filter.")}
+    return (*(f"{name}=" for name in programs), *sorted(required))
+
+
 def look(folder: Path, *arguments: str) -> str:
     """What git prints of the user's checkout, by a copy of its index: `git diff` would refresh the index."""
     place = folder / git(folder, "rev-parse", "--git-path", "index").strip()
@@ -68,14 +109,21 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | 
         import git as library
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
-    settings = [word for setting in QUIET for word in ("-c", setting)]
-    command = ["git", *settings, *arguments]
     try:
-        env = ENVIRONMENT | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+        closed = () if _Door.open else without_programs(str(folder))
+        settings = [word for setting in (*QUIET, *closed) for word in ("-c", setting)]
+        env = ENVIRONMENT | ({} if _Door.open else OFFLINE)
+        env |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(asked.open("rb")) if asked else None
-            terms: dict[str, Any] = {"env": env, "istream": source, "strip_newline_in_stdout": False}
-            return str(library.Git(folder).execute(command, **terms))
+            return _execute(folder, ["git", *settings, *arguments], env, source)
     except (library.GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         said = str(getattr(error, "stderr", "") or error).strip()
         raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error
+
+
+def _execute(folder: Path, command: list[str], env: dict[str, str], source: Any = None) -> str:
+    import git as library
+
+    terms: dict[str, Any] = {"env": env, "istream": source, "strip_newline_in_stdout": False}
+    return str(library.Git(folder).execute(command, **terms))

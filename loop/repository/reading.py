@@ -82,7 +82,18 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
     try:
         with git.Repo(folder, search_parent_directories=True) as repository:
             top = Path(str(repository.working_tree_dir))
-        text = look(top, "diff", commit, "--numstat", "--no-renames", "-z", "--", str(folder.absolute()))
+        text = look(
+            top,
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            commit,
+            "--numstat",
+            "--no-renames",
+            "-z",
+            "--",
+            str(folder.absolute()),
+        )
         new = look(top, "ls-files", "--others", "--exclude-standard", "-z", "--", str(folder.absolute()))
     except (LoopError, git.GitError, ValueError, OSError):
         return {}
