@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,22 @@ def locked(path: Path) -> Iterator[None]:
     """
     with _open(path) as file:
         _take(file, path)
+        yield
+
+
+@contextmanager
+def waiting(path: Path, seconds: float = 30.0) -> Iterator[None]:
+    """The same for what takes moments: wait for the lock so long. Raises Held afterwards."""
+    end = time.monotonic() + seconds
+    with _open(path) as file:
+        while True:
+            try:
+                _take(file, path)
+                break
+            except Held:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
         yield
 
 

@@ -1,5 +1,7 @@
 """The only file that prints. Data goes to stdout, talk to stderr; no animation where nobody watches."""
 
+import contextlib
+import errno
 import os
 import re
 import shutil
@@ -18,6 +20,22 @@ RIM = " │├└─"
 """What may stand before the text of a line: room, and the branches of a tree."""
 _GLUE = "\x00"
 """Stands for the spaces of a command while its line is folded."""
+
+
+GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+"""What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""
+
+
+def put(stream: IO[str], text: str) -> None:
+    """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def watched(stream: IO[str]) -> bool:
@@ -43,8 +61,7 @@ class Screen:
     def data(self, text: str) -> None:
         """What was asked for, to stdout."""
         shown = inert(text)
-        self.out.write(shown if shown.endswith("\n") else shown + "\n")
-        self.out.flush()
+        put(self.out, shown if shown.endswith("\n") else shown + "\n")
 
     def prose(self, text: str) -> None:
         """Sentences that were asked for, to stdout, as wide as the terminal."""
@@ -67,19 +84,12 @@ class Screen:
             shown = fold(shown, width(self.err))
         if word and self.live:
             shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
-        self._settle()
-        self.err.write(shown + "\n")
-        self.err.flush()
+        put(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
 
     def status(self, text: str) -> None:
         """The line that changes while something runs; only where somebody watches."""
         if self.live:
-            self.err.write(CLEAR_LINE + shorten(inert(text), width(self.err) - 1))
-            self.err.flush()
-
-    def _settle(self) -> None:
-        if self.live:
-            self.err.write(CLEAR_LINE)
+            put(self.err, CLEAR_LINE + shorten(inert(text), width(self.err) - 1))
 
     def fail(self, error: LoopError) -> None:
         """An error and what to do next, to stderr."""
@@ -94,8 +104,7 @@ class Screen:
         """Ask a person; False when nobody is there to answer."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
-        self.err.write(f"{inert(question)} [y/N] ")
-        self.err.flush()
+        put(self.err, f"{inert(question)} [y/N] ")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from loop.documents import content_hash, to_json, write_atomic
 from loop.errors import LoopError
+from loop.locks import waiting
 from loop.model.pattern import Pattern
 from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
 from loop.places import Project, state_folder
@@ -50,7 +51,8 @@ def grant(project: Project, digest: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LoopError(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
-    write_atomic(path, to_json({**_granted(), str(project.target): digest}))
+    with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
+        write_atomic(path, to_json({**_granted(), str(project.target): digest}))
 
 
 def _granted() -> dict[str, str]:

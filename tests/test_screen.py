@@ -1,6 +1,8 @@
 """What is shown fits the terminal, and nobody sees colours who did not ask."""
 
+import codecs
 import io
+import os
 
 import pytest
 
@@ -124,3 +126,19 @@ def test_a_row_of_blanks_stays_a_row() -> None:
     """Though there is nothing in it to wrap."""
     lines = table_lines(("name", "n"), [(" " * 200, 1), ("a", 2)], 40, wrap=0)
     assert [["name", "n"], ["1"], ["a", "2"]] == [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_a_reader_that_goes_away_ends_no_work(stream: str) -> None:
+    """What is said afterwards goes nowhere; a full disk is still an error."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe:
+        screen = Screen(out=pipe, err=pipe)
+        say = screen.data if stream == "out" else screen.say
+        say("one")
+        assert b"one\n" == os.read(reading, 100)
+        os.close(reading)
+        for _ in range(3):
+            say("two" * 100_000)
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+        Screen(out=codecs.getwriter("utf-8")(full)).data("three")

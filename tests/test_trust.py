@@ -1,6 +1,9 @@
 """Trust: nobody's definitions run before they were seen, and a changed one is seen again."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from loop.errors import LoopError
 from loop.places import Project, project, shipped, state_folder
 from loop.trust import definition_files, definition_hash, grant, is_trusted, refusal, what_runs
+from tests.conftest import ROOT
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -34,6 +38,19 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
     edit("target.yaml")(chosen.target)
     grant(chosen, shown)
     assert not is_trusted(chosen)
+
+
+def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Eight processes, as eight terminals: each reads what is there and adds its own."""
+    projects = [make_project(tmp_path / str(number)) for number in range(8)]
+    script = (
+        "import sys; from pathlib import Path; from loop.places import project; from loop import trust\n"
+        "one = project(Path(sys.argv[1]), Path(sys.argv[1])); trust.grant(one, trust.definition_hash(one))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = [subprocess.Popen([sys.executable, "-c", script, str(one.target)], env=env) for one in projects]
+    assert [0] * 8 == [process.wait(120) for process in started]
+    assert all(is_trusted(one) for one in projects)
 
 
 def edit(name: str) -> Callable[[Path], object]:

@@ -18,6 +18,7 @@ from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, group, s
 from loop.cli.run import run_app
 from loop.cli.sessions import sessions_app
 from loop.errors import ExitCode, LoopError, Stopped
+from loop.interrupts import SIGNALS
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.")
 GROUPS = {
@@ -240,8 +241,16 @@ def main() -> None:
         from loop.supervisor import supervise
 
         supervise()
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in SIGNALS:
         signal.signal(name, _interrupted)
+    try:
+        _run()
+    finally:
+        for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
+            signal.signal(name, signal.SIG_IGN)
+
+
+def _run() -> None:
     try:
         app()
     except LoopError as error:

@@ -15,6 +15,7 @@ from loop.report.exports.rows import Sampled
 from loop.report.findings import Rounds, found
 from loop.rules.compare import log_ratios
 from loop.store import sums
+from loop.store.journal import read_regular
 from loop.store.sessions import SAMPLES, SessionFolder
 
 _SEGMENTS = TypeAdapter(list[Segment])
@@ -48,7 +49,7 @@ def _segments(folder: SessionFolder, name: str) -> list[Segment] | None:
         return None
     try:
         return _SEGMENTS.validate_python(
-            json.loads(sums.opened(path, path.read_bytes()))["segments"], strict=False
+            json.loads(sums.opened(path, read_regular(path)))["segments"], strict=False
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, LoopError):
         return None

@@ -2,8 +2,10 @@
 
 import contextlib
 import datetime
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -100,11 +102,18 @@ def whole_lines(path: Path) -> tuple[list[Line], str]:
 def _parts(path: Path) -> list[bytes]:
     """Its lines, and last what a kill left of one: empty as a rule."""
     try:
-        return path.read_bytes().split(b"\n")
+        return read_regular(path).split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+
+
+def read_regular(path: Path) -> bytes:
+    """What is in a file. Raises OSError for a pipe or a device: reading one may never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_bytes()
 
 
 def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:

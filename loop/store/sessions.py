@@ -175,7 +175,7 @@ def other_format(path: Path) -> str:
 
 def _load(model: type[T], path: Path) -> T:
     try:
-        return model.model_validate_json(sums.opened(path, path.read_bytes()))
+        return model.model_validate_json(sums.opened(path, journal.read_regular(path)))
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -128,6 +129,39 @@ def test_an_interrupted_session_reports_and_can_be_resumed(tmp_path: Path, numbe
     done = loop("run", "session", "--resume", name, "--target", str(folder))
     assert 0 == done.returncode, done.stdout[:3000]
     assert "x\n" == (folder / "one").read_text()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_signal_at_any_moment_leaves_a_session_that_goes_on(tmp_path: Path, seed: int) -> None:
+    """Before it begins, in a write, in a fork, while it closes: the journal is whole, the exit code says so."""
+    draw = random.Random(seed)
+    folder = commands_project(tmp_path, *["true"] * 6)
+    process = start("run", "session", "try", "--target", str(folder))
+    time.sleep(draw.uniform(0.1, 2.5))
+    for _ in range(draw.choice([1, 2])):
+        process.send_signal(draw.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
+        time.sleep(draw.uniform(0.0, 0.3))
+    _, errors = process.communicate(timeout=20)
+    begun = sessions(tmp_path) if (tmp_path / "sessions").is_dir() else []
+    assert process.returncode in (0, 130) or (process.returncode < 0 and not begun), errors
+    for one in begun:
+        done = loop("run", "session", "--resume", one.name, "--target", str(folder))
+        assert 0 == done.returncode, done.stderr
+        lines = [json.loads(line) for line in (one / "journal.jsonl").read_text().splitlines()]
+        assert list(range(1, len(lines) + 1)) == [line["seq"] for line in lines]
+
+
+def test_a_reader_that_goes_away_leaves_a_whole_session(tmp_path: Path) -> None:
+    """`loop run session 2>&1 | head -1`: the session is recorded to its end."""
+    folder = commands_project(tmp_path, "sleep 0.3", "true")
+    process = start("run", "session", "try", "--target", str(folder))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    assert 0 == process.wait(60)
+    record = json.loads((sessions(tmp_path)[0] / "record.json").read_text())
+    assert "passed" == record["status"]
 
 
 def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One bit flipped, or an end cut off, in anything that a session stores: named, and never another figure."""
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -115,3 +116,18 @@ def test_what_is_sealed_is_json_and_comes_back(tmp_path: Path, value: dict[str, 
         sealed = sums.sealed(text)
         assert {**value, "sum": json.loads(sealed)["sum"]} == json.loads(sealed)
         assert value == json.loads(sums.opened(tmp_path, sealed.encode()))
+
+
+@pytest.mark.parametrize("name", [HEAD, RECORD, journal.NAME])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+    """Reading a pipe or a device may never end."""
+    folder = made(tmp_path)
+    path = folder.path / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(LoopError, match=f"{name}: cannot be read: it is no regular file"):
+        READ[name](folder)
