@@ -27,6 +27,9 @@ SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
 and some fifty where it has to sleep."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
+SLOW_CALL_S = 0.25
+"""A call that takes longer is timed once a segment: what disturbs it is a small part. It is not asked whether it
+remembers values either, for no timed call meets any a second time."""
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_READY_S = 0.2
@@ -134,12 +137,13 @@ class TimedCall:
         yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
         calls = found.calls = self._calls_at_once(once, cold=cold)
         most = COLD_SAMPLES if cold else MAX_SAMPLES
-        expected = max(MIN_SAMPLES, min(int(seconds / (calls * self._replays * once)), most))
-        place, watched = self.secret.randrange(expected), self.secret.randrange(MIN_SAMPLES)
+        least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
+        expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
+        place, watched = self.secret.randrange(expected), self.secret.randrange(least) if least > 1 else -1
         sound = spent = early = 0.0
         late = False  # What is judged comes soon then, whenever that is.
         while (
-            len(found.seconds) < MIN_SAMPLES
+            len(found.seconds) < least
             or (judged and found.output is None)
             or (sound < seconds and not late and len(found.seconds) < most)
         ):
@@ -304,14 +308,14 @@ class TimedCall:
         try:
             with self.orders.aside():
                 once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=PROBED_S), []
+                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=PROBED_S), [(0.0, 0.0)]
                 self._replays = 1  # A second pass would be on values that were seen.
-                for _ in range(1 + PROBES):
+                for _ in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     pairs.append((yield from self._probe(waits, calls)))
         finally:
             waits.close()
         yield from self.orders.end()
-        fresh, again = zip(*pairs[1:], strict=True)
+        fresh, again = zip(*(pairs[2:] or pairs), strict=True)
         return min(fresh), min(again)
 
     def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
