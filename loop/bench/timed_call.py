@@ -7,6 +7,7 @@ changes nothing, and what it leaves for later is not in the output, or is paid f
 
 import math
 import random
+import time
 from array import array
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +29,7 @@ SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 and some fifty where it has to sleep."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25
-"""A call that takes longer is timed once a segment: what disturbs it is a small part. It is not asked whether it
-remembers values either, for no timed call meets any a second time."""
+"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_READY_S = 0.2
@@ -97,7 +97,10 @@ class TimedCall:
         fields = {"call": self._told(), "places": self.arena.places(), "size": self.arena.size}
         fields["mistake"] = dict(mistake) if mistake else None
         fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
+        begun = time.monotonic()
         reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
+        if (taken := time.monotonic() - begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
+            self._once = taken
         self.peak_bytes = reply["peak_bytes"]
         self.orders = Orders(self.worker, limit_s, note)
 
@@ -250,9 +253,10 @@ class TimedCall:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
 
         Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
-        time: who remembers them would seem quicker than it is. On a GPU some single calls are enough: the device's
-        clock counts them.
+        time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
         """
+        if self._once > SLOW_CALL_S:
+            return self._once
         seconds = 0.0 if self.replays and not self._once else seconds
         calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
         sound, rough = math.inf, math.inf
@@ -287,9 +291,8 @@ class TimedCall:
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
             whole, _ = yield from self._timed(waits, 1)
-            own_s = self.arena.words[OWN_NS] / 1e9
-            found.own = found.own or own_s > 0
-            found.seconds.append(own_s or whole)
+            found.seconds.append(self.arena.words[OWN_NS] / 1e9 or whole)
+            found.own = found.own or self.arena.words[OWN_NS] > 0
             if number == MIN_SAMPLES - 1:
                 yield from self.orders.give(GIVE)
                 found.output = self.arena.output(0)
@@ -328,8 +331,7 @@ class TimedCall:
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, where there is one; else by ours."""
-        own_s = self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0
-        return own_s or whole
+        return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""

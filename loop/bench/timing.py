@@ -159,7 +159,7 @@ def _batch(
         for one, numbers in started:
             for number in numbers:
                 open_ = still()
-                if any(open_.values()) and (number == numbers[0] or pace.allows_more(timings)):
+                if any(open_.values()) and pace.allows_more(timings):
                     yield from _round(one, number, numbers, workloads, open_, timings, pace)
             one.close()
 
