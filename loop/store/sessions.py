@@ -178,6 +178,10 @@ def _load(model: type[T], path: Path) -> T:
         return model.model_validate_json(sums.opened(path, journal.read_regular(path)))
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+    except LoopError as error:
+        if other := other_format(path):
+            raise LoopError(other, hint=f"move {path.parent} aside", exit_code=1) from error
+        raise
     except ValidationError as error:
         if other := other_format(path):
             raise LoopError(other, hint=f"move {path.parent} aside", exit_code=1) from error

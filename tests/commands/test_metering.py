@@ -145,6 +145,8 @@ def test_a_clock_that_was_set_is_not_charged(tmp_path: Path) -> None:
     (session,) = (tmp_path / "sessions").iterdir()
     lines = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
     kept = [line for line in lines if line["event"] != "closed"]
+    for line in kept:
+        del line["sum"]
     for line in kept[3:]:
         later = datetime.datetime.fromisoformat(line["at"]) + datetime.timedelta(hours=3)
         line["at"] = later.isoformat()
