@@ -25,7 +25,7 @@ import psutil
 from loop.errors import CannotStart, LoopError
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
-TAG, OWNER = "LOOP_CHILD", "LOOP_OWNER"
+TAG, OWNER = "LOOP_CHILD", "LOOP_STARTED_BY"
 """Variables of every child: its own tag, and who started it."""
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
@@ -361,11 +361,15 @@ def _kill(process: psutil.Process) -> None:
 
 
 def name_of(pid: int) -> str:
-    """A name that no other process has, before or after: number and start; empty when it has ended."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        return f"{pid}-{process.create_time():.2f}" if process.status() != psutil.STATUS_ZOMBIE else ""
-    return ""
+    """A name that no other process has since the system began; empty when it has ended, or where nobody tells.
+
+    Its number, and the ticks after which it was started, in /proc/<pid>/stat: no clock that is set changes them.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    except (OSError, ValueError):
+        return ""
+    return f"{pid}-{fields[18]}" if state not in ("Z", "X") else ""
 
 
 def adopt_orphans() -> None:

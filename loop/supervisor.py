@@ -45,10 +45,16 @@ def supervise() -> None:
 
 
 def left_behind() -> set[psutil.Process]:
-    """Processes of ours whose owner was killed before it could end them."""
+    """Processes of ours whose owner was killed before it could end them.
+
+    Those of another PID namespace, as of a container, are left alone: their owners have other numbers here.
+    """
     found: set[psutil.Process] = set()
+    ours = os.readlink("/proc/self/ns/pid")
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            if os.readlink(f"/proc/{process.pid}/ns/pid") != ours:
+                continue
             owner = process.environ().get(OWNER, "") if process.uids().real == os.getuid() else ""
             if owner and name_of(int(owner.partition("-")[0])) != owner:
                 found |= {process, *process.children(recursive=True)}
@@ -57,7 +63,9 @@ def left_behind() -> set[psutil.Process]:
 
 def _end_left_behind() -> None:
     """End what commands left that were killed together with those who watched them: it would disturb this one."""
-    left = left_behind()
+    left: set[psutil.Process] = set()
+    with contextlib.suppress(OSError):  # /proc may be missing.
+        left = left_behind()
     names = sorted(map(_name, left))
     for process in left:
         with contextlib.suppress(psutil.Error):
