@@ -13,7 +13,6 @@ from loop.actions.kernel import builds
 from loop.actions.timed import Pair, every_doubt, hold_device
 from loop.bench import in_turn, prove, timing
 from loop.bench.controls import TIMED, Control
-from loop.bench.limits import shrunk
 from loop.bench.machine import cores
 from loop.bench.prove import HONEST, Proof, erring, outcome
 from loop.bench.room import Bench, Side
@@ -29,8 +28,6 @@ from loop.rules import integrity
 
 LARGEST = 1 << 25
 """Product of the sizes of the workload that is timed, at most."""
-MOST_WORK = 2e7
-"""Operations of a workload on a processor; a larger one is made smaller, for naive loops take seconds over it."""
 ROUNDS = 2
 """Fresh processes that controls are timed in."""
 
@@ -90,9 +87,6 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.seed)
-    if context.bench.device == "cpu":
-        fitted = (shrunk(target, side, one, MOST_WORK) for one in workloads)
-        workloads = tuple({one.name: one for one in fitted}.values())
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
         return
