@@ -59,8 +59,17 @@ def test_no_clock_or_draw_of_its_own_changes_a_time(timings: Timings, name: str)
 
 @pytest.mark.parametrize("name", [*LATER, *BEFORE, *SELECTED])
 def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, timings: Timings, name: str) -> None:
-    """Neither before, nor later, nor only where somebody looks."""
-    assert name in doubted(bench, timings) or seconds(timings, name) > 0.9 * seconds(timings, honest_like(name))
+    """Neither before, nor later, nor only where somebody looks. A disturbed round is made again, in two rounds."""
+    honest = honest_like(name)
+
+    def told(found: Timings) -> bool:
+        return name in doubted(bench, found) or seconds(found, name) > 0.9 * seconds(found, honest)
+
+    def again() -> Timings:
+        found: Timings = finish(measure(bench, make_sides(bench, name, honest), [BIG], Terms(2, 60.0, 2)))
+        return found
+
+    assert told(timings) or told(again()) or told(again())
 
 
 @pytest.mark.parametrize("name", FORGED)
