@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -94,6 +94,11 @@ bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right vari
 
 bench-cheats: $(VENV)/.tools  ## variants that cheat: each is rejected, invalid, or gains nothing (half an hour)
 	$(BIN)/python -m tests.speed.cheats
+
+FAULTS = $(if $(SHARD),--shard $(SHARD)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+bench-faults: $(VENV)/.tools  ## faults in real sessions (an hour): CLASSES="random_kills children" SHARD=2/4 COUNT=30 SEED=7
+	$(BIN)/python -m tests.faults $(CLASSES) $(FAULTS)
 
 mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are found; writes tests/mutants/RESULTS.md
 	$(BIN)/python -m tests.mutants

@@ -28,6 +28,17 @@ class LoopError(Exception):
         self.exit_code = int(exit_code)
 
 
+class MachineFailure(LoopError):
+    """The machine failed, not the target: a full disk, no memory. The work is paused; once mended, it goes on."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, hint, ExitCode.PAUSED)
+
+    def then(self, words: str) -> "MachineFailure":
+        """The same, with what to do once it is mended."""
+        return MachineFailure(self.message, f"{self.hint}; then {words}")
+
+
 class CannotStart(LoopError):
     """There is no such program, or it may not be run; its cause is the OSError."""
 

@@ -1,8 +1,11 @@
-"""Advisory locks that end with their holder: one writer a session, one measurement a device."""
+"""Advisory locks that end with their holder: one writer a session, one user a device, one owner a folder."""
 
+import contextlib
 import fcntl
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +67,46 @@ def held(path: Path) -> bool:
         raise _unlockable(path, error) from error
 
 
+@contextmanager
+def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A fresh folder of ours with that prefix, removed at the end; so is what owners left that were killed.
+
+    It is locked while we live, so that nobody takes it for left behind. Raises OSError when it cannot be made.
+    """
+    sweep(parent, prefix)
+    made, handle = _made_and_held(parent, prefix)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(handle)
+
+
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove folders of that prefix whose owner has ended: those that nobody holds."""
+    for left in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # Held, somebody else's, or gone meanwhile.
+            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _made_and_held(parent: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder and what holds its lock; made again where somebody swept it before it was locked."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink and made.exists():
+                return made, handle
+            os.close(handle)
+
+
 def _open(path: Path) -> IO[str]:
     try:
         return path.open("a+", errors="replace")
@@ -87,6 +130,7 @@ def _take(file: IO[str], path: Path) -> None:
 
 
 def _unlockable(path: Path, error: OSError) -> LoopError:
+    error.filename = error.filename or str(path)
     return LoopError(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 

@@ -1,10 +1,12 @@
-"""Where things live: what ships with loop, the user's project, caches and state."""
+"""Where things live, and whether others could write there: shipped files, the user's project, caches and state."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.errors import LoopError
+from loop.owners import make_private, private_folder, stranger, wider
+from loop.remarks import remark
 
 PACKAGE = Path(__file__).resolve().parent
 BUNDLED_TARGET = "kernels/attention"
@@ -23,21 +25,34 @@ def include_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Builds; safe to delete. LOOP_CACHE, else the user's cache folder."""
+    """Builds; safe to delete. LOOP_CACHE, else the user's cache folder; a private one where others could write."""
     return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def state_folder() -> Path:
-    """What the user has trusted. LOOP_STATE, else the user's state folder."""
+    """What the user has trusted. LOOP_STATE, else the user's state folder; private as the cache is."""
     return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
 def _folder(own: str, shared: str, default: str) -> Path:
+    usual = Path.home() / default / "loop"
+    wanted = _wanted(own, shared, usual)
+    make_private(wanted)
+    why = stranger(wanted)
+    if not why:
+        return wanted
+    make_private(usual)
+    used = usual if usual != wanted and not stranger(usual) else private_folder(own.lower())
+    remark(f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}")
+    return used
+
+
+def _wanted(own: str, shared: str, usual: Path) -> Path:
     if os.environ.get(own):
         return Path(os.environ[own]).absolute()
     if os.environ.get(shared):
         return Path(os.environ[shared]).absolute() / "loop"
-    return Path.home() / default / "loop"
+    return usual
 
 
 @dataclass(frozen=True)
@@ -65,11 +80,11 @@ class Project:
 def project(target: Path | None, here: Path) -> Project:
     """The project to work on: `target`, else ./target.yaml, else the bundled target.
 
-    Raises LoopError when `target` has no manifest.
+    Raises LoopError when `target` has no manifest, or where others could write its sessions.
     """
     chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
     if chosen is None:
-        return Project(shipped(BUNDLED_TARGET), _sessions(here), bundled=True)
+        return Project(shipped(BUNDLED_TARGET), _safe(_sessions(here)), bundled=True)
     folder = chosen.parent if chosen.name == MANIFEST else chosen
     folder = folder.absolute()
     if not (folder / MANIFEST).is_file():
@@ -78,7 +93,19 @@ def project(target: Path | None, here: Path) -> Project:
             hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
         )
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    return Project(folder.resolve(), _sessions(here) if bundled else _override() or folder / "sessions", bundled)
+    sessions = _sessions(here) if bundled else _override() or folder / "sessions"
+    return Project(folder.resolve(), _safe(sessions), bundled)
+
+
+def _safe(sessions: Path) -> Path:
+    """The folder of sessions. One that was named has to be the user's; one in a project is no wider than that."""
+    why = stranger(sessions) if _override() else wider(sessions)
+    if why:
+        raise LoopError(
+            f"{sessions}: sessions are not kept where others can change them: {why}",
+            hint=f"chmod go-w {sessions}, or name a folder of your own: export LOOP_SESSIONS=...",
+        )
+    return sessions
 
 
 def named(folder: Path) -> list[str]:

@@ -6,30 +6,29 @@ orphans (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
 """
 
 import contextlib
-import ctypes
 import itertools
 import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 
+from loop import linux
 from loop.errors import CannotStart, LoopError
+from loop.linux import adopt_orphans, die_with_parent
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 TAG, OWNER = "LOOP_CHILD", "LOOP_STARTED_BY"
 """Variables of every child: its own tag, and who started it."""
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 INHERITED = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
@@ -136,12 +135,14 @@ class Child:
         env: Mapping[str, str] | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
+        first: Callable[[], None] | None = None,
     ) -> None:
+        """`first`: done in the child before it becomes the command."""
         self.command = tuple(command)
         self.tag = uuid.uuid4().hex
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
-        self.process = self._start(cwd, env, stdin, pass_fds)
+        self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
         STARTED.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
@@ -155,6 +156,7 @@ class Child:
         env: Mapping[str, str] | None,
         stdin: int | None,
         pass_fds: Sequence[int],
+        first: Callable[[], None],
     ) -> subprocess.Popen[bytes]:
         adopt_orphans()
         try:
@@ -167,7 +169,7 @@ class Child:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                preexec_fn=die_with_parent,
+                preexec_fn=first,
             )
         except OSError as error:
             gone = cwd is not None and not cwd.is_dir()
@@ -187,6 +189,7 @@ class Child:
 
     def pump(self, seconds: float = TICK_S) -> None:
         """Take over what the child has written, waiting at most `seconds` for it."""
+        linux.rouse_watcher()
         if not self._selector.get_map():
             time.sleep(min(seconds, 0.01))
             return
@@ -370,21 +373,3 @@ def name_of(pid: int) -> str:
     except (OSError, ValueError):
         return ""
     return f"{pid}-{fields[18]}" if state not in ("Z", "X") else ""
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent died (Linux only)."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Be sent this signal when the parent ends (Linux only)."""
-    _prctl(PR_SET_PDEATHSIG, number)
-
-
-def _prctl(option: int, value: int) -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(option, value, 0, 0, 0)
-
-
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None

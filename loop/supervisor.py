@@ -2,7 +2,8 @@
 
 The first adopts whatever loses its parent below it (`prctl(2)`, PR_SET_CHILD_SUBREAPER), so that it can end also
 what left its group and emptied its environment. Where the first is killed, the second is told (PR_SET_PDEATHSIG)
-and ends in good order. Linux; elsewhere there is one process.
+and ends in good order. Where a cgroup may be made the second is in it, so that nothing escapes the next command if
+both are killed. Linux; elsewhere there is one process.
 """
 
 import atexit
@@ -12,10 +13,14 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import psutil
 
-from loop.processes import OWNER, adopt_orphans, die_with_parent, name_of
+from loop import cgroups
+from loop.linux import adopt_orphans, die_with_parent, keep_out, watched_by
+from loop.processes import OWNER, name_of
+from loop.remarks import remark
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_KERNEL = 128
@@ -31,13 +36,21 @@ def supervise() -> None:
     _end_left_behind()
     sys.stdout.flush()
     adopt_orphans()
+    keep_out()
     watched = {*PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     watching = os.getpid()
     worker = os.fork()
     if worker:
-        _end_like(_watch(worker, watched))
+        room = cgroups.room_of(worker)
+        status = _watch(worker, watched)
+        if room is not None:
+            cgroups.end(room)
+        _sweep()
+        _end_like(status)
+    cgroups.enter()
     die_with_parent(signal.SIGTERM)
+    watched_by(watching)
     atexit.register(_sweep)
     if os.getppid() != watching:  # It was killed meanwhile.
         os._exit(1)
@@ -66,12 +79,26 @@ def _end_left_behind() -> None:
     left: set[psutil.Process] = set()
     with contextlib.suppress(OSError):  # /proc may be missing.
         left = left_behind()
+        for room in cgroups.abandoned():
+            left |= _in(room)
     names = sorted(map(_name, left))
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
+    with contextlib.suppress(OSError):
+        for room in cgroups.abandoned():
+            cgroups.end(room)
     if left:
-        _say(f"ended {len(left)} left behind by a loop that was killed: {', '.join(names)}")
+        remark(f"ended {len(left)} left behind by a loop that was killed: {', '.join(names)}")
+
+
+def _in(room: Path) -> set[psutil.Process]:
+    """The processes of a cgroup."""
+    found = set()
+    for pid in cgroups.members(room):
+        with contextlib.suppress(psutil.Error):
+            found.add(psutil.Process(pid))
+    return found
 
 
 def _name(process: psutil.Process) -> str:
@@ -80,13 +107,8 @@ def _name(process: psutil.Process) -> str:
     return str(process.pid)
 
 
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):
-        os.write(2, f"loop: {text}\n".encode())
-
-
 def _watch(worker: int, watched: set[signal.Signals]) -> int:
-    """Pass signals on until the worker has ended, and end what it left; its status as waitpid(2) has it."""
+    """Pass signals on until the worker has ended; its status as waitpid(2) has it."""
     while True:
         told = signal.sigwaitinfo(watched)
         if told.si_signo != signal.SIGCHLD:
@@ -96,7 +118,6 @@ def _watch(worker: int, watched: set[signal.Signals]) -> int:
             continue
         status = _reap(worker)
         if status is not None:
-            _sweep()
             return status
 
 
@@ -139,7 +160,7 @@ def _end_like(status: int) -> None:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         goes_on = "; `loop run session --resume last` goes on" if sys.argv[1:3] == ["run", "session"] else ""
-        _say(f"killed by {signal.Signals(number).name}{goes_on}")
+        remark(f"killed by {signal.Signals(number).name}{goes_on}")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)

@@ -1,26 +1,39 @@
 """Definitions from outside the package run commands and code: only after the user has seen and allowed them.
 
-The hash covers definitions (target, patterns, plans, templates), never kernel sources: editing a kernel
-never asks again.
+The hash covers definitions (target, patterns, plans, templates) and the files that their commands take flags from
+(`@flags`), never kernel sources: editing a kernel never asks again.
 """
 
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
-from loop.documents import content_hash, to_json, write_atomic
+from pydantic import RootModel, StringConstraints
+
+from loop.documents import content_hash, load_yaml, sums
 from loop.errors import LoopError
 from loop.locks import waiting
 from loop.model.pattern import Pattern
 from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
+from loop.owners import stranger
 from loop.places import Project, state_folder
+from loop.remarks import remark
+from loop.response_files import named_by
 
 FILE = "trusted.json"
+_Folder = Annotated[str, StringConstraints(pattern="^/")]
+_Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 DEFINITIONS = ("patterns", "plans", "templates")
 
 
 def definition_files(project: Project) -> list[Path]:
     """The files whose content is trusted or not."""
+    return [*_written(project), *sorted(flag_files(project))]
+
+
+def _written(project: Project) -> list[Path]:
+    """The definitions themselves."""
     folders = [folder for name in DEFINITIONS if (folder := project.own(name))]
     return [
         project.manifest,
@@ -28,17 +41,42 @@ def definition_files(project: Project) -> list[Path]:
     ]
 
 
+def flag_files(project: Project) -> dict[Path, str]:
+    """Files that the commands of a project's definitions take flags from, with what they hold."""
+    yamls = (path for path in _written(project) if path.suffix == ".yaml")
+    words = [word for path in yamls for text in _texts(_value(path)) for word in text.split()]
+    return named_by(words, project.target)
+
+
+def _value(path: Path) -> Any:
+    """What a definition holds; nothing where it cannot be read: then it is not run either."""
+    try:
+        return load_yaml(path).data
+    except LoopError:
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All text in a definition, in its order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
 def definition_hash(project: Project) -> str:
     """Hash of all definitions of a project, with their names."""
     parts = []
     for path in definition_files(project):
-        parts += [str(path.relative_to(project.target)), content_hash(path.read_bytes())]
+        parts += [os.path.relpath(path, project.target), content_hash(path.read_bytes())]
     return content_hash("\0".join(parts))
 
 
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
-    return project.bundled or _granted().get(str(project.target)) == definition_hash(project)
+    granted = {} if project.bundled else _granted(state_folder() / FILE)
+    return project.bundled or granted.get(str(project.target)) == definition_hash(project)
 
 
 def grant(project: Project, digest: str) -> None:
@@ -52,15 +90,27 @@ def grant(project: Project, digest: str) -> None:
     except OSError as error:
         raise LoopError(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
     with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
-        write_atomic(path, to_json({**_granted(), str(project.target): digest}))
+        sums.write_sealed(path, {**_granted(path), str(project.target): digest})
 
 
-def _granted() -> dict[str, str]:
-    try:
-        found = json.loads((state_folder() / FILE).read_text())
-    except (OSError, ValueError):
+class Granted(RootModel[dict[_Folder, _Digest]]):
+    """Folder of a target to the hash of the definitions that were allowed there."""
+
+
+def _granted(path: Path) -> dict[str, str]:
+    """Nothing where the file is damaged: each target is then to be allowed anew."""
+    if why := stranger(path):
+        remark(f"{path} is not used: {why}; nothing is allowed")
         return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    try:
+        return sums.read_sealed(Granted, path).root
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
+    except LoopError as error:
+        remark(f"{error.message}; allow each target anew: loop trust")
+    return {}
 
 
 def refusal(project: Project) -> LoopError:
@@ -90,6 +140,12 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
             if command is not None:
                 settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+
+
+def flags_taken(project: Project) -> Iterator[str]:
+    """Every file that commands take flags from, with these flags, a line each."""
+    for path, text in sorted(flag_files(project).items()):
+        yield f"flags from {os.path.relpath(path, project.target)}: {' '.join(text.split())}"
 
 
 def _also_compiled(variant: Variant) -> Iterator[str]:

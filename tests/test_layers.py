@@ -17,8 +17,14 @@ FLOORS = (
         "interrupts",
         "supervisor",
         "locks",
+        "response_files",
         "signatures",
         "terminals",
+        "remarks",
+        "owners",
+        "linux",
+        "cgroups",
+        "machine_failures",
     ),
     ("model",),
     ("rules", "library", "repository", "trust", "bench", "cloud", "store", "metering", "report", "screen"),
@@ -31,13 +37,16 @@ FLOORS = (
 """From the ground up: a file imports from floors below or its own room; `GROUND` is for the ground floor."""
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 GROUND = {
-    "documents": {"errors", "terminals"},
+    "documents": {"errors", "terminals", "remarks"},
     "expressions": {"errors"},
-    "places": {"errors"},
-    "processes": {"errors"},
+    "places": {"errors", "remarks", "owners"},
+    "processes": {"errors", "linux"},
     "interrupts": {"errors"},
-    "supervisor": {"processes"},
+    "supervisor": {"processes", "linux", "remarks", "cgroups"},
+    "cgroups": {"processes"},
     "locks": {"errors"},
+    "remarks": {"terminals"},
+    "machine_failures": {"errors", "places"},
 }
 LONGEST = 400
 FILES = sorted((ROOT / "loop").rglob("*.py"))

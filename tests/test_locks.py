@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.errors import LoopError
-from loop.locks import Held, boot_id, held, locked
+from loop.locks import Held, boot_id, held, locked, own_folder
 from tests.conftest import ROOT
 
 HOLDER = """
@@ -88,3 +88,41 @@ def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
     assert not held(path)
     with locked(path):
         pass
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from loop.locks import own_folder
+with own_folder(Path(sys.argv[1]), ".making-") as made:
+    (made / "half").write_text("of it")
+    print(made, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
+    """At the end of what it is for, also when that failed, and where it was moved away meanwhile."""
+    with pytest.raises(ZeroDivisionError), own_folder(tmp_path, ".making-"):
+        raise ZeroDivisionError
+    with own_folder(tmp_path, ".making-") as other:
+        other.rename(tmp_path / "done")
+    assert not list(tmp_path.glob(".making-*"))
+    assert (tmp_path / "done").is_dir()
+
+
+def test_a_folder_is_swept_once_its_owner_was_killed(tmp_path: Path) -> None:
+    """By the next who makes one; while the owner lives nobody touches it, and other folders stay."""
+    (tmp_path / "finished-build").mkdir()
+    command = [sys.executable, "-c", MAKER, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as maker:
+        assert maker.stdout is not None
+        made = Path(maker.stdout.readline().strip())
+        with own_folder(tmp_path, ".making-") as mine, own_folder(tmp_path, ".making-") as second:
+            assert (True, True, True) == ((made / "half").exists(), mine.exists(), second.exists())
+        maker.send_signal(signal.SIGKILL)
+    assert (made / "half").exists()
+    with own_folder(tmp_path, ".making-"):
+        assert not made.exists()
+    assert (tmp_path / "finished-build").exists()

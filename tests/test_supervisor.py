@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loop import cgroups
 from loop.processes import OWNER, name_of
 from tests.conftest import ROOT
 
@@ -142,6 +143,44 @@ def test_what_both_left_is_ended_by_the_next_command(tmp_path: Path) -> None:
         assert any(told)
         assert kept.poll() is None
         kept.kill()
+
+
+@pytest.fixture
+def may_make() -> None:
+    """A cgroup below this process's own."""
+    here = cgroups.own()
+    if here is None or not os.access(here / cgroups.MEMBERS, os.W_OK):
+        pytest.skip("no cgroup of version 2 may be made here")
+
+
+@pytest.mark.parametrize("shell", NASTY.values(), ids=NASTY)
+@pytest.mark.usefixtures("may_make")
+def test_a_cgroup_holds_what_both_left_whatever_it_did(tmp_path: Path, shell: str) -> None:
+    """Also what kept no environment: the next command ends it."""
+    with started(tmp_path, KEEPS.format(shell=shell)) as process:
+        worker, below = number(tmp_path / "worker"), number(tmp_path / "pid")
+        room = cgroups.room_of(worker)
+        assert room is not None
+        assert {worker, below} <= set(cgroups.members(room))
+        process.send_signal(signal.SIGSTOP)
+        os.kill(worker, signal.SIGKILL)
+        process.kill()
+        process.wait(60)
+    with started(tmp_path, "sys.exit(0)") as following:
+        following.communicate(timeout=60)
+    assert gone(below)
+    assert not room.exists()
+
+
+@pytest.mark.usefixtures("may_make")
+def test_a_cgroup_goes_with_its_command(tmp_path: Path) -> None:
+    """Nothing is left in the system's tree."""
+    with started(tmp_path, "done('worker'); time.sleep(0.5); sys.exit(0)") as process:
+        room = cgroups.room_of(number(tmp_path / "worker"))
+        assert room is not None
+        assert room.is_dir()
+        assert 0 == process.wait(60)
+    assert not room.exists()
 
 
 def left_and_ended(folder: Path) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from loop.errors import LoopError
 from loop.places import Project, project, shipped, state_folder
-from loop.trust import definition_files, definition_hash, grant, is_trusted, refusal, what_runs
+from loop.remarks import forget
+from loop.trust import definition_files, definition_hash, flags_taken, grant, is_trusted, refusal, what_runs
 from tests.conftest import ROOT
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -114,6 +115,32 @@ def test_a_changed_definition_is_asked_about_again(change: Callable[[Path], obje
     assert is_trusted(chosen)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [["@flags"], ["-O2", "-Wl,@flags"], ["-specs=flags"], ["-specs", "flags"], ["--options-file", "none,flags"]],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_flags_in_a_file_are_asked_about_again(flags: list[str], nested: bool, tmp_path: Path) -> None:
+    """They are part of a command, also where one file names the next; what they say is shown."""
+    write_target(tmp_path / "one", {"right": compiled(build={"flags": flags})})
+    (tmp_path / "one" / "flags").write_text("@more\n" if nested else "-DSCALE=2\n")
+    (tmp_path / "one" / "more").write_text("-DSCALE=2\n")
+    chosen = project(tmp_path / "one", tmp_path)
+    assert "-DSCALE=2" in "".join(flags_taken(chosen))
+    grant_now(chosen)
+    assert is_trusted(chosen)
+    (tmp_path / "one" / ("more" if nested else "flags")).write_text("-DSCALE=2 -wrapper ./anything\n")
+    assert not is_trusted(chosen)
+
+
+def test_files_of_flags_that_name_each_other_end(tmp_path: Path) -> None:
+    """Each is read once."""
+    write_target(tmp_path / "one", {"right": compiled(build={"flags": ["@a"]})})
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / "one" / name).write_text(f"@{other} @{other}\n")
+    assert 2 == len(list(flags_taken(project(tmp_path / "one", tmp_path))))
+
+
 @pytest.mark.parametrize("name", ["scale.cpp", "scale.h", "tiny_functions.py", "sessions/s/record.json"])
 def test_an_edited_kernel_is_not_asked_about(name: str, tmp_path: Path) -> None:
     """Editing kernels is what the user is here for."""
@@ -125,19 +152,21 @@ def test_an_edited_kernel_is_not_asked_about(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "[]", '{"a": ', "\x00"])
-def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path) -> None:
-    """And can be written anew."""
+def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is said; and it can be written anew."""
     chosen = make_project(tmp_path / "one")
     grant_now(chosen)
     (state_folder() / "trusted.json").write_text(text)
+    forget()
     assert not is_trusted(chosen)
+    assert "trusted.json: damaged" in capsys.readouterr().err
     grant_now(chosen)
     assert is_trusted(chosen)
 
 
 def test_a_memory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands in the place of its folder."""
-    state_folder().write_text("not a folder")
+    Path(os.environ["LOOP_STATE"]).write_text("not a folder")
     with pytest.raises(LoopError, match="cannot be made") as caught:
         grant_now(make_project(tmp_path / "one"))
     assert "set LOOP_STATE" == caught.value.hint
@@ -148,7 +177,7 @@ def test_the_memory_names_folders_and_hashes_only(tmp_path: Path) -> None:
     chosen = make_project(tmp_path / "one")
     grant_now(chosen)
     written = json.loads((state_folder() / "trusted.json").read_text())
-    assert {str(chosen.target): definition_hash(chosen)} == written
+    assert {str(chosen.target): definition_hash(chosen), "sum": written["sum"]} == written
 
 
 def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:

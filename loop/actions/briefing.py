@@ -9,8 +9,9 @@ from pydantic import Field
 
 from loop.actions.context import Context, Result, Working, Workshop
 from loop.actions.kernel import extra_sets, workloads
-from loop.actions.rounds import Rounds, workshop
+from loop.actions.rounds import Rounds, own_tree, workshop
 from loop.bench import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.documents import content_hash, to_json, write_atomic
 from loop.errors import ExitCode, LoopError
 from loop.model.base import Model
@@ -59,13 +60,19 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
             )
         )
     yield Tick("preparing the worktree")
-    tree = worktree.find(context.folder, shop.tree)
+    tree = own_tree(context, shop)
     if tree is None:
-        tree = worktree.make(context.folder, shop.tree)
-        note_owner(tree, shop.notes.parent)
-        yield from _is_whole(context, subject.variant, tree)
+        tree = yield from _new_tree(context, shop, subject.variant)
     asked = yield from _write(context, subject, tree, arguments)
     return _edited(shop, asked, tree, again=context.again)
+
+
+def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:
+    """The worktree, noted once it is whole."""
+    tree = worktree.make(context.folder, shop.tree)
+    yield from _is_whole(context, variant, tree)
+    note_owner(tree, shop.notes.parent)
+    return tree
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
@@ -73,10 +80,13 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
     variant = context.bench.compiled([name])[name]
     why = "it builds to something else than the checkout"
     try:
-        found = yield from build.scan(variant, tree.target, context.bench.include)
+        found = yield from build.build(
+            name, variant, tree.target, cache=context.bench.cache, include=context.bench.include,
+            limit_s=context.kill_after_s,
+        )  # fmt: skip
         if found.build_id == Rounds(context.finished).incumbents.get(name, found.build_id):
             return
-    except build.BuildFailed as failed:
+    except BuildFailed as failed:
         why = failed.message
     worktree.remove(tree)
     raise LoopError(
@@ -162,7 +172,7 @@ def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tup
 def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
     try:
         found = yield from build.scan(variant, context.folder, context.bench.include)
-    except build.BuildFailed as failed:
+    except BuildFailed as failed:
         raise LoopError(failed.message, failed.hint) from failed
     return found.files
 
@@ -175,7 +185,7 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
     for recipe in recipes:
         try:
             return (yield from build.scan(recipe, context.folder, bench.include)).files
-        except build.BuildFailed:
+        except BuildFailed:
             continue
     return variant.sources
 

@@ -1,14 +1,13 @@
 """The known good as a build: from the cache, or built again from its revision."""
 
-import shutil
-import tempfile
 from collections.abc import Generator
-from pathlib import Path
 
 from loop.actions.context import Context
 from loop.bench import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.errors import LoopError
 from loop.library.definitions import read_file
+from loop.locks import own_folder
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.model.target import CAbiVariant, Target
@@ -37,20 +36,18 @@ def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, Non
     """Build it from its revision, by its own recipe, in a folder of ours."""
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
-    folder = Path(tempfile.mkdtemp(prefix=".known-good-", dir=context.bench.cache))
     try:
-        place = export(context.folder, known.commit, folder)
-        variant = read_file(place / "target.yaml", Target).value.variants.get(name)
-        if not isinstance(variant, CAbiVariant):
-            raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")
-        made = yield from build.build(
-            name, variant, place, cache=context.bench.cache, include=context.bench.include,
-            limit_s=context.kill_after_s,
-        )  # fmt: skip
-    except (build.BuildFailed, LoopError) as failed:
+        with own_folder(context.bench.cache, ".known-good-") as folder:
+            place = export(context.folder, known.commit, folder)
+            variant = read_file(place / "target.yaml", Target).value.variants.get(name)
+            if not isinstance(variant, CAbiVariant):
+                raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")
+            made = yield from build.build(
+                name, variant, place, cache=context.bench.cache, include=context.bench.include,
+                limit_s=context.kill_after_s,
+            )  # fmt: skip
+    except (BuildFailed, LoopError) as failed:
         raise KnownGoodGone(f"{known.commit[:12]} of {known.session} no longer builds: {failed}") from failed
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if made.build_id != known.build_id:
         raise KnownGoodGone(
             f"{known.commit[:12]} builds to something else than {known.session} measured: "

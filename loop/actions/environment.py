@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.toolkit import misfit, must_fit
 from loop.bench import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.gpus import gpus
 from loop.bench.room import Bench
 from loop.bench.verify import Job, verify
@@ -111,11 +112,12 @@ def extension(context: Context, arguments: NoArguments) -> Working:
     for name, variant in context.bench.compiled(context.variants).items():
         try:
             must_fit(variant)
-            sources = yield from build.scan(variant, context.folder, context.bench.include)
-        except build.BuildFailed as failed:
+            yield from build.scan(variant, context.folder, context.bench.include)
+        except BuildFailed as failed:
             found = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
             return Result(found.model_copy(update={"ok": not failed.no_compiler}))
-        built = build.find(name, sources, context.bench.cache)
+        bench = context.bench
+        built = build.find(name, variant, context.folder, cache=bench.cache, include=bench.include)
         if built is None:
             return Result(_extension("missing", f"{name} needs a build", None))
         problem = yield from _smoke(context.bench, name, built)

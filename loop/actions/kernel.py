@@ -10,6 +10,7 @@ from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.toolkit import must_fit
 from loop.actions.verification import Verification, untaken
 from loop.bench import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.device_memory import fitting
 from loop.bench.machine import cores
 from loop.bench.room import BASELINE, Bench
@@ -38,9 +39,9 @@ def sources(context: Context, arguments: SourceLimits) -> Working:
     for name, variant in context.bench.compiled(context.variants).items():
         try:
             found = yield from build.scan(variant, context.folder, context.bench.include)
-        except build.BuildFailed as failed:
+        except BuildFailed as failed:
             return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
-        ids.append(f"{name}={found.build_id}")
+        ids.append(f"{name}={found.identity}")
         units = max(units, found.units)
         headers |= set(found.framework_headers)
         if found.units > arguments.units:
@@ -87,14 +88,14 @@ def _describe_builds(made: Sequence[Build]) -> str:
     return ", ".join([*parts, *(one.note for one in made if one.note)])
 
 
-def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
+def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
     return (yield from compile_all(context, context.bench.compiled(context.variants)))
 
 
 def compile_all(
     context: Context, variants: Mapping[str, CAbiVariant], *, to_run: bool = True
-) -> Generator[Tick, None, tuple[tuple[Build, ...], list[build.BuildFailed]]]:
+) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
@@ -102,12 +103,12 @@ def compile_all(
     tries = (_attempt(context, *one, to_run=to_run) for one in variants.items())
     attempts = yield from together(tries, cores())
     made = tuple(one for one in attempts if isinstance(one, Build))
-    return made, [one for one in attempts if isinstance(one, build.BuildFailed)]
+    return made, [one for one in attempts if isinstance(one, BuildFailed)]
 
 
 def _attempt(
     context: Context, name: str, variant: CAbiVariant, *, to_run: bool
-) -> Generator[Tick, None, Build | build.BuildFailed]:
+) -> Generator[Tick, None, Build | BuildFailed]:
     bench, limit_s = context.bench, context.kill_after_s
     try:
         if to_run:
@@ -117,7 +118,7 @@ def _attempt(
                 name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         )
-    except build.BuildFailed as failed:
+    except BuildFailed as failed:
         return failed.of(name)
 
 

@@ -32,6 +32,7 @@ from loop.model.measurement import Measurement, Segment
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.workloads import accepts
 from loop.rules import compare
 from loop.rules.sensing import sensed, taken
 from loop.stats import geometric_mean
@@ -158,7 +159,7 @@ class Looks:
         """By workload: the baseline, and what is compared with it there."""
         open_: dict[str, list[str]] = {}
         for side, workload in pairs:
-            if workload.dtype in side.dtypes:
+            if accepts(side, workload):
                 open_.setdefault(workload.name, [BASELINE]).append(side.name)
         return open_
 
@@ -197,7 +198,9 @@ def _describe(verdicts: Sequence[Verdict], told: Mapping[str, str]) -> str:
     """`told`: a variant's ratio by either way of calling it."""
     bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
     if bad:
-        return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}"
+        others = {one.variant: one.verdict for one in bad if one.variant != bad[0].variant}
+        too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
+        return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
     return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)], told)
 
 

@@ -10,7 +10,8 @@ from loop.actions.context import Context, NoArguments, Result, Working
 from loop.actions.inspection import named
 from loop.actions.kernel import compile_all
 from loop.bench.binaries import BINUTILS, defined_names
-from loop.bench.build import ENGLISH, BuildFailed, first_error, how_to_install, linked
+from loop.bench.build import ENGLISH, linked
+from loop.bench.compiler_errors import BuildFailed, first_error, how_to_install
 from loop.bench.machine import compiler_version, cores
 from loop.model.output import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
 from loop.model.promises import MustNotCompile

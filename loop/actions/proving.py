@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
@@ -28,6 +28,8 @@ from loop.rules import integrity
 
 LARGEST = 1 << 25
 """Product of the sizes of the workload that is timed, at most."""
+PROOF_SHARE = 0.5
+"""Of the time after which the step is killed: controls that are not over then are named, and left."""
 ROUNDS = 2
 """Fresh processes that controls are timed in."""
 
@@ -47,7 +49,8 @@ class Setup:
     side: Side
     """The honest variant."""
     workload: Workload
-    limit_s: float
+    ends: float
+    """When no more of them are timed, by the monotonic clock."""
     seed: int
 
 
@@ -62,6 +65,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
     proof = Proof()
     chosen = tuple(name for name in context.variants if arguments.python or not made or name in by_name)
     begun, tried = monotonic(), set[str]()
+    ends = begun + PROOF_SHARE * context.kill_after_s
     for name in chosen:
         if tried and monotonic() - begun > context.budget_s:
             break
@@ -70,19 +74,28 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
         if side.terms["kind"] == "command":
             proof.left_out.append(f"every control of {name}: it is a program of its own")
         else:
-            yield from _prove(context, side, proof)
+            yield from _prove(context, side, proof, ends)
     output = _score(proof)
     left = [name for name in context.variants if name not in tried]
     missing = [
         f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
         for name in left
     ]
+    missing += _untried(context, proof)
     if not output.total:
         missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(missing)}))
 
 
-def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, None]:
+def _untried(context: Context, proof: Proof) -> Iterator[str]:
+    """What is said of controls for which no time was left."""
+    if proof.untried:
+        some = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        command = context.command("kernels", "prove-gate")
+        yield f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
+
+
+def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
     """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
@@ -90,8 +103,9 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
         return
-    found = yield from prove.prove(context.bench, side, workloads)
+    found = yield from prove.prove(context.bench, side, workloads, ends)
     proof.results += found.results
+    proof.untried += [f"{side.name}: {name}" for name in found.untried]
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
@@ -101,7 +115,7 @@ def _prove(context: Context, side: Side, proof: Proof) -> Generator[Tick, None, 
         return
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        setup = Setup(context.bench, side, largest, context.kill_after_s, context.seed)
+        setup = Setup(context.bench, side, largest, ends, context.seed)
         yield from _time(setup, found.timed, proof)
 
 
@@ -129,9 +143,12 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
+    if monotonic() >= setup.ends:
+        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen if control is not HONEST]
+        return
     results = yield from _outcomes(setup, chosen, ROUNDS, proof)
     again = [control for control in chosen if _unexpected(control, results[control.name])]
-    if again:
+    if again and monotonic() < setup.ends:
         more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
         results |= more
     for control in chosen:
@@ -164,8 +181,13 @@ def _outcomes(
     beside = [base] if base not in sides and any(control.remembers for control in chosen) else []
     timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
     results: dict[str, ControlResult | None] = {}
+    timed = {segment.side for segment in timings.segments}
     for control, one in zip(chosen, sides, strict=True):
         doubt = _reason(doubts, one, control)
+        if not doubt and one.name not in timed:
+            proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
+            results[control.name] = None
+            continue
         pointless = "" if doubt else _pointless(timings, control, one, base)
         if pointless:
             proof.left_out.append(f"{base.name} {control.name}: {pointless}")
@@ -178,7 +200,7 @@ def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
     """Timings of these sides, and why they cannot be trusted."""
-    terms = timing.Terms(rounds, setup.limit_s, setup.seed, timing.SHORT_SEGMENT_S)
+    terms = timing.Terms(rounds, setup.ends - monotonic(), setup.seed, timing.SHORT_SEGMENT_S)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
     place = setup.workload.name
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
@@ -198,8 +220,11 @@ def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side)
     if not control.remembers:
         return ""
     probes = timings.probes.items()
-    again_s = min(again for (name, _), found in probes if name == one.name for _, again in found)
-    fresh_s = min(fresh for (name, _), found in probes if name == base.name for fresh, _ in found)
+    again = [again for (name, _), found in probes if name == one.name for _, again in found]
+    fresh = [fresh for (name, _), found in probes if name == base.name for fresh, _ in found]
+    if not again or not fresh:
+        return "a call takes too long to be made on values that it has seen"
+    again_s, fresh_s = min(again), min(fresh)
     if integrity.remembers([(fresh_s, again_s)]):
         return ""
     return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"

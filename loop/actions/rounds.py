@@ -17,6 +17,7 @@ from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
 from loop.places import MANIFEST
 from loop.repository import worktree
+from loop.repository.leftover import is_noted
 from loop.repository.worktree import Worktree
 
 ON_CHANGE = "change."
@@ -131,6 +132,16 @@ def workshop(context: Context) -> Workshop:
     if context.workshop is None:
         raise LoopError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.workshop
+
+
+def own_tree(context: Context, shop: Workshop) -> Worktree | None:
+    """The session's worktree, if it was made to its end. What a kill left half made is nobody's edit, and goes."""
+    tree = worktree.find(context.folder, shop.tree)
+    was_asked = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
+    if was_asked or (tree is not None and is_noted(tree)):
+        return tree
+    worktree.clear(context.folder, shop.tree)
+    return None
 
 
 def this_round(context: Context) -> Round:

@@ -150,24 +150,37 @@ def every_doubt(
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
     too_fast = yield from _impossible(bench, measured, pairs)
+    lying = yield from _clocks(bench, timings.clocks)
     names = {pair.candidate.name: pair.variant for pair in pairs}
     against = pairs[0].against
     return [
         *integrity.wrong_while_timed(timings.wrong, against, names),
-        *_noticed(timings, against, names),
+        *_noticed(timings, against, names, lying),
         *too_fast,
         *_held_back(timings, pairs),
     ]
 
 
-def _noticed(timings: timing.Timings, against: Against, names: Mapping[str, str]) -> Iterator[NoSpeedVerdict]:
+def _clocks(
+    bench: Bench, clocks: Mapping[str, Sequence[tuple[float, float]]]
+) -> Generator[Tick, None, dict[str, str]]:
+    """Sides whose clock cannot be believed, and why; accused only after the lag of this GPU was measured."""
+    if not any(map(integrity.clock_lies, clocks.values())):
+        return {}
+    usual_s = yield from bench.lag()
+    return {side: reason for side, lags in clocks.items() if (reason := integrity.clock_lies(lags, usual_s))}
+
+
+def _noticed(
+    timings: timing.Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
+) -> Iterator[NoSpeedVerdict]:
     for (side, workload), probes in timings.probes.items():
         reason = integrity.remembers(probes)
         if reason and side in names:
             yield integrity.invalid(names[side], workload, against, reason)
     for side, variant in names.items():
         places = [segment.workload for segment in timings.segments if segment.side == side]
-        for reason in (integrity.clock_lies(timings.clocks.get(side, [])), timings.strays.get(side, "")):
+        for reason in (lying.get(side, ""), timings.strays.get(side, "")):
             if reason and places:
                 yield integrity.invalid(variant, places[0], against, reason)
         for workload in dict.fromkeys(places):

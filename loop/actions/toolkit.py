@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from loop.bench.build import BuildFailed
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.gpus import Gpu, gpus
 from loop.bench.machine import nvcc_release
 from loop.model.target import CAbiVariant

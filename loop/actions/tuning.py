@@ -16,9 +16,10 @@ from pydantic import Field
 from loop.actions.briefing import handed_back, rule
 from loop.actions.context import Context, Result, Working
 from loop.actions.kernel import extra_sets
-from loop.actions.rounds import Rounds, tuning_set, with_tuning_set, workshop
+from loop.actions.rounds import Rounds, own_tree, tuning_set, with_tuning_set, workshop
 from loop.actions.timed import hold_device, of
 from loop.bench import build, timing
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.machine import cores
 from loop.bench.room import Bench, Side
 from loop.bench.verify import Job, verify
@@ -112,7 +113,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working:
     if refusal is not None:
         return Result(refusal)
     yield Tick("preparing the worktree")
-    tree = worktree.find(context.folder, shop.tree) or worktree.make(context.folder, shop.tree)
+    tree = own_tree(context, shop) or worktree.make(context.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
     with context.bench.at(tree.target, target) as bench:
@@ -191,7 +192,7 @@ def _compile(search: Search) -> Generator[Tick, None, None]:
     attempts = yield from together((_attempt(search, values) for values in points), cores())
     for values, made in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
-        if isinstance(made, build.BuildFailed):
+        if isinstance(made, BuildFailed):
             search.lost(values, "refused", made.message)
         else:
             search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
@@ -202,13 +203,16 @@ def _ground(search: Search) -> Generator[Tick, None, str]:
     bench, one = search.bench, search.tuning
     variant = bench.target.compiled(one.variant, bench.architecture)
     try:
-        made = yield from build.ground(variant, bench.folder, bench.include, one.defines(search.incumbent))
-    except build.BuildFailed:
+        made = yield from build.ground(
+            one.variant, variant, bench.folder, one.defines(search.incumbent), cache=bench.cache,
+            include=bench.include, limit_s=search.context.kill_after_s,
+        )  # fmt: skip
+    except BuildFailed:
         return ""
     return content_hash("\0".join([made, *(workload.name for workload in search.workloads)]))[:32]
 
 
-def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | build.BuildFailed]:
+def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
     bench, one = search.bench, search.tuning
     tuned = one.model_copy(update={"best": {search.device: values}})
     target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
@@ -220,7 +224,7 @@ def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | bu
                 one.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         )
-    except build.BuildFailed as failed:
+    except BuildFailed as failed:
         return failed
 
 

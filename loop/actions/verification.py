@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from loop.bench.build import BuildFailed
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.room import Side
 from loop.bench.verify import MOST_HUNG
 from loop.model.measurement import VariantChecks

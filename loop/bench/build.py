@@ -1,76 +1,56 @@
-"""From sources to a shared library that carries the hash of what it was built from.
+"""From sources to a shared library that carries the hash of all that it was built from.
 
-The build id covers every file the compiler reads (it lists them itself), the flags, the compiler's
-version and the processor that -march=native stands for. The cache is keyed by it; a binary whose bytes
-are not those that were recorded is built again.
+While the compiler works every file is written down that it, its assembler and its linker look for, and what the
+loader looks for afterwards (`reads`). The build id is a hash of those contents, of the recipe and of the processor
+that -march=native stands for. A cached build is used as long as each of those files is what it was (`answers`).
 """
 
-import functools
-import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.bench.machine import compiler_version
+from loop.bench import answers, reads
+from loop.bench.answers import LIBRARY, LOG, Answer
+from loop.bench.child.opens import SEEN
+from loop.bench.compiler_errors import BuildFailed, failure, how_to_install
+from loop.bench.machine import compiler_version, processor_identity
 from loop.documents import content_hash
-from loop.errors import LoopError
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.processes import Completed, Tick, finish, run
+from loop.processes import Tick, environment, run
+from loop.response_files import named_by
 
 SCAN_LIMIT_S = 60.0
-PACKAGES = {"nvcc": "nvidia-cuda-toolkit", "g++": "g++", "gcc": "gcc", "clang": "clang", "clang++": "clang"}
+TRIES = 3
+"""How often a build is begun again because its files change while it works."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
-DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
-)
-"""How g++, clang and nvcc's host pass report an error."""
-NVCC_DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
-)
-LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
-REMEDIES = {
-    "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
-    "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
-    "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
-    "unrecognized command-line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
-    "unrecognized command line option": "the compiler does not know this flag: it may be too old, g++ 9 does",
-    "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
-    "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
-}
-"""What a compiler says where no line is to be mended, and what is."""
 ENGLISH = {"LC_ALL": "C"}
 """Environment of a compiler whose messages are to be read here."""
+UNASKED = frozenset({"HOME", "TMPDIR"})
+"""Variables whose value makes no other question: answers know their home, each build has its own TMPDIR."""
+PLACES = UNASKED | {"PATH", "PYTHONPATH", "LC_ALL"}
+"""Variables that are no part of an id, because they only tell where programs are: what those read is known."""
+THIS_COMMAND = secrets.token_hex(16)
+"""Part of the id of a build that only this process may use."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a variant would be built from, now."""
+    """What a variant would be built from, by what its preprocessor says."""
 
-    build_id: str
+    identity: str
+    """Hash of these files, the recipe and the compiler's version. A build id covers more."""
     framework_headers: tuple[str, ...]
     units: int
     files: tuple[str, ...] = ()
     """Files of the variant's folder among them, by their path from there."""
-
-
-class BuildFailed(Exception):
-    """The compiler said no: the first error with file and line, and the whole log."""
-
-    def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
-        super().__init__(message)
-        self.no_compiler = no_compiler
-        """Whether there is nothing to compile with: a fault of the machine, not of the source."""
-        self.message, self.hint, self.log = message, hint, log
-
-    def of(self, variant: str) -> "BuildFailed":
-        """The same failure, said of a variant."""
-        return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
+    read: tuple[str, ...] = ()
+    """All of them, as the compiler names them."""
 
 
 def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
@@ -79,18 +59,7 @@ def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, N
     headers = tuple(file for file in files if FRAMEWORK.search(file))
     inside = {os.path.relpath(folder / file, folder) for file in files}
     own = tuple(sorted(name for name in inside if not name.startswith("..")))
-    return Sources(_build_id(variant, folder, files), headers, len(variant.sources), own)
-
-
-def ground(variant: CAbiVariant, folder: Path, include: Path, but: Iterable[str]) -> Generator[Tick, None, str]:
-    """Hash of sources, recipe and compiler, `but` for some flags: the same for every value that these may have.
-
-    Raises BuildFailed as `scan` does.
-    """
-    files = yield from _files_read(variant, folder, include)
-    flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
-    recipe = variant.build.model_copy(update={"flags": flags})
-    return _build_id(variant.model_copy(update={"build": recipe}), folder, files)
+    return Sources(_identity(variant, folder, files), headers, len(variant.sources), own, tuple(files))
 
 
 def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, list[str]]:
@@ -102,7 +71,7 @@ def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[
     command = [*_base(variant, include), "-M", *variant.sources]
     done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not done.ok:
-        raise _failure(done, "read")
+        raise failure(done, "read")
     return sorted(set(dependencies(done.output)))
 
 
@@ -115,17 +84,23 @@ def dependencies(rule: str) -> list[str]:
     return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
 
-def _build_id(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
+def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
     """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
     parts: list[str] = []
     for file in files:
         path = folder / file
         name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
         parts += [name, content_hash(path.read_bytes())]
-    recipe = [variant.build.compiler, *variant.build.flags, *variant.sources]
     version = compiler_version(variant.build.compiler) or ""
-    native = _native(variant.build.compiler) if "-march=native" in variant.build.flags else ""
-    return content_hash("\0".join([*sorted_pairs(parts), *recipe, version, native]))[:32]
+    return content_hash("\0".join([*sorted_pairs(parts), *_recipe(variant, folder), version]))[:32]
+
+
+def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
+    """What is asked of the compiler, whatever the files hold."""
+    flags = variant.build.flags
+    said = [*flags, *named_by(flags, folder).values()]
+    native = processor_identity() if any("native" in text for text in said) else ""
+    return [variant.build.compiler, *flags, *variant.sources, native]
 
 
 def sorted_pairs(parts: list[str]) -> list[str]:
@@ -134,39 +109,74 @@ def sorted_pairs(parts: list[str]) -> list[str]:
     return [text for pair in pairs for text in pair]
 
 
-@functools.cache
-def _native(compiler: str) -> str:
-    """What -march=native means here: all target switches of the compiler."""
-    done = finish(run([compiler, "-march=native", "-Q", "--help=target"], limit_s=SCAN_LIMIT_S))
-    assert isinstance(done, Completed)
-    return content_hash(done.output)
+def seen_environment() -> dict[str, str]:
+    """What a compiler sees of our environment."""
+    return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
-def find(variant_name: str, sources: Sources, cache: Path) -> Build | None:
-    """The cached build of exactly these sources, if it is there and whole."""
-    folder = cache / sources.build_id
-    record = _whole(folder)
-    return _build(variant_name, sources, folder, record, cached=True) if record else None
+def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
+    """Hash of what is asked of the compiler and of its environment: for each there are answers, one a content."""
+    seen = sorted((name, value) for name, value in seen_environment().items() if name not in UNASKED)
+    return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
+        :32
+    ]
+
+
+def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
+    """The cached build of exactly what is there now, if it is whole."""
+    answer = answers.find(question(variant, folder, include), folder, cache)
+    record = answers.record_of(answer, cache) if answer else None
+    return _build(name, variant, answer, cache, record, cached=True) if answer and record else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached build with that id, whatever its sources are now."""
-    record = _whole(cache / build_id)
-    if record is None:
+    """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
+    record = answers.whole(cache / build_id)
+    if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
         return None
-    sources = Sources(build_id, (), 1)
-    return _build(variant_name, sources, cache / build_id, record, cached=True)
+    return Build(
+        variant=variant_name,
+        build_id=build_id,
+        library=str(cache / build_id / LIBRARY),
+        seconds=record["seconds"],
+        cached=True,
+        units=1,
+        compiler=record["compiler"],
+    )
 
 
-def _whole(folder: Path) -> dict[str, object] | None:
-    """The record of a finished build, if it is that build's and its library is the one that was recorded."""
-    try:
-        record = json.loads((folder / RECORD).read_text())
-        found = (record["build_id"], record["sha256"], {"seconds", "compiler"} <= record.keys())
-        expected = (folder.name, content_hash((folder / LIBRARY).read_bytes()), True)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return record if found == expected else None
+def ground(
+    name: str,
+    variant: CAbiVariant,
+    folder: Path,
+    but: Iterable[str],
+    *,
+    cache: Path,
+    include: Path,
+    limit_s: float,
+) -> Generator[Tick, None, str]:
+    """Hash of what a build rests on, `but` for some flags: the same for every value that these may have.
+
+    Raises BuildFailed as `build` does.
+    """
+    yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
+    answer = answers.find(question(variant, folder, include), folder, cache)
+    if answer is None:
+        raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
+    flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
+    recipe = variant.build.model_copy(update={"flags": flags})
+    return _build_id(variant.model_copy(update={"build": recipe}), folder, include, answer)
+
+
+def _build_id(variant: CAbiVariant, folder: Path, include: Path, answer: Answer) -> str:
+    """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
+    parts = [
+        *_recipe(variant, folder),
+        *reads.identity(answer.facts, include),
+        *reads.identity(answer.loads, include),
+    ]
+    parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
+    return content_hash([*parts, THIS_COMMAND if answer.unknown else ""])[:32]
 
 
 def build(
@@ -176,94 +186,93 @@ def build(
 
     Raises BuildFailed with the first error's file and line when it does not compile.
     """
+    asked = question(variant, folder, include)
+    known = answers.find(asked, folder, cache)
+    record = answers.record_of(known, cache) if known else None
+    if known and record:
+        return _build(name, variant, known, cache, record, cached=True)
+    damaged = known is not None and (cache / known.build_id).exists()
     sources = yield from scan(variant, folder, include)
-    found = find(name, sources, cache)
-    if found is not None:
-        return found
-    damaged = (cache / sources.build_id).exists()
-    record = yield from _compile(variant, folder, sources, cache, include, limit_s)
-    note = "the cached binary was not the one that was recorded; built again" if damaged else None
-    made = _build(name, sources, cache / sources.build_id, record, cached=False)
-    return made.model_copy(update={"note": note})
+    for _ in range(TRIES):
+        try:
+            answer, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
+        except reads.Changed as changed:
+            last = str(changed)
+            continue
+        answers.keep(asked, answer, cache)
+        made = _build(name, variant, answer, cache, record, cached=False)
+        note = "the cached build was damaged: not what was recorded; built again" if damaged else made.note
+        return made.model_copy(update={"note": note})
+    raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
 
 
-def _build(name: str, sources: Sources, folder: Path, record: dict[str, object], *, cached: bool) -> Build:
+def _build(
+    name: str, variant: CAbiVariant, answer: Answer, cache: Path, record: answers.Record, *, cached: bool
+) -> Build:
     return Build(
         variant=name,
-        build_id=sources.build_id,
-        library=str(folder / LIBRARY),
-        seconds=float(str(record["seconds"])),
+        build_id=answer.build_id,
+        library=str(cache / answer.build_id / LIBRARY),
+        seconds=record["seconds"],
         cached=cached,
-        units=sources.units,
-        framework_headers=sources.framework_headers,
-        compiler=str(record["compiler"]),
+        units=len(variant.sources),
+        framework_headers=answer.framework_headers,
+        compiler=record["compiler"],
+        note=f"each command builds it again: {answer.unknown[0]}" if answer.unknown else None,
     )
 
 
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, dict[str, object]]:
-    made = _new_folder(cache)
-    try:
-        define = f'-DLOOP_BUILD_ID="{sources.build_id}"'
-        command = [*_base(variant, include), *_shared(variant.build), define]
+) -> Generator[Tick, None, tuple[Answer, answers.Record]]:
+    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed."""
+    stand_in = question(variant, folder, include)
+    with answers.new_folder(cache) as made:
+        scratch = made / "scratch"
+        scratch.mkdir()
+        command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
         command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
         begun = time.monotonic()
-        note = f"compiling {variant.sources[0]}"
-        done = yield from run(command, cwd=folder, limit_s=limit_s, env=ENGLISH, note=note)
+        done, looked = yield from reads.traced(
+            command, made / "looked.json", cwd=folder, limit_s=limit_s, env={**ENGLISH, "TMPDIR": str(scratch)},
+            note=f"compiling {variant.sources[0]}",
+        )  # fmt: skip
         if not done.ok:
-            raise _failure(done, "compile")
-        record = _record(made, sources, command, time.monotonic() - begun, variant.build.compiler)
+            raise failure(done, "compile")
+        if not (made / LIBRARY).is_file():
+            compiler = variant.build.compiler
+            raise BuildFailed(
+                f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
+            )
+        seconds = time.monotonic() - begun
+        answer = yield from _answer(variant, folder, include, sources, looked, made)
         (made / LOG).write_text(done.errors)
-        _move_into_place(made, cache / sources.build_id)
-        return record
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(scratch)
+        compiler = compiler_version(variant.build.compiler) or ""
+        answer, record = answers.finished(made, answer, stand_in, command, seconds, compiler)
+        answers.move_into_place(made, cache / answer.build_id, answer.library)
+        return answer, record
+
+
+def _answer(
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, looked: reads.Looked, made: Path
+) -> Generator[Tick, None, Answer]:
+    """What the library in `made` was built from, and its id."""
+    loading = yield from reads.loading(made / LIBRARY, made / "looked.json", SCAN_LIMIT_S)
+    (made / "looked.json").unlink(missing_ok=True)
+    facts = reads.settled(looked, folder, made, moves=True)
+    if not looked.seen:
+        facts = {name: reads.fact_of(str(folder / name), set()) for name in sources.read}
+    said = [*looked.unknown, *loading.unknown, *reads.changed(looked, folder, made)]
+    said += reads.unknowns(facts, folder, made / LIBRARY, variant.build.flags)
+    loads = reads.settled(loading, Path.cwd(), made, moves=False)
+    answer = Answer("", "", facts, loads, tuple(dict.fromkeys(said)), sources.framework_headers, answers.home())
+    return answer.named(_build_id(variant, folder, include, answer))
 
 
 def linked(recipe: BuildRecipe) -> list[str]:
     """Libraries among the flags: the linker wants them after what uses them."""
-    return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".o", ".so"))]
-
-
-def _new_folder(cache: Path) -> Path:
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".making-", dir=cache))
-    except OSError as error:
-        raise LoopError(
-            f"{cache}: cannot write the build cache: {error.strerror}",
-            hint="set LOOP_CACHE to a folder that can be written",
-        ) from error
-
-
-def _record(made: Path, sources: Sources, command: list[str], seconds: float, compiler: str) -> dict[str, object]:
-    record: dict[str, object] = {
-        "format": 1,
-        "build_id": sources.build_id,
-        "sha256": content_hash((made / LIBRARY).read_bytes()),
-        "seconds": round(seconds, 3),
-        "compiler": compiler_version(compiler) or "",
-        "command": command,
-    }
-    (made / RECORD).write_text(json.dumps(record, indent=1))
-    return record
-
-
-def _move_into_place(made: Path, place: Path) -> None:
-    """Rename into the cache; when another session was quicker with the same build, its work stands."""
-    if _whole(place):
-        return
-    doomed = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
-    try:
-        if place.exists():
-            place.rename(doomed / "old")
-        made.rename(place)
-    except OSError:
-        if not _whole(place):
-            raise
-    finally:
-        shutil.rmtree(doomed, ignore_errors=True)
+    return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 
 
 def _base(variant: CAbiVariant, include: Path) -> list[str]:
@@ -282,44 +291,3 @@ def _need_compiler(compiler: str) -> None:
     if shutil.which(compiler) is not None:
         raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
     raise BuildFailed(f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True)
-
-
-def how_to_install(compiler: str) -> str:
-    """What to do about a compiler that is not there."""
-    package = PACKAGES.get(Path(compiler).name)
-    install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
-    return f"{install}, or name another compiler in target.yaml"
-
-
-def _failure(done: Completed, what: str) -> BuildFailed:
-    if done.timed_out:
-        return BuildFailed(
-            f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source", done.errors
-        )
-    first = first_error(done.errors) or first_error(done.output)
-    message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
-    if done.code < 0 or done.code == 127:
-        message = f"{done.command[0]}: {done.how}"
-    return BuildFailed(message, _mend(done.errors), done.errors)
-
-
-def _mend(errors: str) -> str:
-    """What to do about a compiler's error."""
-    for words, hint in REMEDIES.items():
-        if words in errors:
-            return hint
-    return "mend the line named above, then run the same command again"
-
-
-def first_error(log: str) -> str | None:
-    """The first error of a compiler's log as `file:line:col: text`."""
-    for line in log.splitlines():
-        match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
-        if match:
-            found = match.groupdict()
-            column = f":{found['column']}" if found.get("column") else ""
-            return f"{found['file']}:{found['line']}{column}: {found['text']}"
-        linker = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
-        if linker or line.startswith("nvcc fatal") or "undefined reference" in line:
-            return line.strip()
-    return next((line.strip() for line in log.splitlines() if "error:" in line), None)

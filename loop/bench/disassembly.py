@@ -1,23 +1,33 @@
 """How much of a kernel's hot loop is work for the tensor cores, by the machine code."""
 
 import contextlib
-import json
 import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.bench.binaries import Disassembler, whole_output
-from loop.documents import to_json, write_atomic
+from loop.documents import sums
 from loop.errors import LoopError
+from loop.model.base import Model
 from loop.model.resources import HotLoop
 from loop.processes import Tick
+from loop.remarks import remark
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 """Address, operation and operands of a line of `cuobjdump -sass`."""
 ADDRESS = re.compile(r"\b0x([0-9a-f]+)\b")
 PADDING = "NOP"
+
+
+class Loops(Model):
+    """The hot loops of a library, as they are kept beside it."""
+
+    format: int = 1
+    """Format number."""
+    loops: dict[str, HotLoop]
+    """Mangled name of each kernel to its loop."""
 
 
 @dataclass
@@ -63,17 +73,19 @@ def hot_loops(
     if text is None:
         return None
     found = loops_of(text.splitlines())
-    loops = {name: loop.model_dump() for name, loop in found.items()}
     with contextlib.suppress(LoopError):  # A cache that cannot be written costs time, no more.
-        write_atomic(kept, to_json({"format": 1, "loops": loops}))
+        sums.write_sealed(kept, Loops(loops=found))
     return found
 
 
 def _kept(path: Path) -> dict[str, HotLoop] | None:
+    """What stands there; None where nothing does, or where it is damaged: it is worked out again."""
     try:
-        loops = json.loads(path.read_text())["loops"]
-        return {name: HotLoop.model_validate(loop) for name, loop in loops.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return dict(sums.read_sealed(Loops, path).loops)
+    except OSError:
+        return None
+    except LoopError as error:
+        remark(f"{error.message}; read from the machine code again")
         return None
 
 

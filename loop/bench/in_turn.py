@@ -5,12 +5,14 @@ torch, or a context of a GPU.
 """
 
 import random
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from loop.bench.room import Bench, Side
-from loop.bench.timing import Round, Terms, Timings, Untimed, blaming
+from loop.bench.timing import Round, Shift, Terms, Timings, Untimed, blaming
 from loop.bench.worker import START_LIMIT_S, Worker
 from loop.model.target import Workload
 from loop.processes import Tick
@@ -19,11 +21,16 @@ from loop.processes import Tick
 def measure(
     bench: Bench, base: Side, sides: Sequence[Side], workload: Workload, terms: Terms
 ) -> Generator[Tick, None, tuple[Timings, list[Untimed]]]:
-    """Time sides that are `base` with a mistake, or without: what was noticed, and which could not be timed."""
+    """Time sides that are `base` with a mistake, or without: what was noticed, and which could not be timed.
+
+    Sides for which no time was left have no segments.
+    """
     timings, refused, shuffle = Timings(), [], random.Random(terms.seed)
+    ends = time.monotonic() + terms.limit_s
+    named = {side.name: side for side in sides}
     for number in range(terms.rounds):
         with ExitStack() as stack:
-            one = InTurn(bench, base, sides, number, stack, terms, shuffle)
+            one = InTurn(bench, named, Shift(range(number, number + 1), ends), stack, terms, shuffle, base=base)
             yield from one.start()
             yield from one.time([workload], {workload.name: [side.name for side in sides]}, timings)
             timings.rounds += 1
@@ -31,21 +38,13 @@ def measure(
     return timings, refused
 
 
+@dataclass(eq=False)
 class InTurn(Round):
     """One fresh process for all sides; one that cannot be timed costs the others nothing."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        base: Side,
-        sides: Sequence[Side],
-        number: int,
-        stack: ExitStack,
-        terms: Terms,
-        shuffle: random.Random,
-    ) -> None:
-        self.base, self.refused = base, list[Untimed]()
-        super().__init__(bench, sides, number, stack, terms, shuffle)
+    base: Side = field(kw_only=True)
+    """What every side errs in."""
+    refused: list[Untimed] = field(init=False, default_factory=list)
 
     def open_workers(self) -> dict[str, Worker]:
         """The same process for every side."""
@@ -62,14 +61,19 @@ class InTurn(Round):
             yield from worker.receive(START_LIMIT_S, f"starting {self.base.name}")
         worker.pause()
 
-    def time_one(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
-        """Time these sides on one workload, each by itself."""
+    def time_one(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """Time these sides on one workload, each by itself, until the time is over."""
         for name in names:
+            if time.monotonic() >= self.shift.ends:
+                break
             try:
-                yield from super().time_one(workload, [name], timings)
+                yield from super().time_one(workload, [name], timings, to_come)
             except Untimed as error:
                 self.refused.append(error)
                 self.calls.pop(name, None)
                 if self.workers[name].child.code is not None:
                     self.workers = self.open_workers()
                     yield from self.start()
+        return 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from loop.bench.gpus import gpus
+from loop.documents import content_hash
 from loop.model.device import Dtype
 from loop.model.record import Machine
 from loop.model.target import ITEM_SIZES
@@ -87,12 +88,12 @@ def _processor_lines() -> list[str]:
 
 
 def _ask(command: list[str]) -> str | None:
-    """Output of a quick command; None when it is missing or fails."""
+    """Output of a quick command; None when it is missing or fails. Raises OSError when nothing can be started."""
     if shutil.which(command[0]) is None:
         return None
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -167,6 +168,21 @@ def processor_flags() -> frozenset[str]:
         if name.strip() in ("flags", "Features"):
             return frozenset(words.split())
     return frozenset()
+
+
+TELLING = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
+)  # fmt: skip
+"""Lines of /proc/cpuinfo by which compilers choose instructions."""
+
+
+@functools.cache
+def processor_identity() -> str:
+    """Hash of what this processor is and can do, by /proc/cpuinfo; of its name where there is none."""
+    rows = (line.partition(":") for line in _processor_lines())
+    told = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
+    return content_hash("\n".join([platform.machine(), *told]) if told else platform.processor())
 
 
 def fastest_clock_hz() -> float:

@@ -13,6 +13,8 @@ SM_CLOCK, MEMORY_CLOCK = 1, 2
 """nvmlClockType_t."""
 SLOW_S = 0.5
 """Seconds for which temperature and memory clock are taken to be what they were."""
+POWER_S = 0.05
+"""The same of power; and seconds in which the counter of energy hardly moves."""
 GPU_SENSOR = 0
 """nvmlTemperatureSensors_t."""
 HIDDEN = ("", "-1")
@@ -94,22 +96,31 @@ class Sensors:
         self._library, self._device = library, device
         self._slow: tuple[int | None, int | None] = (None, None)
         """Clock of the memory, and temperature: they change slowly, and a question takes half a millisecond."""
-        self._read_at = -math.inf
+        self._power_w: float | None = None
+        """A mean over the last moments on most GPUs."""
+        self._read_at = self._power_at = -math.inf
         self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
         self.max_memory_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
 
     def read(self) -> DeviceState:
-        """The GPU now; its temperature and the clock of its memory as they were a moment ago at most."""
+        """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most.
+
+        Energy is None where it was asked for a moment ago: its counter moves in steps of that length.
+        """
         if time.monotonic() - self._read_at > SLOW_S:
             memory_clock = self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
             temperature = _value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR))
             self._slow, self._read_at = (memory_clock, temperature), time.monotonic()
-        power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
-        energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
+        energy_mj = None
+        if time.monotonic() - self._power_at > POWER_S:
+            power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+            self._power_w = None if power_mw is None else power_mw.value / 1e3
+            energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
+            self._power_at = time.monotonic()
         return DeviceState(
             sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
             memory_clock_mhz=self._slow[0],
-            power_w=None if power_mw is None else power_mw.value / 1e3,
+            power_w=self._power_w,
             temperature_c=self._slow[1],
             throttle=self._throttle(),
             energy_j=None if energy_mj is None else energy_mj.value / 1e3,

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -115,7 +115,7 @@ class Floors:
 
 def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
-    order_s = yield from _echo(worker, limit_s, "", 0)
+    order_s = _tenth([whole for whole, _ in (yield from _echo(worker, limit_s, "", 0))])
     found: dict[Way, float] = {}
     for way in ON_HOST:
         found[way] = yield from empty_call(worker, way, order_s, limit_s)
@@ -127,12 +127,29 @@ def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[
 
 def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
-    whole = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+    pairs = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+    whole = _tenth([own or whole for whole, own in pairs])
     return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
 
 
-def _echo(worker: Worker, limit_s: float, way: str, calls: int) -> Generator[Tick, None, float]:
-    """Seconds of an order of so many empty calls: by a clock that belongs to them, else the judge's."""
+def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds that a sample takes longer by the judge's clock than by a GPU's, where nothing lies: the third
+    quartile. Raises Refusal where there is no GPU.
+
+    Where others work on the GPU, or the host is busy, that is several times what it is on a quiet machine.
+    """
+    pairs = yield from _echo(worker, limit_s, "kernel", EMPTY_CALLS)
+    return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
+
+
+def _tenth(taken: Sequence[float]) -> float:
+    return sorted(taken)[len(taken) // 10]
+
+
+def _echo(
+    worker: Worker, limit_s: float, way: str, calls: int
+) -> Generator[Tick, None, list[tuple[float, float]]]:
+    """Seconds of orders of so many empty calls: by the judge's clock, and by one that belongs to them, or 0."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
     orders.begin(empty=way)
     words[COUNT] = calls
@@ -140,6 +157,6 @@ def _echo(worker: Worker, limit_s: float, way: str, calls: int) -> Generator[Tic
         taken = []
         for _ in range(ECHOES):
             whole = yield from orders.give(RUN)
-            taken.append(words[OWN_NS] / 1e9 or whole)
+            taken.append((whole, words[OWN_NS] / 1e9))
     yield from orders.end()
-    return sorted(taken)[ECHOES // 10]
+    return taken

@@ -8,17 +8,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loop.bench.build import ENGLISH, first_error
+from loop.bench.build import ENGLISH
 from loop.bench.child.counters import Counters
+from loop.bench.compiler_errors import first_error
 from loop.bench.machine import compiler_version
 from loop.bench.room import Bench, Side
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
-from loop.documents import write_atomic
+from loop.documents import sums
 from loop.errors import LoopError
 from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.processes import Tick, run
+from loop.remarks import remark
 
 REPORT_LIMIT_S = 20.0
 COUNT_LIMIT_S = 20.0
@@ -65,7 +67,7 @@ def compiler_report(
         found = yield from _compile(bench, variant, limit_s)
         if not found.why:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(kept, json.dumps(asdict(found)))
+            sums.write_sealed(kept, asdict(found))
     return found
 
 
@@ -76,8 +78,11 @@ def is_gcc(version: str) -> bool:
 
 def _kept(path: Path) -> Report | None:
     try:
-        return Report(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return Report(**json.loads(sums.opened(path, sums.read_regular(path))))
+    except OSError:
+        return None
+    except (LoopError, ValueError, TypeError):
+        remark(f"{path}: damaged; the compiler is asked again")
         return None
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
+from time import monotonic
 from typing import Any
 
 from loop.bench.controls import Control, controls, ways
@@ -40,6 +41,8 @@ class Proof:
     """Controls that passed verification, as they should: timing has to find them."""
     left_out: list[str] = field(default_factory=list)
     """Controls that do not apply, and why."""
+    untried: list[str] = field(default_factory=list)
+    """Controls for which no time was left."""
 
 
 class SharedWorker(KeptWorker):
@@ -63,6 +66,8 @@ class Trial(Checker):
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
         self.distinguishable, self.told_by = True, ""
+        self.over = False
+        """Whether all was done that tells what it is worth."""
 
     def ask(
         self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
@@ -106,7 +111,9 @@ class Trial(Checker):
     def conclude(self, proof: Proof) -> None:
         """Add to the proof what came of this control."""
         failure = self.checks.first_failure
-        if failure is None and self.control.stage == "measure":
+        if failure is None and not self.over:
+            proof.untried += [] if self.control.theme == "honest" else [self.control.name]
+        elif failure is None and self.control.stage == "measure":
             proof.timed.append(self.control)
         elif failure is None and self.idle and not self.distinguishable and self.control.theme == "value":
             proof.left_out.append(f"{self.control.name}: {IDLE}")
@@ -147,15 +154,18 @@ def base_dtypes(bench: Bench, base: Side) -> list[Dtype]:
     return sorted(base.dtypes, key=lambda dtype: dtype != usual)
 
 
-def prove(bench: Bench, base: Side, workloads: Sequence[Workload]) -> Generator[Tick, None, Proof]:
+def prove(
+    bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
+) -> Generator[Tick, None, Proof]:
     """Verify every control of one variant, and honest candidates, on a few of these workloads.
 
-    All mistakes that spoil nothing share one process; those that do have one each, started together.
+    What is not over at `ends`, by the monotonic clock, is named and left. Mistakes that spoil nothing share one
+    process; those that do have one each, started together.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
     try:
         for group in _groups(_trials(shared, base, workloads, proof)):
-            yield from _hold(shared, group)
+            yield from _hold(shared, group, ends)
             for trial in group:
                 trial.conclude(proof)
     finally:
@@ -262,24 +272,33 @@ def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
         yield [trial for trial in trials if trial.worker in some]
 
 
-def _hold(shared: SharedWorker, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
+def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
     """Start all workers, then go through the workloads, each as long as it concerns anybody.
 
     What passed is asked about last, and only where the honest variant did not fail.
     """
-    bench = shared.bench
-    wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
     try:
-        for trial in trials:
+        for trial in trials if monotonic() < ends else ():
             trial.worker.start()
-        for workload in wanted.values():
-            concerned = [trial for trial in trials if trial.concerns(workload)]
-            if concerned:
-                yield from bench.expect(workload)
-            for trial in concerned:
-                yield from trial.check(workload)
-        for trial in trials if not rejected(trials) else ():
-            yield from trial.explain(shared)
+        for work in _work(shared, trials):
+            if monotonic() >= ends:
+                return
+            yield from work
     finally:
         for trial in trials:
             trial.worker.close()
+
+
+def _work(shared: SharedWorker, trials: Sequence[Trial]) -> Iterator[Generator[Tick, None, None]]:
+    """What is to be done, piece by piece: every trial on each workload, then those that passed once more."""
+    wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
+    for workload in wanted.values():
+        concerned = [trial for trial in trials if trial.concerns(workload)]
+        if concerned:
+            yield shared.bench.expect(workload)
+        for trial in concerned:
+            yield trial.check(workload)
+    for trial in trials:
+        if not rejected(trials):
+            yield trial.explain(shared)
+        trial.over = True

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loop.bench.answers import LOG
 from loop.bench.binaries import DISASSEMBLERS, demangle, disassembler
-from loop.bench.build import LOG
 from loop.bench.disassembly import hot_loops
 from loop.model.measurement import Build
 from loop.model.resources import KernelResources

@@ -12,15 +12,19 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from loop.bench.machine import compiler_version, processor_flags
-from loop.documents import content_hash
+from loop.documents import content_hash, sums
 from loop.errors import LoopError
 from loop.model.device import Dtype
+from loop.owners import stranger
 from loop.processes import Completed, Tick, run
+from loop.remarks import remark
 
 SOURCE = Path(__file__).with_name("roof.c")
 COMPILERS = ("g++", "gcc", "clang++", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
 TRIAL_MS = 10
+NOTE = ".json"
+"""Ending of the file beside the program that holds its hash."""
 LIMIT_S = 20.0
 
 
@@ -64,9 +68,23 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         raise LoopError("the roof of this machine could not be measured: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    if not program.exists():
+    if not _whole(program):
         yield from _compile(compiler, program)
     return program
+
+
+def _whole(program: Path) -> bool:
+    """Whether it is there as it was made, by us: it is going to be run."""
+    if why := stranger(program):
+        remark(f"{program} is not used: {why}")
+        return False
+    try:
+        noted = json.loads(sums.opened(program, program.with_suffix(NOTE).read_bytes()))
+        return bool(noted["sha256"] == content_hash(program.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, LoopError):
+        if program.exists():
+            remark(f"{program}: damaged; compiled again")
+        return False
 
 
 def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
@@ -80,4 +98,5 @@ def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
         )
         if not done.ok:
             raise LoopError(f"the roof of this machine could not be measured: {compiler} {done.how}")
+        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(made.read_bytes())})
         os.replace(made, program)

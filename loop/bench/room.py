@@ -18,7 +18,7 @@ from loop.bench.call import Call, make_call, widen
 from loop.bench.gpus import gpus
 from loop.bench.machine import available_memory, cores, machine
 from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.orders import Floors, empty_call, measure_floors
+from loop.bench.orders import Floors, empty_call, lag_of, measure_floors
 from loop.bench.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.expressions import Expression
@@ -166,6 +166,12 @@ class Bench:
             self._floors = self._floors.at_most(found) if self._floors else found
         return self._floors
 
+    def lag(self) -> Generator[Tick, None, float]:
+        """Seconds that a sample takes longer by the judge's clock than by the GPU's now; 0 without one."""
+        with Worker(self.threads, pinned=True) as worker, contextlib.suppress(Refusal):
+            return (yield from lag_of(worker, START_LIMIT_S))
+        return 0.0
+
     def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
         """The same with a call of PyTorch that only allocates, in a worker that has imported it."""
         floors = yield from self.floors()
@@ -223,7 +229,13 @@ class Bench:
         `under`: the command line of a tool that starts it, such as a profiler.
         """
         threads = cores() if side.emulated else self.threads
-        worker = Worker(threads, pinned=True, environment=side.environment, under=under)
+        worker = Worker(
+            threads,
+            pinned=True,
+            environment=side.environment,
+            under=under,
+            unprivileged=self.device == "cpu",
+        )
         terms = {"folder": str(self.folder), "threads": threads, "device": self.device}
         worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
         return worker

@@ -1,7 +1,9 @@
 """One round: a fresh process for each side, and values that no process has seen; judged once all is timed."""
 
+import math
 import random
 import signal
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -89,6 +91,24 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """The rounds that a set of processes serves: a workload is staged once for all of them."""
+
+    numbers: range
+    """Of the rounds. Fewer are made where time is short."""
+    ends: float = math.inf
+    """When it should be over, by the monotonic clock."""
+    least: int = 2
+    """Rounds that are made however long they take, as far as there are so many."""
+
+    def fitting(self, round_s: float, to_come: int) -> int:
+        """Rounds of a workload in its share of the time, the first among them, which took so long."""
+        share = max(0.0, self.ends - time.monotonic()) / to_come
+        more = min(share / max(round_s, 1e-6), len(self.numbers))
+        return min(len(self.numbers), max(2, self.least, 1 + int(more)))
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What a segment left to be judged."""
 
@@ -98,32 +118,33 @@ class Evidence:
     found: Sampled
 
 
+@dataclass(eq=False)
 class Round:
     """A fresh process for each side, and fresh values for each workload."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        sides: Sequence[Side],
-        number: int,
-        stack: ExitStack,
-        terms: Terms,
-        shuffle: random.Random,
-    ) -> None:
-        self.bench, self.number, self.terms, self.shuffle = bench, number, terms, shuffle
-        self.stack = stack
-        """Closing it ends the processes."""
-        self.sides = {side.name: side for side in sides}
+    bench: Bench
+    sides: Mapping[str, Side]
+    """By name."""
+    shift: Shift
+    stack: ExitStack
+    """Closing it ends the processes."""
+    terms: Terms
+    shuffle: random.Random
+    number: int = field(init=False, default=0)
+    """Of the round that is made now."""
+    workers: dict[str, Worker] = field(init=False)
+    neighbours: dict[Worker, str] = field(init=False, default_factory=dict)
+    """Workers of this and of other rounds, and the names of their sides."""
+    calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
+    """Side to its call of the workload that is timed now."""
+    evidence: list[Evidence] = field(init=False, default_factory=list)
+    sensed: DeviceReading | None = field(init=False, default=None)
+    """What the GPU's sensors said last."""
+    probed: set[tuple[str, str]] = field(init=False, default_factory=set)
+    """Sides and workloads that were asked whether they remember values: once in a process."""
+
+    def __post_init__(self) -> None:
         self.workers = self.open_workers()
-        self.neighbours: dict[Worker, str] = {}
-        """Workers of this and of other rounds, and the names of their sides."""
-        self.calls: dict[str, TimedCall] = {}
-        """Side to its call of the workload that is timed now."""
-        self.evidence: list[Evidence] = []
-        self.sensed: DeviceReading | None = None
-        """What the GPU's sensors said last."""
-        self.probed: set[tuple[str, str]] = set()
-        """Sides and workloads that were asked whether they remember values: once in a process."""
 
     def open_workers(self) -> dict[str, Worker]:
         """A fresh process for each side, by its name."""
@@ -149,19 +170,30 @@ class Round:
 
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
-    ) -> Generator[Tick, None, None]:
-        """Time every workload once, then judge what was computed meanwhile: the judge's work would disturb it."""
-        fresh = [(workload, fresh_values(workload, self.terms.seed, self.number)) for workload in workloads]
+    ) -> Generator[Tick, None, int]:
+        """Time every workload, then judge what was computed meanwhile: the judge's work would disturb it.
+
+        Rounds that each workload got at least.
+        """
+        fresh = [
+            (workload, fresh_values(workload, self.terms.seed, self.shift.numbers[0])) for workload in workloads
+        ]
         for _, drawn in fresh:
             yield from self.bench.expect(drawn, wide=True)
-        for workload, drawn in fresh:
-            yield from self.time_one(drawn, open_[workload.name], timings)
+        rounds = len(self.shift.numbers)
+        for place, (workload, drawn) in enumerate(fresh):
+            made = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
+            rounds = min(rounds, made)
         yield from self._judge(timings)
         for _, drawn in fresh:
             yield from self.bench.discard(drawn)
+        return rounds
 
-    def time_one(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
-        """Time these sides on one workload, turn about."""
+    def time_one(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """Time these sides on one workload of those that are still to come; rounds that were made."""
+        self.number = self.shift.numbers[0]
         timings.floors = yield from self.bench.floors()
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
@@ -170,19 +202,37 @@ class Round:
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
             yield from self._stage(name, workload, values, setup, timings)
-        second = {name for name in names if UNFORESEEN.random() < 0.5}
-        segments: list[Segment] = []
-        order = turns(names, self.shuffle)
-        if self.bench.device == "cuda":  # Its clock hardly drifts in a round; other rounds tell more.
-            order, second = order[: len(names)], set()
-        self.sensed = self.bench.sense()
-        for place, name in enumerate(order):
-            looked_at = (place >= len(names)) == (name in second)
-            segments.append((yield from self._segment(name, workload, timings, judged=looked_at)))
-        timings.segments += charged(segments, timings.handed, self.number)
+        made = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
             with self._turn(name, workload, timings):
                 yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
+        return made
+
+    def _turn_about(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """The rounds of one workload. One segment of each side is judged, and nobody in the worker knows which.
+
+        Were it more than one, the values that come twice would tell which they are.
+        """
+        turn = 1 if self.bench.device == "cuda" else 2
+        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
+        rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
+        judged = {name: UNFORESEEN.randrange(turn * rounds) for name in names}
+        for made, number in enumerate(self.shift.numbers):
+            self.number = number
+            if made == 1:
+                rounds = self.shift.fitting(time.monotonic() - begun, to_come)
+                later = {name for name, at in judged.items() if at >= turn}
+                judged |= {name: turn + UNFORESEEN.randrange(turn * (rounds - 1)) for name in later}
+            if made == rounds:
+                break
+            segments: list[Segment] = []
+            for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
+                at = turn * made + place // len(names)
+                segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
+            timings.segments += charged(segments, timings.handed, self.number)
+        return rounds
 
     @contextmanager
     def _turn(self, name: str, workload: Workload, timings: Timings) -> Iterator[None]:
@@ -213,7 +263,7 @@ class Round:
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
     ) -> Generator[Tick, None, Segment]:
-        """Time one side. One of its two segments is judged, and nobody in the worker knows which."""
+        """Time one side."""
         before = self.sensed
         with self._turn(name, workload, timings):
             timed = self.calls[name]
@@ -238,6 +288,7 @@ class Round:
             seconds=tuple(found.seconds),
             waited=tuple(found.waited),
             sensors=(before, after) if before and after else None,
+            processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:

@@ -25,7 +25,7 @@ class Sampled:
     handed: list[float] = field(default_factory=list)
     """Seconds a call that handing the results over took, where that was asked for."""
     clocks: list[tuple[float, float]] = field(default_factory=list)
-    """Of a GPU: seconds of a sample by the judge's clock, and by the device's."""
+    """Of a GPU: seconds of a sample by the judge's clock, less the launches, and by the device's."""
     own: bool = False
     """Whether the variant timed itself."""
     output: bytes | None = None

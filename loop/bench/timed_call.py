@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from loop.bench import replays
 from loop.bench.arena import Values
 from loop.bench.call import Call, step_of
 from loop.bench.child.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
@@ -47,14 +48,8 @@ LATE = "writes its output after it said that it was done"
 COMPARED_BYTES = 4096
 """Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
-"""One sample in so many is brought from a GPU, besides the one that is judged; on the host each is handed over."""
-REPLAYED_SEGMENT_S = 1.5e-3
-"""Seconds of a segment on a GPU at most: its clock is so even that more rounds tell more than longer segments."""
-REPLAYED_S, PROBED_S = 0.5e-3, 0.1e-3
-"""Seconds of a sample on a GPU, whose events count in half microseconds; and of one that only shows whether values
-are remembered."""
-REPLAYED, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 50
-"""Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
+"""One result in so many is brought from a GPU where a call returns one, besides the one that is judged: what a
+kernel wrote to memory that it was given is there. On the host each is handed over."""
 Windows = list[tuple[int, ...]]
 
 
@@ -118,7 +113,7 @@ class TimedCall:
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
         found, waits = Sampled(), Waits(self.worker.child.process.pid)
-        seconds = min(seconds, REPLAYED_SEGMENT_S) if self.replays else seconds
+        seconds = min(seconds, replays.SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -142,7 +137,9 @@ class TimedCall:
         most = COLD_SAMPLES if cold else MAX_SAMPLES
         least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
         expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
-        place, watched = self.secret.randrange(expected), self.secret.randrange(least) if least > 1 else -1
+        place, watched = self.secret.randrange(expected), self.secret.randrange(least)
+        if least == 1 or (self.replays and not judged):
+            watched = -1
         sound = spent = early = 0.0
         late = False  # What is judged comes soon then, whenever that is.
         while (
@@ -164,7 +161,7 @@ class TimedCall:
             self._note(found, whole, waited, len(windows) * self._passes())
             spent, early = spent + whole, early + ready_s
             sound += 0.0 if disturbed(whole, waited) else whole
-            if known or (not late and (not self.replays or self._soon())):
+            if known or (not late and (not self.replays or (self.returns and self._soon()))):
                 spent += yield from self._hand_over(found, len(windows), chosen)
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
@@ -222,7 +219,7 @@ class TimedCall:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
-                found.clocks.append((whole, own_s))
+                found.clocks.append((max(whole - replays.LAUNCH_S * self._passes(), own_s), own_s))
             whole = min(own_s, whole) or whole
         found.seconds.append(whole / made)
         if waited is not None:
@@ -275,15 +272,14 @@ class TimedCall:
         self._once = max(rough if sound == math.inf else sound, 1e-8)
         return self._once
 
-    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = REPLAYED_S) -> int:
+    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
         if cold or self.one_memory:
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
-        calls = next((n for n in REPLAYED if n * once <= replayed_s and n <= most), 1)
-        self._replays = max(1, min(math.ceil(replayed_s / (calls * once)), MOST_REPLAYS))
+        calls, self._replays = replays.replays_of(once, replayed_s, most)
         return calls
 
     def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
@@ -311,7 +307,7 @@ class TimedCall:
         try:
             with self.orders.aside():
                 once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=PROBED_S), [(0.0, 0.0)]
+                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=replays.PROBED_S), [(0.0, 0.0)]
                 self._replays = 1  # A second pass would be on values that were seen.
                 for _ in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     pairs.append((yield from self._probe(waits, calls)))

@@ -21,6 +21,7 @@ from loop.bench.round import (
     PROBED_ROUNDS,
     SEGMENT_S,
     Round,
+    Shift,
     Terms,
     Timings,
     Untimed,
@@ -41,6 +42,7 @@ __all__ = [
     "SHORT_SEGMENT_S",
     "Pending",
     "Round",
+    "Shift",
     "Terms",
     "Timings",
     "Untimed",
@@ -54,6 +56,8 @@ __all__ = [
 SHORT_SEGMENT_S = 4e-3
 """Time filled by a segment between our own binaries: their processes start quickly, and more rounds tell more
 than long segments."""
+FIRST_SHARE = 0.4
+"""Of the time that is left, for the first set of processes that are kept."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
 KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
@@ -77,16 +81,23 @@ class Pace:
         return timings.rounds < self.terms.least or used * (1 + rounds / timings.rounds) <= self.terms.limit_s
 
     def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
-        """As many of these sets of rounds as will probably end in time."""
+        """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
         for count in range(len(batch), 0, -1):
-            if self.allows(timings, sum(map(len, batch[:count]))):
+            if self.allows(timings, sum(min(2, len(one)) for one in batch[:count])):
                 return batch[:count]
         return ()
 
     def allows_more(self, timings: Timings) -> bool:
-        """Whether one more will that needs no new process."""
+        """Whether as many will that need no new process."""
         used = time.monotonic() - self.begun
         return timings.rounds < self.terms.least or used + self.last_s <= self.terms.limit_s
+
+    def shift(self, numbers: range, timings: Timings) -> Shift:
+        """The rounds of the next set of processes; the first leaves time for another."""
+        now, share = time.monotonic(), 1.0 if timings.rounds else FIRST_SHARE
+        left_s = max(0.0, self.begun + self.terms.limit_s - now)
+        wanted = self.terms.least - timings.rounds
+        return Shift(numbers, now + share * left_s, wanted if timings.rounds else math.ceil(wanted / 2))
 
 
 def measure(
@@ -148,38 +159,21 @@ def _batch(
     They end with the last round they serve: each holds hundreds of megabytes of a GPU from its first call on.
     """
     with ExitStack() as stack:
-        started = [
-            (Round(bench, sides, numbers[0], stack.enter_context(ExitStack()), pace.terms, shuffle), numbers)
+        named = {side.name: side for side in sides}
+        sets = [
+            Round(bench, named, Shift(numbers), stack.enter_context(ExitStack()), pace.terms, shuffle)
             for numbers in batch
         ]
-        neighbours = {worker: name for one, _ in started for name, worker in one.workers.items()}
-        for one, _ in started:
+        neighbours = {worker: name for one in sets for name, worker in one.workers.items()}
+        for one in sets:
             one.neighbours = neighbours
             yield from one.start()
-        for one, numbers in started:
-            for number in numbers:
-                open_ = still()
-                if any(open_.values()) and pace.allows_more(timings):
-                    yield from _round(one, number, numbers, workloads, open_, timings, pace)
+        for one in sets:
+            open_, begun = still(), time.monotonic()
+            if any(open_.values()) and pace.allows_more(timings):
+                one.shift = pace.shift(one.shift.numbers, timings)
+                made = yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+                took = time.monotonic() - begun
+                pace.last_s = took * min(2, made) / made
+                timings.rounds, timings.seconds = timings.rounds + made, timings.seconds + took
             one.close()
-
-
-def _round(
-    one: "Round",
-    number: int,
-    numbers: range,
-    workloads: Sequence[Workload],
-    open_: Mapping[str, Sequence[str]],
-    timings: Timings,
-    pace: Pace,
-) -> Generator[Tick, None, None]:
-    """One of the rounds that a set of processes serves."""
-    begun, first = time.monotonic(), len(timings.segments)
-    one.number = number
-    yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
-    if len(numbers) > 1:
-        made = timings.segments[first:]
-        timings.segments[first:] = [s.model_copy(update={"processes": numbers[0]}) for s in made]
-    timings.rounds += 1
-    pace.last_s = time.monotonic() - begun
-    timings.seconds += pace.last_s

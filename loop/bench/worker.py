@@ -1,9 +1,11 @@
 """A child process that answers requests: the parent's end of it."""
 
 import contextlib
+import functools
 import json
 import os
 import random
+import socket
 import sys
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from loop.bench.bell import Bell
 from loop.bench.kin import Kin
 from loop.bench.replies import MOST_BYTES, understood
 from loop.errors import LoopError
+from loop.linux import Roused, stay_out
 from loop.processes import Child, Tick, describe_exit
 
 START_LIMIT_S = 60.0
@@ -49,7 +52,8 @@ class Refusal(Exception):
 class Worker:
     """One child process, started by the tool `under` where there is one. Not usable after WorkerLost.
 
-    One that is `pinned` keeps to cores of its own, and shares memory with us: its calls can be timed.
+    One that is `pinned` keeps to cores of its own, and shares memory with us: its calls can be timed. One that is
+    `unprivileged` gains no rights by what it starts: not on a GPU, whose driver may start a setuid program.
     """
 
     def __init__(
@@ -59,11 +63,14 @@ class Worker:
         pinned: bool = False,
         environment: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
+        unprivileged: bool = False,
     ) -> None:
-        request_read, self._request = os.pipe()
-        self._reply, reply_write = os.pipe()
+        request_read, self._request = _channel()
+        self._reply, reply_write = _channel()
         os.set_blocking(self._reply, False)
         self._pending, self._paused = bytearray(), False
+        self._searched = 0
+        """Bytes of what is pending that hold no line end."""
         self._asked: deque[str] = deque()
         """Requests that are still to be answered."""
         self.cores = _cores(threads, pinned)
@@ -82,6 +89,7 @@ class Worker:
                 },
                 stdin=request_read,
                 pass_fds=[reply_write, self.arena.handle, *(self.bell.handles if self.bell else ())],
+                first=functools.partial(stay_out, unprivileged=unprivileged),
             )
         except BaseException:
             for fd in (self._request, self._reply):
@@ -92,6 +100,7 @@ class Worker:
             os.close(request_read)
             os.close(reply_write)
         self.kin = Kin(self.child.process.pid, self.child.tag)
+        self._roused = Roused(self.child.process.pid)
         self.child.watch(self._reply)
 
     def _shared(self) -> list[str]:
@@ -107,7 +116,7 @@ class Worker:
     def send(self, do: str, **fields: Any) -> None:
         """Send a request without waiting for its reply; `receive` takes it up."""
         self._asked.append(do)
-        with contextlib.suppress(BrokenPipeError):  # It has died: `receive` says how.
+        with contextlib.suppress(ConnectionError):  # It has died: `receive` says how.
             os.write(self._request, (json.dumps({"do": do, **fields}) + "\n").encode())
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, dict[str, Any]]:
@@ -116,16 +125,18 @@ class Worker:
         Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
         """
         begun = self.child.seconds
-        while b"\n" not in self._pending:
+        while not self._has_line():
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
+            self._rouse()
             if not self._take() and self.child.code is not None:
                 raise self.lost("crashed", describe_exit(self.child.code))
             yield Tick(note)
             if len(self._pending) > MOST_BYTES:
                 raise self.lost("tampered", FORGED)
         line, _, self._pending = self._pending.partition(b"\n")
+        self._searched = 0
         reply = understood(bytes(line), self._asked.popleft() if self._asked else "")
         if reply is None or (self._pending and not self._asked):  # Nobody answers what nobody asked.
             raise self.lost("tampered", FORGED)
@@ -135,7 +146,13 @@ class Worker:
     def has_answered(self) -> bool:
         """Whether a reply is there to be received."""
         self._take()
-        return b"\n" in self._pending
+        return self._has_line()
+
+    def _has_line(self) -> bool:
+        """Whether a whole reply is pending; no byte is looked at twice."""
+        found = self._pending.find(b"\n", self._searched) >= 0
+        self._searched = self._searched if found else len(self._pending)
+        return found
 
     def ask(self, do: str, *, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
         """Send a request and wait for its reply."""
@@ -181,10 +198,15 @@ class Worker:
         """Take over what has arrived; whether anything had."""
         try:
             data = os.read(self._reply, 1 << 16)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):
             return False
         self._pending += data
         return bool(data)
+
+    def _rouse(self) -> None:
+        """Have it go on where not we have stopped it: a kernel can stop the judge, and other workers."""
+        if not self._paused:
+            self._roused.rouse()
 
     def lost(self, kind: str, how: str) -> WorkerLost:
         """Kill the child, and say how it was lost."""
@@ -227,6 +249,12 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _channel() -> tuple[int, int]:
+    """Two ends of a connection. Unlike a pipe's they cannot be opened by their names in /proc."""
+    one, other = socket.socketpair()
+    return one.detach(), other.detach()
 
 
 def _reply(reply: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.bench import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.bench.room import Bench
 from loop.documents import write_atomic
 from loop.errors import LoopError
@@ -116,7 +117,7 @@ class Builder:
                 include=self.bench.include,
                 limit_s=self._limit,
             )
-        except build.BuildFailed as failed:
+        except BuildFailed as failed:
             if failed.no_compiler and variant.build.compiler == self._compiler:
                 raise LoopError(failed.message, failed.hint) from failed
             raise Broken(f"does not build: {failed.message}") from failed

@@ -14,6 +14,7 @@ from loop.bisect.gate import Gate
 from loop.bisect.log import bisect_log
 from loop.bisect.memory import Memory
 from loop.bisect.probes import Prober, Question
+from loop.machine_failures import Folders, Gauge
 from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Claim, Probe
 from loop.processes import Tick
 from loop.repository import history
@@ -163,17 +164,23 @@ class Hunt:
         self.journal.append(Asked(wanted, _outcome_of(probe, self.metric)))
 
     def _tried(self, wanted: Try) -> Generator[Tick, None, Probe]:
-        """One question to the prober, with signs of life that say how the search stands."""
+        """One question to the prober, with signs of life that say how the search stands.
+
+        Raises MachineFailure where the machine failed meanwhile.
+        """
         candidate, against = self.line.ends[wanted.commit], self.line.ends[wanted.against]
         asked = Question(candidate, wanted.batch, against, wanted.relink, bool(wanted.claim), self._ahead(wanted))
-        begun = time.monotonic()
+        begun, gauge = time.monotonic(), Gauge(Folders.of())
         status, reason, values = "measured", "", tuple[float, ...]()
         try:
-            values = yield from self._noted(self.prober.tried(asked), wanted)
+            values = yield from self._noted(self.prober.tried(asked), wanted, gauge)
         except Broken as broken:
             status, reason = "broken", str(broken)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
+        failure = gauge.failure(bad=status != "measured" or 0.0 in values, said=reason)
+        if failure is not None:  # It says nothing of the commit, and is not remembered.
+            raise failure
         fields = {
             "commit": candidate.commit,
             "against": against.commit,
@@ -196,13 +203,14 @@ class Hunt:
         return found + [(self.line.ends[one.against], one.relink) for one in steps if one.claim]
 
     def _noted(
-        self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try
+        self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try, gauge: Gauge
     ) -> Generator[Tick, None, tuple[float, ...]]:
         """The same, each sign of life with how the search stands."""
         standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {self.named(wanted.why)}"
         try:
             while True:
                 tick = next(working)
+                gauge.tick()
                 yield Tick(f"{standing}; {tick.note}")
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]

@@ -1,15 +1,22 @@
 """Everything that was observed of a commit, kept: an interrupted search goes on, a second one is nearly free."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from loop.documents import content_hash, to_json
+from loop.documents import content_hash, sums, to_json
+from loop.model.base import Model
 from loop.model.bisect import Probe
 from loop.places import state_folder
+
+
+class Remembered(Model):
+    """One line."""
+
+    format: int
+    """Format number."""
+    probe: Probe
+    """What was observed."""
 
 
 @dataclass(frozen=True)
@@ -19,28 +26,16 @@ class Memory:
     path: Path
 
     def probes(self) -> list[Probe]:
-        """All of them."""
-        return list(self._lines())
+        """All whole lines; what is damaged is named, and tried again."""
+        try:
+            return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
+        except FileNotFoundError:
+            return []
 
     def keep(self, probe: Probe) -> None:
         """Add one; it is written before anything else happens."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps({"format": 1, "probe": json.loads(to_json(probe))})
-        with self.path.open("a") as file:
-            file.write(line + "\n")
-            file.flush()
-
-    def _lines(self) -> Iterator[Probe]:
-        """Whole lines; one that a kill cut short is passed over."""
-        try:
-            text = self.path.read_text()
-        except FileNotFoundError:
-            return
-        for line in text.splitlines():
-            try:
-                yield Probe.model_validate(json.loads(line)["probe"], strict=False)
-            except (ValueError, KeyError, TypeError, ValidationError):
-                continue
+        sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 
 
 def memory_of(*question: str) -> Memory:

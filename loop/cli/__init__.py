@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -17,7 +18,7 @@ from loop.cli.kernels import kernels_app
 from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, group, screen_for
 from loop.cli.run import run_app
 from loop.cli.sessions import sessions_app
-from loop.errors import ExitCode, LoopError, Stopped
+from loop.errors import ExitCode, LoopError, MachineFailure, Stopped
 from loop.interrupts import SIGNALS
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.")
@@ -240,30 +241,40 @@ def main() -> None:
     if set(sys.argv[1:2]) & WORKING and not {"--help", "-h"} & set(sys.argv):
         from loop.supervisor import supervise
 
-        supervise()
+        _guarded(supervise)
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
-        _run()
+        _guarded(app)
     finally:
         for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
             signal.signal(name, signal.SIG_IGN)
 
 
-def _run() -> None:
+def _guarded(work: Callable[[], object]) -> None:
     try:
-        app()
-    except LoopError as error:
-        screen_for().fail(error)
-        sys.exit(error.exit_code)
+        work()
     except Stopped as stop:
         sys.exit(stop.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.OK)
     except Exception as error:
-        screen_for().fail(LoopError(f"bug in loop: {type(error).__name__}: {error}", hint=_log_bug()))
-        sys.exit(ExitCode.BUG)
+        told = _told(error)
+        screen_for().fail(told)
+        sys.exit(told.exit_code)
+
+
+def _told(error: Exception) -> LoopError:
+    """What to tell of an error: the machine's failure, else the user's mistake, else a bug."""
+    from loop.machine_failures import Folders, behind
+
+    failure = behind(error, Folders.of())
+    if failure is not None:
+        return failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
+    if isinstance(error, LoopError):
+        return error
+    return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), ExitCode.BUG)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
@@ -275,6 +286,9 @@ def _log_bug() -> str:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file:
-        traceback.print_exc(file=file)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+    except OSError:
+        return f"please report it with this: {traceback.format_exc()}"
     return f"please report it with {file.name}"

@@ -3,12 +3,11 @@
 import time
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from loop.cloud.clouds import CLOUDS, base_of
-from loop.documents import to_json, write_atomic
+from loop.documents import sums
 from loop.errors import LoopError
 from loop.model.base import Model
+from loop.remarks import remark
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NONE_FOR_S = 3600.0
@@ -35,8 +34,11 @@ def recall(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        kept = Remembered.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        kept = sums.read_sealed(Remembered, path)
+    except OSError:
+        return None
+    except LoopError as error:
+        remark(f"{error.message}; the cloud is asked again")
         return None
     same = (kept.boot, kept.servers) == (_boot(), _servers()) and kept.cloud in ("", *CLOUDS)
     young = 0 <= time.time() - kept.at < NONE_FOR_S
@@ -50,7 +52,7 @@ def keep(path: Path | None, cloud: str) -> None:
     found = Remembered(boot=_boot(), servers=_servers(), cloud=cloud, at=time.time())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, to_json(found))
+        sums.write_sealed(path, found)
     except (OSError, LoopError):
         return
 

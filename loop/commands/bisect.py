@@ -26,7 +26,7 @@ from loop.commands.setting import (
     trusted_setting,
 )
 from loop.documents import to_json
-from loop.errors import ExitCode, LoopError, Stopped
+from loop.errors import ExitCode, LoopError, MachineFailure, Stopped
 from loop.interrupts import check, flagged
 from loop.model.bisect import Answer, Candidate
 from loop.model.target import CAbiVariant
@@ -71,7 +71,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     try:
         if not request.good:
             raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
-        with ExitStack() as stack:
+        with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
             answer = follow(hunt, request.budget_minutes, screen)
@@ -151,6 +151,8 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
                 tick: Tick = next(working)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
+            except MachineFailure as failure:
+                raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
             if len(hunt.probes) > shown:

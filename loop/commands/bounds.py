@@ -1,12 +1,14 @@
 """What may end a session before its plan is done: minutes, dollars, and a cloud that takes the machine away."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from loop.cloud import CHOICES, Watch
 from loop.documents import nearest
-from loop.errors import ExitCode, LoopError, Stopped
+from loop.errors import ExitCode, LoopError, MachineFailure, Stopped
 from loop.model.index import SessionRow
 from loop.model.metering import AiUse
 from loop.model.money import RateCard
@@ -33,10 +35,14 @@ class Ending:
     """Whether a bound broke it off, and the step that was under way."""
     unwatched: tuple[str, ...] = ()
     """What has to be said of the watch over the machine."""
+    mend: str = ""
+    """What has to be done before it can go on."""
 
     @property
     def to_go_on(self) -> str:
         """What is said before the command that goes on."""
+        if self.mend:
+            return f"{self.mend}; then go on with"
         return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
@@ -47,6 +53,12 @@ def broken_off(stop: Stopped) -> Ending:
     if stop.exit_code == ExitCode.OVER_BUDGET:
         return Ending("aborted", str(stop), stop.exit_code, "the budget did not reach so far", cut=True)
     return Ending("aborted", str(stop), stop.exit_code)
+
+
+def failed_by(failure: MachineFailure) -> Ending:
+    """How a walk ended whose machine failed."""
+    reached = "the machine failed before it was done"
+    return Ending("paused", failure.message, failure.exit_code, reached, cut=True, mend=failure.hint or "")
 
 
 @dataclass
@@ -61,6 +73,14 @@ class Bounds:
     """Whether the machine is about to be taken away."""
     resume: str = ""
     """The command that goes on with the session."""
+    reserve: Path | None = None
+    """A file that makes room on a full disk for the last lines."""
+
+    def give_room(self) -> None:
+        """Give up the reserve."""
+        if self.reserve is not None:
+            with contextlib.suppress(OSError):
+                self.reserve.unlink(missing_ok=True)
 
     def hold(self, event: Happening, walked_s: float) -> None:
         """Raise Stopped where the walk has to end at this event."""

@@ -1,6 +1,5 @@
 """The end of a session: what its records mean, the report, and what is told."""
 
-import contextlib
 import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from loop.rules.charging import NO_AI, Used
 from loop.rules.energy import energy
 from loop.rules.gains import gains
 from loop.screen import Screen
-from loop.store import index, sessions
+from loop.store import index, journal, sessions
 from loop.store.sessions import SessionFolder
 
 HEAD = ("id", "started", "target", "device", "baseline", "variants", "seed", "revision", "machine", "loop_version")
@@ -50,7 +49,8 @@ def conclude(
     own_seconds: float,
 ) -> SessionRecord:
     """The final record, from the journal alone."""
-    finished = folder.finished()
+    lines = folder.lines()
+    finished = journal.finished(lines)
     now = datetime.datetime.now(datetime.UTC)
     took = clock.believed(seconds, [one.seconds for one in every_attempt(folder)])
     findings = summary.collect(finished)
@@ -93,6 +93,7 @@ def conclude(
             *ending.unwatched,
         ),
         proposal=go_on(head, finished, ending) or learnings.proposal(head, finished, sources_of(setting)),
+        lines=len(lines),
     )
 
 
@@ -153,6 +154,7 @@ def sources_of(setting: Setting) -> dict[str, tuple[str, ...]]:
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
     """The report of a session, beside its predecessors, with its figures."""
     finished = folder.finished()
+    samples.say_damaged_patches(finished)
     given = ReportInput(
         record=record,
         finished=finished,
@@ -171,10 +173,13 @@ def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRec
     root = setting.project.sessions
     for row in index.rows(root, last=sessions.RECENT, target=record.head.target):
         if row.status is not None and not row.recorded and row.id < record.head.id:
-            with contextlib.suppress(LoopError):
+            try:
                 found = SessionFolder(root / row.id).record()
-                if found is not None:
-                    yield found
+            except LoopError as error:
+                sessions.left_out(error)
+                continue
+            if found is not None:
+                yield found
 
 
 def predictions_held(setting: Setting, record: SessionRecord) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from loop.commands.bounds import Bounds, broken_off
+from loop.commands.bounds import Bounds, broken_off, failed_by
 from loop.commands.bounds import Ending as Ending
 from loop.documents import to_json
-from loop.errors import ExitCode, Stopped
+from loop.errors import ExitCode, LoopError, Stopped
 from loop.interrupts import check, flagged
+from loop.machine_failures import behind
 from loop.model.record import Finished
 from loop.model.tick import StepTick
 from loop.runner.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
@@ -78,7 +79,10 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:
-    """Walk to the end, to one of its bounds, or to an interruption; `store` makes each event durable."""
+    """Walk to the end, to one of its bounds, to an interruption, or to a failure of the machine.
+
+    `store` makes each event durable. Where the disk refuses, the reserve makes room for the record that says so.
+    """
     begun, bounds = time.monotonic(), bounds or Bounds()
     last: Happening | None = None
     with closing(walk.events()) as events:
@@ -90,15 +94,29 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
                     show.event(last)
                     bounds.hold(last, time.monotonic() - begun)
                     check()
-        except Stopped as stop:
+        except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            ending = broken_off(stop)
+            ending = _broken_off(error, walk)
+            bounds.give_room()
             if isinstance(last, StepBegan | Ticked):
                 show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
             return ending
+    if walk.failure is not None:
+        bounds.give_room()
+        return failed_by(walk.failure)
     if walk.paused:
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
     return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
+
+
+def _broken_off(error: BaseException, walk: Walk) -> Ending:
+    """How the walk ended that an error broke off; raises it again where neither user nor machine is behind it."""
+    if isinstance(error, Stopped):
+        return broken_off(error)
+    failure = behind(error, walk.folders)
+    if failure is None:
+        raise error
+    return failed_by(failure)
 
 
 def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str) -> Finished:
@@ -108,7 +126,7 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str
     fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
     seconds = last.seconds if isinstance(last, Ticked) else 0.0
     status = ending.status or "aborted"
-    hint = f"go on with: {resume}" if status == "paused" and resume else None
+    hint = f"{ending.to_go_on}: {resume}" if status == "paused" and resume else None
     return Finished(status=status, seconds=seconds, message=ending.reason, hint=hint, action=step.action, **fields)
 
 

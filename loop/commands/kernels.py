@@ -23,6 +23,7 @@ from loop.commands.shown import show_findings
 from loop.documents import to_json
 from loop.errors import ExitCode, LoopError
 from loop.library import definitions
+from loop.machine_failures import Folders
 from loop.model.device import Device
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
@@ -31,6 +32,7 @@ from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, expand, read_words
 from loop.places import include_folder
+from loop.remarks import remark
 from loop.runner.session import Walk
 from loop.screen import Screen
 
@@ -139,6 +141,9 @@ def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
         budget=PlanBudget(minutes=1),
     )
     chosen = choose(what, request, setting.target)
+    if request.sanitize and chosen.device == "cpu" and chosen.variants:
+        names = ", ".join(chosen.variants)
+        remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
     steps = [dict(step) for step in STEPS[what] if concerns(step, chosen, request)]
     if steps[-1]["id"] == "sanitize":  # It may say why a variant is wrong.
         steps = [{**step, "on_fail": "continue"} if step["id"] == "verify" else step for step in steps]
@@ -200,7 +205,7 @@ def walk_alone(
         if pattern.name == "bench" and len(pattern.steps) > 1:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, lambda finished: {})
+        walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
         ending = drive(walk, Show(screen), nowhere)
     failed = any(record.status != "passed" for record in walk.finished)
     if request.json:

@@ -99,14 +99,17 @@ def report(name: str, form: str, target: Path | None, output: Path | None, scree
     if output is None or str(output) == "-":
         screen.data(written.text)
     else:
-        _store(written, output, screen)
+        _store(written, output, folder, screen)
     return ExitCode.OK
 
 
-def _store(written: Written, output: Path, screen: Screen) -> None:
-    """The file, its figures beside it."""
+def _store(written: Written, output: Path, folder: SessionFolder, screen: Screen) -> None:
+    """The file, its figures beside it; the session's own report with its checksums."""
     if output.is_dir():
         raise LoopError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    sessions.write_figures(output.parent, written.files)
-    write_atomic(output, written.text)
+    if output.resolve() == folder.report.resolve():
+        folder.write_report(written.text, written.files)
+    else:
+        sessions.write_figures(output.parent, written.files)
+        write_atomic(output, written.text)
     screen.say(f"written: {output}" + (f", figures beside it: {len(written.files)}" if written.files else ""))

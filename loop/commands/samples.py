@@ -1,21 +1,25 @@
 """Raw samples of a session, read back from its folder."""
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from loop.documents import content_hash, sums
 from loop.errors import LoopError
+from loop.model.change import BriefOutput
 from loop.model.measurement import Segment
 from loop.model.output import MeasureOutput
+from loop.model.outputs import read_output
 from loop.model.record import Finished, latest_attempts
+from loop.remarks import remark
 from loop.report.exports.rows import Sampled
 from loop.report.findings import Rounds, found
 from loop.rules.compare import log_ratios
-from loop.store import sums
-from loop.store.journal import read_regular
 from loop.store.sessions import SAMPLES, SessionFolder
 
 _SEGMENTS = TypeAdapter(list[Segment])
@@ -43,16 +47,27 @@ def read_samples(folder: SessionFolder, finished: Sequence[Finished]) -> Read:
 
 
 def _segments(folder: SessionFolder, name: str) -> list[Segment] | None:
-    """None for a file that is gone, damaged, or not in the session's own folder."""
+    """None for a file that is gone or damaged, which is said, or that is not in the session's own folder."""
     path = (folder.path / name).resolve()
     if not path.is_relative_to(folder.path.resolve()):
         return None
     try:
         return _SEGMENTS.validate_python(
-            json.loads(sums.opened(path, read_regular(path)))["segments"], strict=False
+            json.loads(sums.opened(path, sums.read_regular(path)))["segments"], strict=False
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, LoopError):
+        remark(f"left out: {path}: gone or damaged")
         return None
+
+
+def say_damaged_patches(finished: Sequence[Finished]) -> None:
+    """Name each patch of a session that is not the change that was judged: somebody may apply it."""
+    for step in finished:
+        output = read_output(step.action, step.output)
+        if isinstance(output, BriefOutput) and output.patch and output.digest:
+            with contextlib.suppress(OSError):
+                if content_hash(sums.read_regular(Path(output.patch))) != output.digest:
+                    remark(f"{output.patch}: damaged: it is not the change that was judged")
 
 
 def rounds(folder: SessionFolder, finished: Sequence[Finished]) -> Rounds:

@@ -1,10 +1,11 @@
 """`loop run session`: resolve, walk, close. And the same walk again after an interruption."""
 
+import contextlib
 import datetime
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,9 +28,10 @@ from loop.commands.setting import (
     trusted_setting,
 )
 from loop.documents import Document, complain, to_json
-from loop.errors import DefinitionError, ExitCode, LoopError
+from loop.errors import DefinitionError, ExitCode, LoopError, MachineFailure
 from loop.interrupts import flagged
 from loop.library import definitions, figures, targets
+from loop.machine_failures import Folders, behind
 from loop.model.metering import AiGiven, AiUse
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
@@ -90,11 +92,10 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, figures.rates(setting.project))
     if request.dry_run:
         return show_plan(head, figures.rates(setting.project), screen, as_json=request.json)
-    with flagged():
+    with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
         folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
-        with folder.lock():
-            folder.write_head(head)
+        with folder.begun(head):
             code = resumable(request, setting, head, folder, screen)
     return handed_on(request, setting, folder, screen, code)
 
@@ -105,7 +106,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         raise LoopError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
     folder = sessions.find(setting.project.sessions, name)
-    with flagged(), folder.lock():
+    again = f"go on with: loop run session --resume {name}"
+    with flagged(), paused_by_machine(setting, again), folder.lock():
         head, record = folder.head(), folder.record()
         request.asked.check(head, figures.rates(setting.project))
         ended = last_closed(folder.lines())
@@ -155,13 +157,35 @@ def resumable(
     *,
     fresh: bool = False,
 ) -> int:
-    """Walk; when a record cannot be written any more (a full disk), say how to go on once it can."""
+    """Walk; whatever ends it before its time, say how to go on once that is mended."""
     try:
-        return walk_session(request, setting, head, folder, screen, fresh=fresh)
+        with paused_by_machine(setting, f"go on with: {head.resume_command}"):
+            return walk_session(request, setting, head, folder, screen, fresh=fresh)
+    except MachineFailure:
+        raise
     except LoopError as error:
         again = f"loop run session --resume {folder.id}"
         hint = f"{error.hint}, then go on with: {again}" if error.hint else again
         raise LoopError(error.message, hint, ExitCode.GATE_FAILED) from error
+
+
+@contextlib.contextmanager
+def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
+    """Raises MachineFailure, with what to do `then`, for every error that a failure of the machine led to."""
+    try:
+        yield
+    except MachineFailure:
+        raise
+    except (LoopError, OSError, MemoryError, RuntimeError) as error:
+        failure = behind(error, folders_of(setting))
+        if failure is None:
+            raise
+        raise failure.then(then) from error
+
+
+def folders_of(setting: Setting) -> Folders:
+    """The folders that a session writes to."""
+    return Folders.of(setting.project.sessions, setting.project.target)
 
 
 def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
@@ -247,6 +271,8 @@ def walk_session(
     bounds = make_bounds(request.asked, head, card, journal.lines, rows, ai)
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     screen.say(announce(head))
+    folder.keep_reserve()
+    bounds.reserve = folder.reserve
     for line in metering.begin(setting, head, folder, request.ai, card):
         screen.say(line)
     with open_bench(setting, head.device, head.threads) as bench:
@@ -278,10 +304,12 @@ def walk_session(
             facts=session_facts(card, head.device, head.plan.plan.budget.minutes),
             earlier=finished(journal.lines),
             begun=begun,
+            folders=folders_of(setting),
         )
         recall = closing.recall(setting, head.id)
         show = Show(screen, request.events, recall.lines)
         ending = drive(walk, show, into(folder, journal), bounds)
+    bounds.give_room()
     unkept = keep_sources(setting.project, head, folder, walk.finished)
     if unkept:
         screen.say(unkept)

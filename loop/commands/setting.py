@@ -66,7 +66,7 @@ def what_runs(setting: Setting) -> list[str]:
     """Every command and code that the project's own definitions would run."""
     own = setting.project.own("patterns")
     patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
-    return list(trust.what_runs(setting.target, patterns))
+    return [*trust.what_runs(setting.target, patterns), *trust.flags_taken(setting.project)]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:

@@ -19,6 +19,7 @@ from loop.interrupts import flagged
 from loop.model.index import SessionRow
 from loop.model.output import ResourcesOutput
 from loop.places import shipped
+from loop.remarks import remark
 from loop.report import format as say
 from loop.report.catalogue import folder
 from loop.report.catalogue.contents import Contents, Known, Looked
@@ -123,7 +124,11 @@ def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path
     for row in rows:
         path = top / row.id / REPORT
         if stem(row.id) == row.id and path.is_file() and Path(os.path.realpath(path)) == path:
-            yield row.id, path
+            damage = SessionFolder(path.parent).damage_of_report()
+            if not damage:
+                yield row.id, path
+            else:
+                remark(f"left out: {damage}; made anew by: loop report {row.id} --output {path}")
 
 
 def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[Looked, ...]]:

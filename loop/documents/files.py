@@ -35,8 +35,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
     Raises LoopError when the disk refuses; the old file is then untouched.
     """
-    # In JSON, the only text of ours that can hold lone surrogates, a backslash escape means the same.
-    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    data = encoded(content) if isinstance(content, str) else content
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         _write_durably(temporary, data)
@@ -50,8 +49,14 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def encoded(text: str) -> bytes:
+    """Text as a file holds it. Only our JSON can hold lone surrogates: a backslash escape means the same there."""
+    return text.encode(errors="backslashreplace")
+
+
 def unusable(path: Path, how: str, error: OSError) -> LoopError:
     """What the system said of a file, and what to do about it."""
+    error.filename = error.filename or str(path)
     reason = error.strerror or type(error).__name__
     return LoopError(f"{path}: cannot be {how}: {reason}", hint=HINTS.get(error.errno or 0))
 

@@ -20,7 +20,7 @@ class Build(Model):
     variant: str
     """Name of the variant."""
     build_id: str
-    """Hash of every file the compiler read, the flags, the compiler and the processor it compiled for."""
+    """Hash of every file the build read, programs and libraries included, the flags, and the processor."""
     library: str
     """Path of the shared library."""
     seconds: float
@@ -34,7 +34,7 @@ class Build(Model):
     compiler: str
     """First line of the compiler's own version text."""
     note: str | None = None
-    """What was mended on the way, such as a damaged binary in the cache."""
+    """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
 
 
 class Mismatch(Model):
@@ -220,7 +220,7 @@ class Segment(Model):
     workload: str
     """Name of the workload."""
     round: Annotated[int, Field(ge=0)]
-    """Which round it comes from: fresh values, and fresh processes unless they are kept for several rounds."""
+    """Which round it comes from: fresh processes and values, unless they are kept for several rounds."""
     calls: Annotated[int, Field(ge=1)]
     """Calls in each sample."""
     seconds: tuple[float, ...]

@@ -279,3 +279,5 @@ class SessionRecord(Model):
     """What was not run, and why."""
     proposal: str
     """What the next session should do."""
+    lines: int = 0
+    """Lines of its journal when this was written; 0 in records of older versions."""

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.bench.build import BuildFailed, build
+from loop.bench.build import build
 from loop.bench.child.refusal import Refused
 from loop.bench.child.variants import Compiled
+from loop.bench.compiler_errors import BuildFailed
 from loop.errors import LoopError
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant

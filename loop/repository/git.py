@@ -5,11 +5,15 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loop.errors import LoopError
+
+if TYPE_CHECKING:
+    from git import Repo
 
 QUIET = (
     "core.hooksPath=/dev/null",
@@ -30,7 +34,7 @@ NAMES_PROGRAM = re.compile(
     r"|core\.(sshcommand|askpass|gitproxy|pager|editor|alternaterefscommand)|sequence\.editor|pager\..*"
     r"|gpg\.(.*\.)?program|credential\.(.*\.)?helper|interactive\.difffilter|trailer\..*\.(command|cmd)"
     r"|tar\..*\.command|remote\..*\.(uploadpack|receivepack|vcs|proxy)|uploadpack\.packobjectshook"
-    r"|(difftool|mergetool|browser|man|guitool)\..*\.(cmd|path))"
+    r"|(difftool|mergetool|browser|man|guitool)\..*\.(cmd|path)|hook\..*\.command)"
 )
 """Settings whose value is a program, or may be one (git-config(1)). A repository's own configuration can have
 them, and `filter`, `diff` and `merge` run them for a mere look at it."""
@@ -86,7 +90,35 @@ def without_programs(folder: str) -> tuple[str, ...]:
     names = _execute(Path(folder), words, {}).split("\0")
     programs = [name for name in dict.fromkeys(names) if NAMES_PROGRAM.fullmatch(name.lower())]
     required = {f"{name.rpartition('.')[0]}.required=false" for name in programs if name.startswith("filter.")}
-    return (*(f"{name}=" for name in programs), *sorted(required))
+    return (*(f"{name}={_harmless(name)}" for name in programs), *sorted(required))
+
+
+def _harmless(name: str) -> str:
+    """A value with which nothing runs; git from 2.54 on refuses a configured hook without a command."""
+    return "true" if name.lower().startswith("hook.") else ""
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator["Repo"]:
+    """The repository around a folder, by GitPython and through the same door: it asks git for objects, too.
+
+    Where one is missing git fetches it, by what the configuration says. Raises what GitPython does.
+    """
+    import git as library
+
+    forget_the_callers_repository()
+    with library.Repo(folder, search_parent_directories=True) as repository:
+        repository.git.set_persistent_git_options(c=list(_settings(folder)))
+        repository.git.update_environment(**_environment())
+        yield repository
+
+
+def _settings(folder: Path) -> tuple[str, ...]:
+    return QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
+
+
+def _environment() -> dict[str, str]:
+    return ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
 
 
 def look(folder: Path, *arguments: str) -> str:
@@ -110,16 +142,21 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | 
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
     try:
-        closed = () if _Door.open else without_programs(str(folder))
-        settings = [word for setting in (*QUIET, *closed) for word in ("-c", setting)]
-        env = ENVIRONMENT | ({} if _Door.open else OFFLINE)
-        env |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        settings = [word for setting in _settings(folder) for word in ("-c", setting)]
+        env = _environment() | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(asked.open("rb")) if asked else None
-            return _execute(folder, ["git", *settings, *arguments], env, source)
+            return _execute(folder, ["git", *settings, *_outside_submodules(arguments)], env, source)
     except (library.GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         said = str(getattr(error, "stderr", "") or error).strip()
         raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error
+
+
+def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
+    """The same question without a look at what is edited in submodules: each has a configuration of its own."""
+    if _Door.open or arguments[0] not in ("status", "diff"):
+        return arguments
+    return (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
 
 
 def _execute(folder: Path, command: list[str], env: dict[str, str], source: Any = None) -> str:

@@ -5,13 +5,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.documents import sums
 from loop.errors import LoopError
+from loop.model.base import Model
+from loop.remarks import remark
 from loop.repository import worktree
 from loop.repository.git import git
 from loop.repository.worktree import Worktree
 
 OWNER = "loop-session"
 """A note in git's own folder for the worktree, which goes with it: the session folder that it was made for."""
+
+
+class Owner(Model):
+    """The note; an older loop wrote the bare path."""
+
+    format: int = 1
+    """Format number."""
+    session: str
+    """The session folder's whole path."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,12 @@ class Kept:
 def note_owner(tree: Worktree, session: Path) -> None:
     """Write down which session a worktree is for; one that cannot be noted is nobody's, and stays."""
     with contextlib.suppress(OSError, LoopError):
-        (_own_folder(tree.root) / OWNER).write_text(f"{session.absolute()}\n", encoding="utf-8")
+        sums.write_sealed(_own_folder(tree.root) / OWNER, Owner(session=str(session.absolute())))
+
+
+def is_noted(tree: Worktree) -> bool:
+    """Whether it was made to its end: the note is written last."""
+    return _owner(_own_folder(tree.root) / OWNER) is not None
 
 
 def every(folder: Path) -> Iterator[Kept]:
@@ -71,7 +88,12 @@ def _own_folder(root: Path) -> Path:
 
 
 def _owner(note: Path) -> Path | None:
+    """None where there is none, or where it is damaged: then the worktree is nobody's, and stays."""
     try:
-        return Path(note.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
+        text = note.read_text(encoding="utf-8", errors="replace")
+        return Path(text.strip() if text.startswith("/") else sums.read_sealed(Owner, note).session)
+    except OSError:
+        return None
+    except LoopError as error:
+        remark(error.message)
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from loop.errors import LoopError
 from loop.model.record import Revision
-from loop.repository.git import forget_the_callers_repository, look
+from loop.repository.git import look, opened
 
 SHOWN = 20
 LINK = 0o120000
@@ -15,13 +15,12 @@ LINK = 0o120000
 
 def revision(folder: Path) -> Revision:
     """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
-    forget_the_callers_repository()
     try:
         import git
     except ImportError:  # GitPython raises it when there is no git program.
         return Revision(commit=None)
     try:
-        with git.Repo(folder, search_parent_directories=True) as repository:
+        with opened(folder) as repository:
             return _read(repository)
     except (LoopError, git.GitError, ValueError, OSError):
         return Revision(commit=None)
@@ -34,9 +33,8 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     """
     import git
 
-    forget_the_callers_repository()
     try:
-        with git.Repo(folder, search_parent_directories=True) as repository:
+        with opened(folder) as repository:
             inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
             tree = repository.commit(commit).tree
             _write(tree if inside == Path(".") else tree / str(inside), into)
@@ -49,9 +47,8 @@ def text_at(folder: Path, commit: str, name: str) -> str | None:
     """What a file below `folder` held at a commit; None where it, the commit or the repository is not there."""
     import git
 
-    forget_the_callers_repository()
     try:
-        with git.Repo(folder, search_parent_directories=True) as repository:
+        with opened(folder) as repository:
             inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
             blob = repository.commit(commit).tree / (inside / name).as_posix()
             return str(blob.data_stream.read().decode())
@@ -61,12 +58,10 @@ def text_at(folder: Path, commit: str, name: str) -> str | None:
 
 def changed_below(folder: Path, commit: str) -> set[str]:
     """Files that `changes` names, by their path from `folder`."""
-    import git
-
     found = changes(folder, commit)
     if not found:
         return set()
-    with git.Repo(folder, search_parent_directories=True) as repository:
+    with opened(folder) as repository:
         top = Path(str(repository.working_tree_dir)).resolve()
     return {os.path.relpath(top / name, folder.resolve()) for name in found}
 
@@ -78,9 +73,8 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
     """
     import git
 
-    forget_the_callers_repository()
     try:
-        with git.Repo(folder, search_parent_directories=True) as repository:
+        with opened(folder) as repository:
             top = Path(str(repository.working_tree_dir))
         text = look(
             top,

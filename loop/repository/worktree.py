@@ -5,11 +5,14 @@ The user's checkout, index, stash and branches are left as they are. Hooks do no
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from loop.errors import LoopError
 from loop.repository import submodules
@@ -163,20 +166,26 @@ def _no_room(root: Path, error: OSError) -> LoopError:
 
 
 def _add(repository: Path, root: Path, commit: str) -> None:
-    """A worktree of the user's repository. Raises LoopError where git may not write its note of it."""
-    _forget_gone(repository, root.parent)
+    """A worktree of the user's repository. Raises LoopError where git may not write its note of it.
+
+    Its files are checked out from inside: a configuration may name other programs there (`includeIf`).
+    """
+    _forget_gone(repository, root)
     try:
-        git(repository, "worktree", "add", "--quiet", "--detach", "--force", str(root), commit)
+        git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
+        git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
         raise LoopError(error.message, hint) from error
 
 
-def _forget_gone(repository: Path, folder: Path) -> None:
-    """Take away git's notes of worktrees in a folder of ours that are gone: a kill leaves them.
+def _forget_gone(repository: Path, root: Path) -> None:
+    """Take away git's notes of worktrees beside `root` that are gone: a kill leaves them.
 
     Not by `git worktree prune`: it forgets those of the user, too, whose disk is not there just now.
     """
+    folder = root.parent
+    _forget_torn(repository, root)
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
         ours = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
@@ -185,10 +194,24 @@ def _forget_gone(repository: Path, folder: Path) -> None:
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
 
 
+def _forget_torn(repository: Path, root: Path) -> None:
+    """Take away a note for `root`, or for a search that was killed, which was never whole: git itself keeps it."""
+    common = git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+    for lock in Path(common, "worktrees").glob("*/locked"):
+        note = lock.parent
+        owner = re.fullmatch(r"bisect-(\d+)-.*", note.name)
+        ours = note.name == root.name or (owner is not None and not psutil.pid_exists(int(owner[1])))
+        place, told = f"{root.parent.resolve() / note.name}/.git", note / "gitdir"
+        text = told.read_text(errors="replace").strip() if told.exists() else ""
+        if ours and text != place and place.startswith(text):
+            shutil.rmtree(note, ignore_errors=True)
+
+
 def find(target: Path, root: Path) -> Worktree | None:
     """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
     if not (root / ".git").exists():
         return None
+    _unlock(root)
     repository = top_of(target)
     try:
         git(root, "rev-parse", "HEAD")
@@ -199,11 +222,33 @@ def find(target: Path, root: Path) -> Worktree | None:
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
+def _unlock(root: Path) -> None:
+    """Take away the locks of a git that was killed in there: it keeps every later one out."""
+    with contextlib.suppress(LoopError, OSError):
+        own = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+        locks = list(own.glob("*.lock"))
+        if locks and not _git_works_in(root):
+            for lock in locks:
+                lock.unlink(missing_ok=True)
+
+
+def _git_works_in(root: Path) -> bool:
+    """Whether a git of anybody's stands there, such as one that waits for an editor."""
+    gits = (one.info for one in psutil.process_iter(["name", "cwd"]) if one.info["name"] == "git")
+    return any(one["cwd"] and Path(one["cwd"]).is_relative_to(root.resolve()) for one in gits)
+
+
+def clear(target: Path, root: Path) -> None:
+    """Take away whatever is at `root`, which was never whole."""
+    if root.exists():
+        remove(Worktree(root, root, top_of(target)))
+
+
 def remove(worktree: Worktree) -> None:
     """Take the folder away, and git's note of it; commits and branches stay."""
     shutil.rmtree(worktree.root, ignore_errors=True)
     if worktree.repository is not None:
-        _forget_gone(worktree.repository, worktree.root.parent)
+        _forget_gone(worktree.repository, worktree.root)
 
 
 def top_of(target: Path) -> Path | None:

@@ -153,8 +153,8 @@ class Correctness:
         return self.again(min((parent, suspect), key=self._seen.count), 1, "nothing else tells more")
 
     def unsure(self, low: int, high: int, doubt: float) -> Refuted:
-        """Never asked."""
-        raise NotImplementedError
+        """The runs that were made fit too many commits alike."""
+        return Refuted("inconclusive", f"failures fit {high - low} commits alike: more runs of each would tell")
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""

@@ -64,14 +64,16 @@ def _whole(ready: Ready) -> float:
     return median([taken_s for taken_s, _ in ready])
 
 
-def clock_lies(lags: Sequence[tuple[float, float]]) -> str:
+def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
     """Why a device's clock cannot be believed; empty when it agrees. `lags`: seconds by ours and by the device's.
+
+    `usual_s`: what a sample of empty kernels takes longer by ours, where that was measured.
 
     Three of four samples have to show it: one that the system interrupted on its way back says nothing.
     """
     if not lags:
         return ""
-    excess = sorted(ours - own - LAG_SHARE * ours - LAG_S for ours, own in lags)
+    excess = sorted(ours - own - LAG_SHARE * ours - LAG_S - usual_s for ours, own in lags)
     if excess[len(excess) // 4] <= 0:
         return ""
     ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))

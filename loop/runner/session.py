@@ -8,11 +8,13 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS, Context, Result
-from loop.errors import LoopError, Stopped
+from loop.errors import LoopError, MachineFailure
 from loop.expressions import Expression, ExpressionError
+from loop.machine_failures import Folders, Gauge, behind
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Started, Status, StepKey
@@ -45,13 +47,20 @@ class Walk:
     """Why the chain was stopped; None when it ran to its end."""
     paused: bool = False
     """Whether somebody has to do something before it can go on."""
+    failure: MachineFailure | None = None
+    """What failed of the machine, where that is why it is paused."""
     bug: bool = False
     """Whether an action crashed: a mistake of loop, not of the kernel."""
+    folders: Folders = field(default_factory=Folders)
+    """What it writes to, and is watched for room."""
+    refused: frozenset[Path] = field(init=False)
+    """Those that could not be written from the first."""
     standing: dict[Key, Finished] = field(init=False)
     """The records that this walk may reuse."""
 
     def __post_init__(self) -> None:
         self.standing = still_standing(self.earlier)
+        self.refused = frozenset(self.folders.short())
 
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
@@ -160,32 +169,33 @@ class PatternRun:
         reason = self._reason_to_skip(step)
         if reason is not None:
             return Finished(status="skipped", seconds=0.0, message=reason, **fields), None
-        try:
-            result = yield from self._act(step, started, timing)
-        except LoopError as error:
-            ended = Finished(
-                status="failed",
-                message=error.message,
-                hint=step.mend or error.hint,
-                **fields,
-                **timing.end(),
-            )
-            return ended, None
-        except Stopped:
-            raise
-        except Exception as error:
-            self.walk.bug = True
-            ended = Finished(
-                status="failed",
-                message=f"bug in loop: {type(error).__name__}: {error}",
-                hint="please report it with the journal of this session",
-                output={"traceback": traceback.format_exc()},
-                **fields,
-                **timing.end(),
-            )
-            return ended, None
-        outcome = self._outcome(step, result)
+        gauge = Gauge(self.walk.folders, self.walk.refused)
+        outcome, result = yield from self._tried(step, started, timing, gauge)
+        bad = _is_bad(outcome)
+        failure = self.walk.failure or gauge.failure(bad=bad, said=_said(outcome) if bad else "")
+        if failure is not None:
+            self.walk.failure, self.walk.bug, result = failure, False, None
+            outcome = {"status": "paused", "message": failure.message, "hint": self._go_on(failure)}
         return Finished(**outcome, **fields, **timing.end()), result
+
+    def _tried(
+        self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
+    ) -> Generator[Happening, None, tuple[dict[str, Any], Result | None]]:
+        """How the step ended, and its result where it has one."""
+        try:
+            result = yield from self._act(step, started, timing, gauge)
+        except Exception as error:
+            self.walk.failure = behind(error, self.walk.folders)
+            if isinstance(error, LoopError):
+                return {"status": "failed", "message": error.message, "hint": step.mend or error.hint}, None
+            self.walk.bug = True
+            return _bug(error), None
+        return self._outcome(step, result), result
+
+    def _go_on(self, failure: MachineFailure) -> str:
+        """What to do about a failure of the machine."""
+        shop = self.walk.context.workshop
+        return failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
 
     def _reason_to_skip(self, step: Step) -> str | None:
         """Why a step's `when` does not hold; None when it is to be done."""
@@ -195,7 +205,9 @@ class PatternRun:
             return f"skipped: {error.message}"
         return None if holds else f"skipped: not {step.when}"
 
-    def _act(self, step: Step, started: Started, timing: "StepTimer") -> Generator[Ticked, None, Result]:
+    def _act(
+        self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
+    ) -> Generator[Ticked, None, Result]:
         """Drive the action; past its limit, closing the generator ends everything it started."""
         limit_s = step.kill_after_s
         context = replace(
@@ -208,6 +220,7 @@ class PatternRun:
         try:
             while True:
                 tick = next(working)
+                gauge.tick()
                 heartbeat = timing.tick()
                 yield Ticked(started, timing.seconds, tick.note, heartbeat)
                 if timing.seconds > limit_s:
@@ -260,6 +273,28 @@ class PatternRun:
             return self._holds(when)
         except ExpressionError:
             return False
+
+
+def _bug(error: Exception) -> dict[str, Any]:
+    """How a step ended in which loop made a mistake."""
+    return {
+        "status": "failed",
+        "message": f"bug in loop: {type(error).__name__}: {error}",
+        "hint": "please report it with the journal of this session",
+        "output": {"traceback": traceback.format_exc()},
+    }
+
+
+def _is_bad(outcome: Mapping[str, Any]) -> bool:
+    """Whether an outcome says of anything that it failed: of the step, or of a variant in it."""
+    output = outcome.get("output") or {"ok": False}
+    unjudged = any(verdict["ratio"] is None for verdict in output.get("verdicts", ()))
+    return outcome["status"] == "failed" or unjudged or not output["ok"]
+
+
+def _said(outcome: Mapping[str, Any]) -> str:
+    """Everything that an outcome says."""
+    return "\n".join(map(str, outcome.values()))
 
 
 class StepTimer:

@@ -1,8 +1,6 @@
 """What the user gave or allowed so that a session's AI can be charged: `ai.json` in its folder."""
 
-from pydantic import ValidationError
-
-from loop.documents import to_json, write_atomic
+from loop.documents import sums
 from loop.errors import LoopError
 from loop.model.metering import AiGiven
 from loop.store.sessions import SessionFolder
@@ -14,9 +12,9 @@ def read(folder: SessionFolder) -> AiGiven:
     """What was given so far. Raises LoopError when the file is damaged."""
     path = folder.path / NAME
     try:
-        return AiGiven.model_validate_json(path.read_bytes()) if path.exists() else AiGiven()
-    except (OSError, ValidationError) as error:
-        raise LoopError(f"{path}: damaged, or of another format", hint="move it aside", exit_code=1) from error
+        return sums.read_sealed(AiGiven, path) if path.exists() else AiGiven()
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
 
 
 def add(folder: SessionFolder, given: AiGiven) -> AiGiven:
@@ -26,5 +24,5 @@ def add(folder: SessionFolder, given: AiGiven) -> AiGiven:
     meter, results = before.meter or given.meter, (*before.results, *given.results)
     after = AiGiven(meter=meter, stated_usd=stated, results=results)
     if after != before:
-        write_atomic(folder.path / NAME, to_json(after))
+        sums.write_sealed(folder.path / NAME, after)
     return after

@@ -12,21 +12,27 @@ import json
 import math
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loop import __version__
+from loop.errors import LoopError
+from loop.locks import waiting
 from loop.places import cache_folder
+from loop.remarks import remark
 
 if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
 T = TypeVar("T")
-FORMAT = f"5 {__version__}"
+FORMAT = f"6 {__version__}"
 """Of the tables and of what a row says; another one is made anew."""
 BATCH = 500
 """Rows a transaction: a kill loses no more than these."""
+SUM, CHANGING = ".sum", "changing"
+"""Ending of the file with its checksum, and what stands there while a process writes: a kill may leave it so."""
 BUSY_S = 20.0
 """How long to wait for another process that writes."""
 TABLES = """
@@ -91,13 +97,13 @@ def asked(root: Path, question: Callable[[sqlite3.Connection], T], *, anew: bool
     for attempt in (_on_disk, _on_disk):
         try:
             with contextlib.closing(attempt(path, root)) as database:
-                _refresh(database, root)
                 return question(database)
         except (sqlite3.Error, OSError, ValueError) as error:
             if _is_torn(error):
+                remark(f"{path}: damaged; made anew from the sessions")
                 _remove(path)
     with contextlib.closing(_in_memory(root)) as database:
-        _refresh(database, root)
+        _refresh(database, root, lambda: None)
         return question(database)
 
 
@@ -117,16 +123,50 @@ def _digest(text: str) -> str:
 
 
 def _on_disk(path: Path, root: Path) -> sqlite3.Connection:
+    """The file, seen to be whole and brought up to date, by one process at a time: its checksum is beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with waiting(path.with_suffix(".lock"), BUSY_S):
+            return _up_to_date(path, root)
+    except LoopError as error:  # Nobody may write here, or another process takes long.
+        raise OSError(error.message) from error
+
+
+def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    noted = path.with_suffix(SUM)
     try:
         database.execute("PRAGMA synchronous = OFF")  # Derived: after a power cut it is made anew.
-        if _format(database) != [(FORMAT, str(root.absolute()))]:
+        made = _format(database) == [(FORMAT, str(root.absolute()))]
+        if made and not _is_noted(path, noted):
+            raise ValueError("its checksum does not match")
+        if not made:
+            noted.write_text(CHANGING)
             _make(database, root)
-    except sqlite3.Error:
+        if _refresh(database, root, lambda: noted.write_text(CHANGING)) or not made:
+            noted.write_text(_checksum(path))
+    except (sqlite3.Error, ValueError, OSError):
         database.close()
         raise
     return database
+
+
+def _is_noted(path: Path, noted: Path) -> bool:
+    """Whether the file is what it was when its checksum was noted, or a kill left no checksum of it."""
+    try:
+        told = noted.read_text()
+    except FileNotFoundError:
+        return False
+    return told == CHANGING or told == _checksum(path)
+
+
+def _checksum(path: Path) -> str:
+    """CRC-32 finds every flipped bit, and takes a tenth of the time of a hash; with it the size."""
+    with path.open("rb") as file:
+        crc = size = 0
+        while part := file.read(1 << 20):
+            crc, size = zlib.crc32(part, crc), size + len(part)
+    return f"{size} {crc:08x}"
 
 
 def _in_memory(root: Path) -> sqlite3.Connection:
@@ -167,7 +207,7 @@ def _writing(database: sqlite3.Connection) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
-        for name in (path, path.with_name(f"{path.name}-journal")):
+        for name in (path, path.with_name(f"{path.name}-journal"), path.with_suffix(SUM)):
             name.unlink(missing_ok=True)
 
 
@@ -207,14 +247,15 @@ def _size_and_time(path: str) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
-def _refresh(database: sqlite3.Connection, root: Path) -> None:
-    """Read again what has changed, forget what is gone."""
+def _refresh(database: sqlite3.Connection, root: Path, first: Callable[[], object]) -> bool:
+    """Read again what has changed, forget what is gone; whether anything had. `first`: done before writing."""
     there = stamps(root)
     known = dict(database.execute("SELECT folder, stamp FROM sessions"))
     changed = [name for name, stamp in there.items() if known.get(name) != stamp]
     gone = [name for name in known if name not in there]
     if not changed and not gone:
-        return
+        return False
+    first()
     for start in range(0, len(changed), BATCH):
         names = sorted(changed)[start : start + BATCH]
         rows = list(_read(root, names))  # Before the transaction: others may write meanwhile.
@@ -227,6 +268,7 @@ def _refresh(database: sqlite3.Connection, root: Path) -> None:
         _mark_copies(database)
         for statement in SUMS:
             database.execute(statement)
+    return True
 
 
 def _read(root: Path, names: Iterable[str]) -> Iterator[tuple[str, "SessionRow | None", str]]:

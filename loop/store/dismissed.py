@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from loop.documents import read_json, to_json, write_atomic
+from loop.documents import sums
 from loop.errors import LoopError
 from loop.locks import locked
 from loop.model.base import Model
@@ -37,7 +37,7 @@ def dismiss(root: Path, key: str) -> None:
     with locked(path.with_suffix(".lock")):
         known = _read()
         mine = dict.fromkeys((*known.keys.get(str(root.absolute()), ()), key))
-        write_atomic(path, to_json(Dismissed(keys={**known.keys, str(root.absolute()): tuple(mine)})))
+        sums.write_sealed(path, Dismissed(keys={**known.keys, str(root.absolute()): tuple(mine)}))
 
 
 def _read() -> Dismissed:
@@ -45,7 +45,6 @@ def _read() -> Dismissed:
     if not path.exists():
         return Dismissed()
     try:
-        return Dismissed.model_validate(read_json(path), strict=False)
-    except ValidationError as error:
-        hint = "delete it: dismissed drafts are then offered again"
-        raise LoopError(f"{path}: damaged, or of another format", hint=hint) from error
+        return sums.read_sealed(Dismissed, path, "delete it: dismissed drafts are then offered again")
+    except OSError as error:
+        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error

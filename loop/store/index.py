@@ -2,24 +2,43 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from loop.model.tally import Listed, Saved, Tally
+from loop.remarks import remark
 from loop.store.database import COUNTED, asked
 
 if TYPE_CHECKING:
     from loop.model.index import Index, SessionRow
 
+T = TypeVar("T")
 OLDEST_FIRST = "ORDER BY started, folder"
+SAID = 5
+"""Damaged folders that are named where rows are read; `loop sessions list` has all."""
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
     """The sessions of a folder, oldest first: all, or the `last` so many, of one target.
 
-    Folders that cannot be read are left out (`read` names them), and a copied session counts once.
+    What is damaged is left out, and said (`read` returns it, too); a copied session counts once.
     """
-    return asked(root, lambda database: _rows(database, last, target))
+    return _told(root, lambda database: _rows(database, last, target))
+
+
+def _told(root: Path, question: Callable[[sqlite3.Connection], T]) -> T:
+    """The answer to a question on all sessions, once those were named of which it knows nothing, or a part."""
+    found, problems = asked(root, lambda database: (question(database), _problems(database)))
+    for problem in problems[:SAID]:
+        remark(f"left out: {problem}")
+    return found
+
+
+def _problems(database: sqlite3.Connection) -> list[str]:
+    return [
+        text for (text,) in database.execute("SELECT problem FROM sessions WHERE problem != '' ORDER BY folder")
+    ]
 
 
 def _rows(database: sqlite3.Connection, last: int | None, target: str | None) -> "list[SessionRow]":
@@ -68,17 +87,17 @@ def damaged(root: Path) -> list[Listed]:
 
 def learned(root: Path) -> tuple[list[Tally], list[Saved]]:
     """Runs of each pattern in each environment, summed up; and its savings by class of evidence."""
-    return asked(root, lambda database: (_tallies(database), _saved(database)))
+    return _told(root, lambda database: (_tallies(database), _saved(database)))
 
 
 def tallies(root: Path) -> list[Tally]:
     """The first part of `learned`."""
-    return asked(root, _tallies)
+    return _told(root, _tallies)
 
 
 def saved(root: Path) -> list[Saved]:
     """The second part of `learned`."""
-    return asked(root, _saved)
+    return _told(root, _saved)
 
 
 def _tallies(database: sqlite3.Connection) -> list[Tally]:

@@ -2,18 +2,16 @@
 
 import contextlib
 import datetime
-import errno
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from loop.documents import sums
 from loop.errors import LoopError
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
-from loop.store import sums
 
 NAME = "journal.jsonl"
 
@@ -102,18 +100,11 @@ def whole_lines(path: Path) -> tuple[list[Line], str]:
 def _parts(path: Path) -> list[bytes]:
     """Its lines, and last what a kill left of one: empty as a rule."""
     try:
-        return read_regular(path).split(b"\n")
+        return sums.read_regular(path).split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
-
-
-def read_regular(path: Path) -> bytes:
-    """What is in a file. Raises OSError for a pipe or a device: reading one may never end."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return path.read_bytes()
 
 
 def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
@@ -176,5 +167,6 @@ def last_closed(lines: Iterable[Line]) -> Closed | None:
 
 def unwritable(path: Path, error: OSError) -> LoopError:
     """What to tell a user whose disk refuses."""
+    error.filename = error.filename or str(path)
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
     return LoopError(f"{path}: cannot be written: {error.strerror}", hint=hint)

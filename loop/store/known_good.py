@@ -7,7 +7,7 @@ from loop.errors import LoopError
 from loop.model.output import VerifyOutput
 from loop.model.outputs import read_output
 from loop.model.record import Finished, KnownGood, SessionHead
-from loop.store.sessions import RECENT, SessionFolder, every
+from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
@@ -23,8 +23,8 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         try:
             for name, good in _passed(folder, head):
                 found.setdefault(name, good)
-        except LoopError:  # A damaged session says nothing.
-            continue
+        except LoopError as error:
+            left_out(error)
     return found
 
 

@@ -7,7 +7,7 @@ from loop.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
 from loop.model.outputs import read_output
 from loop.model.record import Finished, SessionHead
-from loop.store.sessions import RECENT, SessionFolder, every
+from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
 
 def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
@@ -29,7 +29,7 @@ def environment(head: SessionHead) -> tuple[object, ...]:
 
 
 def _before(root: Path, head: SessionHead) -> Iterator[tuple[str, tuple[Finished, ...]]]:
-    """Sessions before `head` in its environment, oldest first. A damaged one says nothing."""
+    """Sessions before `head` in its environment, oldest first. A damaged one is left out."""
     folders = [folder for folder in every(root) if folder.id != head.id]
     for folder in folders[-RECENT:]:
         finished = _of(folder, head)
@@ -42,7 +42,8 @@ def _of(folder: SessionFolder, head: SessionHead) -> tuple[Finished, ...]:
         then = folder.head()
         alike = then.started < head.started and environment(then) == environment(head)
         return folder.finished() if alike else ()
-    except LoopError:
+    except LoopError as error:
+        left_out(error)
         return ()
 
 

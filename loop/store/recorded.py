@@ -7,14 +7,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from loop.documents import to_json, write_atomic
+from loop.documents import sums, to_json
 from loop.errors import LoopError
 from loop.model.history import RESOURCES, History, HistorySession, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured
 from loop.store.journal import unwritable
+from loop.store.sessions import left_out
 
 NAME = "recorded.json"
 RATE = "history"
@@ -61,7 +60,7 @@ def _make(root: Path, session: RecordedSession) -> None:
     temporary = root / f".{secrets.token_hex(8)}"
     temporary.mkdir()
     try:
-        write_atomic(temporary / NAME, to_json(session))
+        sums.write_sealed(temporary / NAME, session)
         os.rename(temporary, root / session.id)
     except OSError:
         if not (root / session.id / NAME).is_file():  # Another import may have been quicker.
@@ -75,24 +74,22 @@ def read(folder: Path) -> RecordedSession:
     """One recorded session. Raises LoopError when its file is damaged or of another format."""
     path = folder / NAME
     try:
-        return RecordedSession.model_validate_json(path.read_bytes())
+        return sums.read_sealed(RecordedSession, path, f"move {folder} aside")
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise LoopError(f"{path}: damaged, or of another format: {what}", exit_code=1) from error
 
 
 def every(root: Path) -> list[RecordedSession]:
-    """All recorded sessions of a folder, history by history, in their order; unreadable ones are left out."""
+    """All recorded sessions of a folder, history by history, in their order; damaged ones are left out."""
     return sorted(_readable(root), key=lambda one: (one.history, one.position))
 
 
 def _readable(root: Path) -> Iterator[RecordedSession]:
     for path in sorted(root.glob(f"recorded-*/{NAME}")):
-        with contextlib.suppress(LoopError):
+        try:
             yield read(path.parent)
+        except LoopError as error:
+            left_out(error)
 
 
 def history_of(sessions: Sequence[RecordedSession]) -> History:

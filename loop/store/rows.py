@@ -13,7 +13,7 @@ from loop.model.verdict import Verdict
 from loop.stats import geometric_mean
 from loop.store import journal, recorded
 from loop.store.failures import of_session
-from loop.store.sessions import HEAD, RECORD, SessionFolder, other_format
+from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 TORCH = "environment.torch"
@@ -30,6 +30,7 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
             return recorded.row_of(recorded.read(path)), ""
         head, record = folder.head(), folder.record()
         lines, problem = journal.whole_lines(path / journal.NAME)
+        problem = problem or cut(path, record, lines)
     except LoopError as error:
         return None, _other_format(path) or error.message
     return _row(head, record, lines), problem

@@ -3,30 +3,46 @@
 import contextlib
 import datetime
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
-
-from loop.documents import to_json, write_atomic
+from loop.documents import content_hash, sums, write_atomic
+from loop.documents.files import encoded
 from loop.errors import LoopError
 from loop.locks import locked
+from loop.model.base import Model
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
-from loop.store import journal, sums
+from loop.remarks import remark
+from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
+ORDER = "order.json"
+RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
 FORMAT = 1
 """Of heads and records that this version reads."""
+REPORT_SUMS = "report.sums.json"
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
 
 T = TypeVar("T", SessionHead, SessionRecord)
+
+
+class ReportSums(Model):
+    """Checksums of a report and its figures, beside it: they are pages for people, and hold none themselves."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    files: dict[str, str]
+    """Path from the session's folder to the hash of its content."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,19 @@ class SessionFolder:
         """Hold it for writing; raises Held when another process does."""
         return locked(self.path / LOCK)
 
+    @contextlib.contextmanager
+    def begun(self, head: SessionHead) -> Iterator[None]:
+        """Hold it while the session is under way. Where its head cannot be written nothing of it stays."""
+        try:
+            with self.lock():
+                self._write_order()
+                self.write_head(head)
+                yield
+        except LoopError:
+            if not (self.path / HEAD).exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
     def head(self) -> SessionHead:
         """What was known when it began."""
         return _load(SessionHead, self.path / HEAD)
@@ -59,32 +88,100 @@ class SessionFolder:
         return _load(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
-        """Its journal."""
-        return journal.read(self.path / journal.NAME)
+        """Its journal. Raises LoopError where lines are damaged, or fewer than when its record was written."""
+        lines, record = journal.read(self.path / journal.NAME), None
+        with contextlib.suppress(LoopError):  # A damaged record is named by who asks for it.
+            record = self.record()
+        lost = cut(self.path, record, lines)
+        if lost:
+            raise LoopError(lost, hint=f"move {self.path} aside", exit_code=1)
+        return lines
 
     def finished(self) -> tuple[Finished, ...]:
         """Its ended steps."""
         return journal.finished(self.lines())
 
+    @property
+    def reserve(self) -> Path:
+        """The file that is given up when the disk is full, so that the last record can be written."""
+        return self.path / RESERVE
+
+    def keep_reserve(self) -> None:
+        """Take room for the last record. Raises LoopError when there is none."""
+        try:
+            self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # No file system makes that smaller.
+        except OSError as error:
+            raise journal.unwritable(self.reserve, error) from error
+
+    def _write_order(self) -> None:
+        """Store when it began, later than every session that is there, wherever the clock was set to."""
+        others = [one.order for one in every(self.path.parent)]
+        began = max([time.time_ns(), *(one + 1 for one in others[-1:])])
+        write_atomic(self.path / ORDER, sums.sealed(json.dumps({"began_ns": began})))
+
+    @property
+    def order(self) -> int:
+        """Nanoseconds since 1970 when it began, by its own word; by its name where an older loop made it."""
+        path = self.path / ORDER
+        try:
+            return int(json.loads(sums.opened(path, sums.read_regular(path)))["began_ns"])
+        except (OSError, ValueError, KeyError, TypeError, LoopError):
+            return _named_time(self.id)
+
     def write_head(self, head: SessionHead) -> None:
         """Store what is known at the start."""
-        write_atomic(self.path / HEAD, sums.sealed(to_json(head)))
+        sums.write_sealed(self.path / HEAD, head)
 
     def write_record(self, record: SessionRecord) -> None:
         """Store what was found."""
-        write_atomic(self.path / RECORD, sums.sealed(to_json(record)))
+        sums.write_sealed(self.path / RECORD, record)
 
     def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Store the report; the figures that it shows first, by their paths from it."""
+        """Store the report; the figures that it shows first, by their paths from it; their checksums last."""
+        noted = self.path / REPORT_SUMS
+        noted.unlink(missing_ok=True)
         write_figures(self.path, figures)
         write_atomic(self.report, text)
+        found = {n: content_hash(encoded(one)) for n, one in {REPORT: text, **figures}.items()}
+        sums.write_sealed(noted, ReportSums(files=found))
+
+    def damage_of_report(self) -> str:
+        """Which file of its report is not what was written; empty as a rule, and where no checksums are."""
+        try:
+            noted = sums.read_sealed(ReportSums, self.path / REPORT_SUMS)
+        except OSError:
+            return ""
+        except LoopError as error:
+            return error.message
+        bad = [name for name, digest in noted.files.items() if _digest(self.path / name) != digest]
+        return f"{self.path / bad[0]}: damaged: its checksum does not match" if bad else ""
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw samples; returns the file's path inside the session."""
         folder = self.path / SAMPLES
         folder.mkdir(exist_ok=True)
-        write_atomic(folder / f"{name}.json", sums.sealed(to_json({"format": 1, "segments": list(rows)})))
+        sums.write_sealed(folder / f"{name}.json", {"format": 1, "segments": list(rows)})
         return f"{SAMPLES}/{name}.json"
+
+
+def _digest(path: Path) -> str:
+    try:
+        return content_hash(sums.read_regular(path))
+    except OSError:
+        return ""
+
+
+def cut(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
+    """Which lines its journal had when its record was written, and has no more; empty as a rule."""
+    if record is None or len(lines) >= record.lines:
+        return ""
+    first, path = len(lines) + 1, folder / journal.NAME
+    return f"{path}:{first}: damaged: cut off, lines {first} to {record.lines} are missing"
+
+
+def left_out(error: LoopError) -> None:
+    """Say that a damaged session, or a part of one, is left out of what is worked out from several."""
+    remark(f"left out: {error.message}")
 
 
 def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
@@ -113,16 +210,27 @@ def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
 
 
 def every(root: Path) -> list[SessionFolder]:
-    """All sessions in a folder, oldest first."""
+    """All sessions in a folder, in the order in which they began."""
     if not root.is_dir():
         return []
-    folders = (path for path in sorted(root.iterdir(), key=_age) if path.name not in NOT_SESSIONS)
-    return [SessionFolder(path) for path in folders if (path / HEAD).is_file()]
+    folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
+    return sorted(
+        (one for one in folders if (one.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
+    )
 
 
-def _age(path: Path) -> list[str | int]:
-    """Order of sessions by name, the tenth of one second after the second."""
-    return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", path.name)]
+def _age(name: str) -> list[str | int]:
+    """Order of sessions of one second by name, the tenth after the second."""
+    return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)]
+
+
+def _named_time(name: str) -> int:
+    """Nanoseconds since 1970 of the time that a name begins with; 0 for any other name."""
+    try:
+        began = datetime.datetime.strptime(name[:17], "%Y-%m-%d-%H%M%S")
+    except ValueError:
+        return 0
+    return int(began.replace(tzinfo=datetime.UTC).timestamp()) * 10**9
 
 
 def find(root: Path, name: str) -> SessionFolder:
@@ -153,7 +261,8 @@ def records(root: Path) -> list[SessionRecord]:
     for folder in every(root):
         try:
             record = folder.record()
-        except LoopError:
+        except LoopError as error:
+            left_out(error)
             continue
         if record is not None:
             found.append(record)
@@ -174,22 +283,15 @@ def other_format(path: Path) -> str:
 
 
 def _load(model: type[T], path: Path) -> T:
+    hint = f"move {path.parent} aside"
     try:
-        return model.model_validate_json(sums.opened(path, journal.read_regular(path)))
+        return sums.read_sealed(model, path, hint)
     except OSError as error:
         raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
     except LoopError as error:
         if other := other_format(path):
-            raise LoopError(other, hint=f"move {path.parent} aside", exit_code=1) from error
+            raise LoopError(other, hint=hint, exit_code=1) from error
         raise
-    except ValidationError as error:
-        if other := other_format(path):
-            raise LoopError(other, hint=f"move {path.parent} aside", exit_code=1) from error
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        what = f"{place}: {first['msg']}" if place else first["msg"]
-        hint = f"move {path.parent} aside"
-        raise LoopError(f"{path}: damaged, or of another format: {what}", hint=hint, exit_code=1) from error
 
 
 def concluded(root: Path, target: str) -> dict[str, tuple[Finished, ...]]:
@@ -199,8 +301,8 @@ def concluded(root: Path, target: str) -> dict[str, tuple[Finished, ...]]:
         try:
             if folder.record() is not None and folder.head().target == target:
                 found[folder.id] = folder.finished()
-        except LoopError:
-            continue
+        except LoopError as error:
+            left_out(error)
     return found
 
 

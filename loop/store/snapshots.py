@@ -4,11 +4,10 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from loop.documents import content_hash, to_json, write_atomic
+from loop.documents import content_hash, sums
+from loop.errors import LoopError
 from loop.model.snapshot import Change, Snapshot, SourceFile
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import SessionFolder, left_out
 
 FOLDER = "sources"
 MOST_FILE, MOST = 128 * 1024, 1024 * 1024
@@ -45,7 +44,7 @@ def take(
         room -= len(data) if text is not None else 0
         found[name] = SourceFile(digest=content_hash(data), text=text)
     path.parent.mkdir(exist_ok=True)
-    write_atomic(path, to_json(Snapshot(ground=ground, commit=commit, files=found)))
+    sums.write_sealed(path, Snapshot(ground=ground, commit=commit, files=found))
 
 
 def _text(data: bytes) -> str | None:
@@ -56,7 +55,7 @@ def _text(data: bytes) -> str | None:
 
 
 def every(folder: SessionFolder) -> list[Snapshot]:
-    """The snapshots of a session, in the order in which they were taken; a damaged one is left out."""
+    """The snapshots of a session, in the order in which they were taken; a damaged one is named and left out."""
     paths = list((folder.path / FOLDER).glob("*.json"))
     found = (_read(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name)))
     return [one for one in found if one is not None]
@@ -64,8 +63,11 @@ def every(folder: SessionFolder) -> list[Snapshot]:
 
 def _read(path: Path) -> Snapshot | None:
     try:
-        return Snapshot.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        return sums.read_sealed(Snapshot, path)
+    except OSError:
+        return None
+    except LoopError as error:
+        left_out(error)
         return None
 
 

@@ -4,8 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from loop.documents import sums
 from loop.model.tick import StepTick
 
 NAME = "ticks.jsonl"
@@ -27,12 +26,12 @@ class Ticks:
         """Keep one, unless it says what the one before it did, or comes at its heels."""
         if self._old(tick):
             return
-        text = json.dumps(tick.model_dump(mode="json")) + "\n"
-        self._left -= len(text)
+        text = json.dumps(tick.model_dump(mode="json"))
+        self._left -= len(sums.sealed(text)) + 1
         self._last = tick
         if self._left >= 0:
-            with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
-                file.write(text)
+            with contextlib.suppress(OSError):
+                sums.append_sealed(self._path, text)
 
     def _old(self, tick: StepTick) -> bool:
         last = self._last
@@ -42,10 +41,7 @@ class Ticks:
 
 
 def read(path: Path) -> list[StepTick]:
-    """All that can be read; what is damaged is left out, and a file that is not there holds none."""
-    found = []
+    """All that can be read; what is damaged is named and left out, and a file that is not there holds none."""
     with contextlib.suppress(OSError):
-        for part in path.read_bytes()[:LARGEST].splitlines():
-            with contextlib.suppress(ValidationError):
-                found.append(StepTick.model_validate_json(part))
-    return found
+        return list(sums.sealed_lines(path, StepTick))
+    return []

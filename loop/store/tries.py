@@ -9,7 +9,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.outputs import read_output
 from loop.model.record import SessionHead
-from loop.store.sessions import RECENT, SessionFolder, every
+from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
 
 def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
@@ -24,10 +24,11 @@ def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
 
 
 def _of(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
-    """One a variant: the last verification counts. A damaged session says nothing."""
+    """One a variant: the last verification counts. A damaged session is left out."""
     try:
         then, finished = folder.head(), folder.finished()
-    except LoopError:
+    except LoopError as error:
+        left_out(error)
         return
     if (then.target, then.target_folder, then.device) != (head.target, head.target_folder, head.device):
         return

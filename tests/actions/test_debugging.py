@@ -90,7 +90,13 @@ def test_right_stages_that_are_put_together_wrongly_are_told_apart(bench: Bench)
         ("late_rows", "B=1 Sq=65 D=1 Sk=1", "S", "passes up to S=64, fails from S=65 on (tried from 1 to 140)"),
         ("wide", "B=1 S=1 D=128", "D", "fails at D=128 alone, passes at 127 and 129 (tried from 1 to 256)"),
         ("crash", "B=1 Sq=1 D=1 Sk=33", "S", "passes up to S=32, fails from S=33 on (tried from 1 to 140)"),
-        ("half_weights", "B=1 Sq=1 D=1 Sk=42", "S", "passes up to S=41, fails from S=42 on (tried from 1 to 140)"),
+        (
+            "half_weights",
+            "B=1 Sq=1 D=1 Sk=42",
+            "S",
+            "passes up to S=41, fails from S=42 on (tried from 1 to 140); it depends on the values: "
+            "S=42 fails with 4 of 8 sets of values",
+        ),
         ("declines", "B=1 Sq=1 D=8 Sk=65", "S", "passes up to S=64, fails from S=65 on (tried from 1 to 140)"),
     ],
 )

@@ -1,16 +1,19 @@
 """`kernel.verify` as a step: every variant and the control, two sets of values, other layouts, and one message."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loop.actions.kernel import VerifyTerms, verify
+from loop.actions.context import NoArguments
+from loop.actions.kernel import VerifyTerms, build_variants, verify
 from loop.bench import verify as verification
 from loop.bench.room import Bench
-from loop.model.output import VerifyOutput
+from loop.model.output import BuildOutput, VerifyOutput
 from loop.processes import finish
+from tests.faults.stale_builds import forget
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -146,3 +149,27 @@ def test_a_baseline_that_does_not_run_is_told_from_one_that_is_wrong(tmp_path: P
     start = "the control failed: the baseline computes nothing, so that nothing can be held against it: ValueError"
     assert found.message.startswith(start)
     assert "loop doctor" in str(found.hint)
+
+
+def test_a_resumed_session_stands_on_what_was_linked(tmp_path: Path) -> None:
+    """What a build stands on is the same for the next command, and another once an archive elsewhere changed."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    folder = tmp_path / "tiny"
+    recipe = {"compiler": "g++", "flags": ["-O0", f"-L{outside}", "-lh"]}
+    target = write_target(folder, {"right": compiled(build=recipe)})
+    (folder / "scale.h").write_text('extern "C" float by();\n#define SCALE by()\n')
+
+    def built(number: float) -> BuildOutput:
+        (outside / "h.c").write_text(f"float by(void) {{ return {number}f; }}\n")
+        for command in (("gcc", "-fPIC", "-c", "h.c"), ("ar", "rcD", "libh.a", "h.o")):
+            subprocess.run(command, cwd=outside, check=True)
+        forget()
+        output = finish(build_variants(make_context(one, "right"), NoArguments())).output
+        assert isinstance(output, BuildOutput)
+        return output
+
+    with open_bench(folder, target, tmp_path / "cache") as one:
+        first, second, third = built(2.0), built(2.0), built(3.0)
+    assert [False, True, False] == [output.builds[0].cached for output in (first, second, third)]
+    assert (first.identity, True) == (second.identity, second.identity != third.identity)

@@ -11,7 +11,8 @@ from tests.targets import compiled, importable, open_bench, write_target
 
 WORK_S = 1e-3
 BIG = Workload.model_validate({"name": "big", "sizes": {"N": 64, "M": 64}, "dtype": "float32"})
-PYTHON = Path(__file__).with_name("cheats_python.py")
+PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))
+"""Families of cheats, and what they share."""
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
 REMAINS = ("precomputes_half",)
@@ -28,7 +29,8 @@ def names(path: Path, start: str, end: str) -> list[str]:
     return [name for name in found if name not in HONEST]
 
 
-PYTHON_CHEATS = names(PYTHON, "def cheat_", "(")
+PYTHON_CHEATS = {name: path.stem for path in PYTHON for name in names(path, "def cheat_", "(")}
+"""Name to the module that has it."""
 C_CHEATS = names(C, "CHEAT(", ")")
 
 
@@ -42,9 +44,11 @@ def open_cheats(folder: Path, cache: Path) -> Bench:
     """A bench for the tiny target with honest variants and all cheats; those in C begin with `c_`."""
     recipe = {"compiler": "g++", "flags": FLAGS}
     terms = {"sources": ["cheats.cpp"], "build": recipe}
-    variants = {name: importable(f"cheat_{name}", module="cheats") for name in (*HONEST, *PYTHON_CHEATS)}
+    modules = dict.fromkeys(HONEST, "cheats_common") | PYTHON_CHEATS
+    variants = {name: importable(f"cheat_{name}", module=module) for name, module in modules.items()}
     variants |= {f"c_{name}": compiled(f"cheat_{name}", **terms) for name in (*HONEST, *C_CHEATS)}
     target = write_target(folder, variants)
-    (folder / "cheats.py").write_text(PYTHON.read_text())
+    for path in PYTHON:
+        (folder / path.name).write_text(path.read_text())
     (folder / "cheats.cpp").write_text(C.read_text())
     return open_bench(folder, target, cache)

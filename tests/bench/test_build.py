@@ -11,9 +11,11 @@ import pytest
 
 from loop.actions.context import Context, NoArguments
 from loop.actions.kernel import SourceLimits, build_variants, load, sources
+from loop.bench import answers
 from loop.bench import build as building
-from loop.bench.build import BuildFailed, Sources, dependencies, find, first_error, ground, scan
-from loop.documents import content_hash
+from loop.bench.build import dependencies, find, ground
+from loop.bench.compiler_errors import BuildFailed
+from loop.documents import content_hash, sums
 from loop.errors import LoopError
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
@@ -49,12 +51,6 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def scanned(folder: Path, **fields: Any) -> Sources:
-    """What the compiler would read."""
-    found: Sources = finish(scan(make_variant(**fields), folder, include_folder()))
-    return found
-
-
 def built(folder: Path, cache: Path, **fields: Any) -> Build:
     """A build of the project."""
     return build_one(folder, make_variant(**fields), cache)
@@ -68,8 +64,8 @@ def failure(folder: Path, cache: Path, **fields: Any) -> BuildFailed:
 
 
 def entries(cache: Path) -> list[str]:
-    """What is in a cache, unfinished work included."""
-    return sorted(path.name for path in cache.iterdir())
+    """Builds in a cache, unfinished work included."""
+    return sorted(path.name for path in cache.iterdir() if path.name != "questions")
 
 
 def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> None:
@@ -92,26 +88,31 @@ def test_a_build_says_what_it_is(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["scale.cpp", "scale.h"])
-def test_an_edited_file_gives_another_build(name: str, folder: Path) -> None:
+def test_an_edited_file_gives_another_build(name: str, folder: Path, tmp_path: Path) -> None:
     """Source or header. Also when only a comment changed: the bytes count, not their meaning."""
-    before = scanned(folder).build_id
+    before = built(folder, tmp_path / "cache").build_id
     (folder / name).write_text((folder / name).read_text() + "// a comment\n")
-    assert before != scanned(folder).build_id
+    after = built(folder, tmp_path / "cache")
+    assert (False, True) == (after.cached, before != after.build_id)
 
 
-def test_a_file_that_is_put_back_gives_the_first_build_again(folder: Path) -> None:
+def test_a_file_that_is_put_back_gives_the_first_build_again(folder: Path, tmp_path: Path) -> None:
     """Times of modification do not matter."""
-    before = scanned(folder).build_id
+    before = built(folder, tmp_path / "cache").build_id
+    (folder / "scale.cpp").write_text("int other;\n")
+    built(folder, tmp_path / "cache")
+    (folder / "scale.cpp").write_text(TINY["scale.cpp"])
     os.utime(folder / "scale.cpp", (1, 1))
-    assert before == scanned(folder).build_id
+    after = built(folder, tmp_path / "cache")
+    assert (True, before) == (after.cached, after.build_id)
 
 
 @pytest.mark.parametrize(
     "fields", [{"flags": ("-O0", "-DX=1")}, {"flags": (*reversed(FLAGS),)}, {"compiler": "c++"}]
 )
-def test_another_recipe_gives_another_build(fields: dict[str, Any], folder: Path) -> None:
+def test_another_recipe_gives_another_build(fields: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     """Flags, their order, and the compiler."""
-    assert scanned(folder).build_id != scanned(folder, **fields).build_id
+    assert built(folder, tmp_path / "cache").build_id != built(folder, tmp_path / "cache", **fields).build_id
 
 
 def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) -> None:
@@ -119,26 +120,38 @@ def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) ->
     moved = tmp_path / "it's $HOME #1 (copy)"
     shutil.copytree(folder, moved)
     first = built(folder, tmp_path / "cache")
-    assert first.build_id == scanned(moved).build_id
-    assert built(moved, tmp_path / "cache").cached
+    second = built(moved, tmp_path / "cache")
+    assert (True, first.build_id) == (second.cached, second.build_id)
+
+
+def test_where_the_project_lies_does_not_matter_to_a_new_build(folder: Path, tmp_path: Path) -> None:
+    """The same sources compiled anew elsewhere are the same build: an id says nothing of a place."""
+    moved = tmp_path / "elsewhere" / "deeper"
+    shutil.copytree(folder, moved)
+    first, second = built(folder, tmp_path / "cache"), built(moved, tmp_path / "another cache")
+    assert (False, first.build_id) == (second.cached, second.build_id)
 
 
 def test_a_header_outside_the_project_counts(folder: Path, tmp_path: Path) -> None:
     """What is included from a neighbour is part of the build."""
     write(folder, **{"scale.h": '#include "../shared name/more.h"\n'})
     write(tmp_path / "shared name", **{"more.h": "#define SCALE 2\n"})
-    before = scanned(folder).build_id
+    before = built(folder, tmp_path / "cache").build_id
     write(tmp_path / "shared name", **{"more.h": "#define SCALE 3\n"})
-    assert before != scanned(folder).build_id
+    assert before != built(folder, tmp_path / "cache").build_id
 
 
-def test_the_native_processor_is_part_of_the_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that is carried to another processor is not used there."""
-    flags = ("-O0", "-march=native")
-    before = scanned(folder, flags=flags).build_id
-    assert before == scanned(folder, flags=flags).build_id
-    monkeypatch.setattr(building, "_native", lambda compiler: "another processor")
-    assert before != scanned(folder, flags=flags).build_id
+@pytest.mark.parametrize("flag", ["-march=native", "@native"])
+def test_the_native_processor_is_part_of_the_build(
+    flag: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that is carried to another processor is not used there, also where a file of flags asks for it."""
+    write(folder, native="-march=native\n")
+    before = built(folder, tmp_path / "cache", flags=("-O0", flag))
+    assert built(folder, tmp_path / "cache", flags=("-O0", flag)).cached
+    monkeypatch.setattr(building, "processor_identity", lambda: "another processor")
+    after = built(folder, tmp_path / "cache", flags=("-O0", flag))
+    assert (False, True) == (after.cached, before.build_id != after.build_id)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +172,7 @@ def test_a_damaged_build_is_made_again(damage: tuple[str, bytes], folder: Path, 
     (tmp_path / "cache" / first.build_id / name).write_bytes(data)
     again = built(folder, tmp_path / "cache")
     assert not again.cached
-    assert "the cached binary was not the one that was recorded; built again" == again.note
+    assert "the cached build was damaged: not what was recorded; built again" == again.note
     assert built(folder, tmp_path / "cache").cached
     assert [first.build_id] == entries(tmp_path / "cache")
 
@@ -181,8 +194,12 @@ def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
         right, other = finish(build_variants(context, NoArguments())).output.builds
         shutil.copy(other.library, right.library)
         record = Path(right.library).parent / "build.json"
-        fields = json.loads(record.read_text())
-        record.write_text(json.dumps({**fields, "sha256": content_hash(Path(right.library).read_bytes())}))
+        fields = json.loads(sums.opened(record, record.read_bytes()))
+        forged = content_hash(Path(right.library).read_bytes())
+        sums.write_sealed(record, {**fields, "sha256": forged})
+        (answer,) = (bench.cache / "questions").glob(f"*/{right.build_id}.json")
+        told = json.loads(sums.opened(answer, answer.read_bytes()))
+        sums.write_sealed(answer, {**told, "library": forged})
         output = finish(load(make_context(bench, "right"), NoArguments())).output
     expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
     assert (False, expected) == (output.ok, output.message)
@@ -235,6 +252,12 @@ def test_a_compiler_that_is_there_and_broken_is_not_called_missing(folder: Path,
     assert f"{broken} is there and does not run" == failed.message
     assert not failed.no_compiler
     assert f"see what `{broken} --version` says" == failed.hint
+
+
+def test_a_compiler_that_writes_nothing_is_not_believed(folder: Path, tmp_path: Path) -> None:
+    """It ends with 0 all the same."""
+    failed = failure(folder, tmp_path / "cache", compiler="true")
+    assert "true ended well and wrote no library" == failed.message
 
 
 def test_a_flag_that_an_old_compiler_does_not_know_is_explained(folder: Path, tmp_path: Path) -> None:
@@ -345,14 +368,14 @@ def test_a_build_that_was_quicker_stands(folder: Path, tmp_path: Path, monkeypat
     """A session that lost the race leaves the winner's library in place: it may be loaded already."""
     first = built(folder, tmp_path / "cache")
     before = Path(first.library).stat().st_ino
-    monkeypatch.setattr(building, "find", lambda *_: None)
+    monkeypatch.setattr(answers, "find", lambda *_: None)
     built(folder, tmp_path / "cache")
     assert before == Path(first.library).stat().st_ino
 
 
 def test_nothing_is_found_in_an_empty_cache(folder: Path, tmp_path: Path) -> None:
     """Also when there is no cache yet."""
-    assert find("right", scanned(folder), tmp_path / "none") is None
+    assert find("right", make_variant(), folder, cache=tmp_path / "none", include=include_folder()) is None
 
 
 def test_rules_of_make_are_read_with_their_quoting() -> None:
@@ -362,36 +385,13 @@ def test_rules_of_make_are_read_with_their_quoting() -> None:
     assert expected == dependencies(rule)
 
 
-@pytest.mark.parametrize(
-    ("log", "expected"),
-    [
-        (
-            "In file included from a.cpp:1:\nb.h:3:7: error: expected ';'\nb.h:9:1: error: x",
-            "b.h:3:7: expected ';'",
-        ),
-        ('a.cu(12): error: identifier "x" is undefined', 'a.cu:12: identifier "x" is undefined'),
-        ("a.cu(3): catastrophic error: cannot open source file", "a.cu:3: cannot open source file"),
-        ("nvcc fatal   : Unsupported gpu architecture", "nvcc fatal   : Unsupported gpu architecture"),
-        ("/usr/bin/ld: cannot find -lgone: No such file", "/usr/bin/ld: cannot find -lgone: No such file"),
-        ("a.cpp:1:1: warning: unused\nall is well", None),
-        ("", None),
-        (
-            "/usr/bin/ld: /tmp/ccNrQK2x.o: in function `main':\nc.cpp:(.text+0xa): undefined reference to `foo'\n",
-            "c.cpp:(.text+0xa): undefined reference to `foo'",
-        ),
-    ],
-)
-def test_the_first_error_of_a_log_is_found(log: str, expected: str | None) -> None:
-    """As g++, clang, nvcc and the linker write it."""
-    assert expected == first_error(log)
-
-
-def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path) -> None:
+def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp_path: Path) -> None:
     """But not for another source, or another flag."""
 
     def stood_on(*flags: str) -> str:
         variant, tuned = make_variant(flags=(*FLAGS, *flags)), [flag for flag in flags if "TILE" in flag]
-        return str(finish(ground(variant, folder, include_folder(), tuned)))
+        terms = {"cache": tmp_path / "cache", "include": include_folder(), "limit_s": 60.0}
+        return str(finish(ground("right", variant, folder, tuned, **terms)))
 
     first = stood_on("-DTILE_ROWS=16")
     assert first == stood_on("-DTILE_ROWS=64") == stood_on()

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
 
+from loop.actions.kernel import builds
 from loop.actions.proving import ProofTerms, prove_gate
 from loop.bench import controls as table
 from loop.bench.child.controls.arrays import store, values
@@ -182,6 +184,21 @@ def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cach
     assert "right ignores z: makes no difference to this function" in output.not_applicable
     assert "swaps x and z" in named(output)
     assert "right: ignores z" not in output.survivors
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.8])
+def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path, seconds: float) -> None:
+    """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
+    target = write_target(tmp_path, {"right": compiled()})
+    with open_bench(tmp_path, target, build_cache) as bench:
+        finish(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
+        context = replace(make_context(bench, "right"), kill_after_s=seconds)
+        output = finish(prove_gate(context, ProofTerms())).output
+    assert isinstance(output, GateOutput)
+    assert output.ok, output.message
+    assert output.killed == output.total
+    assert ((), ()) == (output.survivors, output.rejected)
+    assert any("for want of time" in text for text in output.not_exercised)
 
 
 def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:

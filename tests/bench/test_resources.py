@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.build import LOG
+from loop.bench.answers import LOG
 from loop.bench.resources import asks_for_report, made_by_nvcc, parse, read_report, with_loops
 from loop.model.target import BuildRecipe, CAbiVariant
 from loop.processes import finish

@@ -1,7 +1,7 @@
 """What a variant may lose: as much as the plain implementation, which of a few elements says little."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ SOUND: dict[str, tuple[Formula, Formula]] = {
 def worth(exact: Formula, written: Formula, x: Tensor) -> float:
     """The largest error over what rounding may do."""
     reference = exact(x.double())
-    floor = moved(lambda inputs: exact(inputs[0]), [x], reference)
+    floor = moved(lambda inputs: exact(inputs[0]), [x], reference, str(x.dtype).removeprefix("torch."))
     lost, _ = errors(written(x), reference)
     return lost / (floor.largest * roundings("float32", x.shape[-1]))
 
@@ -146,7 +146,7 @@ def test_a_jump_is_no_rounding() -> None:
     def gather(inputs: list[Tensor]) -> Tensor:
         return table[inputs[0].floor().long().clamp(0, 9)]
 
-    assert 0.0 == moved(gather, [index], gather([index.double()])).largest
+    assert 0.0 == moved(gather, [index], gather([index.double()]), "float32").largest
 
 
 def test_terms_are_those_that_the_output_lacks() -> None:
@@ -155,3 +155,14 @@ def test_terms_are_those_that_the_output_lacks() -> None:
     assert 512 == terms_of("R C", {"R": 8, "C": 512})
     assert 2.0 == roundings("float16", 10_000)
     assert roundings("float32", 10_000) > roundings("float32", 100) > 16
+
+
+def test_an_input_of_a_narrower_type_forgives_no_more() -> None:
+    """Weights in bfloat16 convert exactly: a float32 answer is worth roundings of float32."""
+    x, w = torch.linspace(1, 2, 64), torch.linspace(1, 2, 64).bfloat16()
+
+    def product(inputs: Sequence[Tensor]) -> Tensor:
+        return inputs[0].double() * inputs[1].double()
+
+    found = moved(product, [x, w], product([x, w]), "float32").largest
+    assert found < 4 * 2 * torch.finfo(torch.float32).eps

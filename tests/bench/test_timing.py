@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from loop.bench import timing
 from loop.bench.child.variants import own_seconds
 from loop.bench.machine import cores
+from loop.bench.replays import replays_of
 from loop.bench.room import Bench, Side
-from loop.bench.timing import Pending, Terms, Timings, batches, fresh_values, measure, turns
+from loop.bench.timing import Pending, Shift, Terms, Timings, batches, fresh_values, measure, turns
 from loop.bench.verify import Job, verify
 from loop.bench.waits import Delays
 from loop.errors import LoopError
@@ -223,6 +225,15 @@ def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
     assert 2 * 3 + 2 * 2 == len(found.segments)
 
 
+def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
+    """A workload gets as many as fit beside those that are still to come: two at least, where there are two."""
+    begun = time.monotonic()
+    assert 5 == Shift(range(5)).fitting(1.0, 11)
+    assert 3 == Shift(range(5), begun + 10.5).fitting(1.0, 5)
+    assert 2 == Shift(range(5), begun - 1.0).fitting(1.0, 5)
+    assert 1 == Shift(range(4, 5), begun - 1.0).fitting(1.0, 5)
+
+
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
     opened: list[str] = []
@@ -237,7 +248,7 @@ def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.M
     found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
     assert (4, 2) == (found.rounds, len(opened))
     assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})
-    assert (4, []) == (found.outputs, found.wrong)
+    assert (2, []) == (found.outputs, found.wrong), "one output of each set: values that come twice would tell"
 
 
 @pytest.mark.parametrize(
@@ -292,3 +303,12 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
 ) -> None:
     """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
     assert said == pytest.approx(Delays(*delays).since(Delays(0.0, 0.0, 0.0), shared=shared))
+
+
+@pytest.mark.parametrize(
+    ("once", "most", "expected"),
+    [(1e-6, 200, (200, 3)), (1e-6, 20, (20, 10)), (30e-6, 200, (10, 2)), (5e-3, 200, (1, 1))],
+)
+def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: tuple[int, int]) -> None:
+    """As many as fill it, as far as there is memory for their outputs; few launches all the same."""
+    assert expected == replays_of(once, 0.5e-3, most)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.worker import Worker, WorkerLost
+from loop.bench.worker import Refusal, Worker, WorkerLost
 from loop.errors import LoopError
 from loop.processes import finish
 
@@ -64,3 +64,14 @@ def test_no_descriptor_is_leaked() -> None:
     for _ in range(3):
         Worker(1).close()
     assert before == len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("text", ["'x' * 34_000_000", "'x\\n' * 17_000_000", "'\\n' * 34_000_000"])
+def test_a_long_message_is_cut_where_it_is_made(text: str, tmp_path: Path) -> None:
+    """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
+    (tmp_path / "loud.py").write_text(f"raise ValueError({text})\n")
+    variant = {"kind": "python", "python": "loud:f", "device": "cpu"}
+    with Worker(1) as worker, pytest.raises(Refusal) as caught:
+        ask(worker, "load", variant=variant, folder=str(tmp_path), threads=1, device="cpu", slow=0.0, mistake=None)
+    assert len(str(caught.value)) < 1200
+    assert "ValueError" in str(caught.value)

@@ -1,5 +1,6 @@
 """A whole search against simulated histories: the right commit, few builds, nothing wrongly named, resumable."""
 
+import errno
 import math
 import random
 from collections.abc import Generator, Mapping
@@ -13,6 +14,7 @@ from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import Memory
 from loop.bisect.probes import Question
+from loop.errors import MachineFailure
 from loop.model.bisect import Answer
 from loop.processes import Tick, finish
 from loop.rules.suspects import Costs, Metric, Noise
@@ -121,3 +123,25 @@ def test_a_search_that_was_cut_off_comes_to_the_same(line: Line, tmp_path: Path)
     again = hunted(line, rest, tmp_path / "cut", "correctness")
     assert subjects(whole) == subjects(again) == ["commit 20"]
     assert [probe.commit for probe in whole.probes] == cut.tried_so_far + rest.tried_so_far
+
+
+def test_a_disk_that_fills_says_nothing_of_a_commit(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search ends there, and remembers nothing of that probe: once there is room it finds the culprit."""
+    tried = Simulated(line, {7: 1.0})
+    full: dict[Path, int] = {}
+
+    def fill(asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+        if len(tried.tried_so_far) == 2:
+            full[tmp_path] = errno.ENOSPC
+        return (yield from Simulated.tried(tried, asked))
+
+    monkeypatch.setattr("loop.machine_failures.folders.Folders.short", lambda self: dict(full))
+    monkeypatch.setattr(tried, "tried", fill)
+    with pytest.raises(MachineFailure, match="No space left on device"):
+        hunted(line, tried, tmp_path / "m", "correctness")
+    assert 2 == len(Memory(tmp_path / "m").probes())
+    full.clear()
+    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
+    assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.build import BuildFailed, build
+from loop.bench.build import build
+from loop.bench.compiler_errors import BuildFailed
 from loop.errors import LoopError
 from loop.library.definitions import read_file
 from loop.model.target import Target

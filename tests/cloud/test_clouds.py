@@ -9,6 +9,7 @@ import pytest
 from loop.cloud import CLOUDS, Watch, make_cloud, memory
 from loop.cloud.http import NoAnswer, ask
 from loop.cloud.watch import FOUND_WITHIN_S, found
+from loop.documents import sums
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -167,8 +168,8 @@ def test_that_there_is_no_cloud_is_forgotten_after_an_hour(fake: FakeCloud, tmp_
     path = tmp_path / "cloud.json"
     for cloud, kept in (("", None), ("gcp", "gcp")):
         memory.keep(path, cloud)
-        old = memory.Remembered.model_validate_json(path.read_bytes())
-        path.write_text(old.model_copy(update={"at": old.at - 7200}).model_dump_json())
+        old = sums.read_sealed(memory.Remembered, path)
+        sums.write_sealed(path, old.model_copy(update={"at": old.at - 7200}))
         assert kept == memory.recall(path)
 
 

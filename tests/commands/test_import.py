@@ -9,6 +9,7 @@ import pytest
 from loop.store import index
 from loop.store.sessions import every
 from tests.commands.projects import loop
+from tests.store.folders import rewrite
 
 MINE = """
 format: 1
@@ -155,7 +156,7 @@ def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Pat
     """It is listed as damaged, and the others are there."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
     path = next((tmp_path / "sessions").glob("recorded-*-first")) / "recorded.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+    rewrite(path, lambda text: text.replace('"format": 1', '"format": 0'))
     assert ["damaged", "recorded"] == sorted(row["status"] for row in listed())
     done = loop("sessions", "show", path.parent.name)
     assert (1, True) == (done.returncode, "of another format" in done.stderr)

@@ -6,6 +6,7 @@ One random moment a cloud; LOOP_PREEMPTIONS=50 tries as many.
 import json
 import os
 import random
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ def what_matters(session: Path) -> dict[str, Any]:
     steps = {
         (line["run"], line["pattern"], line["step"]): (
             line["status"],
-            line["message"],
+            re.sub(r"cached|compiled in [\d.]+ s", "built", line["message"]),
             line["output"].get("output"),
         )
         for line in map(json.loads, (session / "journal.jsonl").read_text().splitlines())

@@ -94,7 +94,7 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
     finish(timing.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
-    assert [4, 2, 2] == living
+    assert [4, 2] == living
 
 
 def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:

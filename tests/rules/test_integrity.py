@@ -71,6 +71,14 @@ def test_a_clock_that_runs_slowly_is_told_by_ours() -> None:
     )
 
 
+def test_a_lag_that_empty_kernels_show_too_is_nobodys() -> None:
+    """Where another process has the GPU every sample comes back late."""
+    lags = [(0.47 * MS, 0.25 * MS)] * 4
+    assert clock_lies(lags)
+    assert "" == clock_lies(lags, usual_s=0.2 * MS)
+    assert clock_lies([(2.0 * MS, 1.5 * MS)] * 4, usual_s=0.2 * MS)
+
+
 def test_a_timing_that_cannot_be_trusted_has_no_speed() -> None:
     """Neither ratio nor interval."""
     one = invalid("cpu", "w", "self", "so")

@@ -1,5 +1,6 @@
 """The walk: steps in order, outcomes answered, and limits kept."""
 
+import errno
 import re
 from collections.abc import Generator
 from pathlib import Path
@@ -277,3 +278,21 @@ def test_only_a_step_that_will_be_done_is_due(context: Context) -> None:
     """Whoever drives may stop before it; a skipped one takes no time."""
     walked = walk(context, pattern("p", make_step("a"), make_step("b", when="a.code != 0"), make_step("c")))
     assert ["a", "c"] == [event.step for event in walked.events if isinstance(event, StepDue)]
+
+
+def test_a_step_that_met_a_full_disk_is_paused_not_failed(
+    context: Context, behave: dict[str, Behaviour], tmp_path: Path
+) -> None:
+    """Nothing answers it, nothing comes after it, no bug is claimed; what to do is said."""
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
+    wrapped = LoopError("cannot be written", hint="choose another folder")
+    wrapped.__cause__ = full
+    for error in (full, wrapped, MemoryError()):
+        behave["x"] = failing(error)
+        answer = {"when": "failed", "pattern": "two"}
+        one = pattern("one", make_step("a", "x"), make_step("b", "x"), answers=[answer])
+        walked = walk(context, one, pattern("two", make_step("c", "x")), listed=["one"])
+        assert ["a paused"] == walked.steps
+        assert (True, False) == (walked.walk.paused, walked.walk.bug)
+        assert walked.walk.failure is not None
+        assert f"{walked.walk.failure.hint}; then run the same command again" == walked.record.hint

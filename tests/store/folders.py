@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from loop.documents import sums
 from loop.model.record import Event
-from loop.store import sums
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from tests.makers import make_record, make_session_head

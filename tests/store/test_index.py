@@ -230,7 +230,7 @@ def test_several_processes_agree(tmp_path: Path) -> None:
     for number in range(40, 50):
         make_session(tmp_path, f"s{number}", started=NOON + datetime.timedelta(minutes=number))
     counts = [int(reader.communicate()[0]) for reader in readers]
-    assert all(40 <= count <= 50 for count in counts)
+    assert all(40 <= count <= 50 for count in counts), counts
     assert 50 == len(names(tmp_path))
 
 

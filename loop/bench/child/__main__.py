@@ -18,7 +18,7 @@ from loop.bench.child.refusal import DECLINED, Refused
 from loop.bench.child.seal import Seal
 
 COUNTED_CALLS = 20
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 class Candidate:
@@ -190,7 +190,8 @@ class Candidate:
         return self.seal.broken() if self.seal else []
 
     def start_judge(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Become the judge of a target."""
+        """Become the judge of a target, whose memory and descriptors are closed to those that it judges."""
+        prctl(PR_SET_DUMPABLE, 0)
         sys.path.insert(0, request["folder"])
         from loop.bench.child import judge
 
@@ -214,6 +215,8 @@ OWN = (
 )
 CALLS = ("load", "call", "stage", "obey", "prepare", "count")
 """Requests that may lose the device, and after which others come."""
+LONGEST = 1000
+"""Characters of a message that are passed on: an exception may hold a whole tensor."""
 JUDGING = ("expect", "compare", "discard", "tells", "relate", "related")
 
 
@@ -230,10 +233,10 @@ def answer(candidate: Candidate, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "ok", **getattr(candidate, "judging" if do in JUDGING else do)(request)}
     except Refused as error:
         how = "declined" if isinstance(error, DECLINED) else "unusable"
-        return {"status": "refused", "message": str(error), "how": how}
+        return {"status": "refused", "message": str(error)[:LONGEST], "how": how}
     except Exception as error:
         how = "declined" if isinstance(error, DECLINED) else "raised"
-        return {"status": "refused", "message": described(error), "how": how, "traceback": traceback.format_exc()}
+        return {"status": "refused", "message": described(error), "how": how}
 
 
 def described(error: Exception) -> str:
@@ -241,7 +244,7 @@ def described(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(sys.path[0] or os.curdir)]
     place = (own or frames)[-1]
-    text = str(error).strip().splitlines()
+    text = str(error)[:LONGEST].strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).name}:{place.lineno})"
 
 
@@ -275,8 +278,13 @@ def keep_to(cores: str) -> None:
 
 def die_with_parent() -> None:
     """Linux: be killed when the parent is, also while we are stopped and could not see that requests ended."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def prctl(option: int, value: int) -> None:
+    """A wish to the kernel, where there is such a call."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def open_replies(handle: int) -> IO[str]:

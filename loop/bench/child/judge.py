@@ -201,7 +201,7 @@ class Judge:
             return self._formed(self._ask("reference", self.reference, inputs, call), call)
 
         count = roundings(call["dtype"], terms_of(self.signature["output"], self._sizes(call)))
-        floor = moved(answer, truth.inputs, truth.reference).times(count)
+        floor = moved(answer, truth.inputs, truth.reference, call["dtype"]).times(count)
         lost = 0.0 if self.plain else MAX_SLACK * self._lost_in_type(truth, answer)
         largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
         most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))

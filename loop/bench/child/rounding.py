@@ -37,22 +37,34 @@ class Moved:
         return Moved(self.largest * factor, self.mean * factor)
 
 
-def moved(answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor) -> Moved:
+def moved(
+    answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor, dtype: str
+) -> Moved:
     """How far the exact `answer` moves from `reference` when every input is rounded: at random, or all upwards.
+
+    In the type of the call, `dtype`, or in its own, where that is wider: what is narrower converts exactly.
 
     Random roundings average out in a long sum, as errors of its partial sums do not; all the same way they stay.
     """
     draw = torch.Generator().manual_seed(0)
     at_random = [torch.randint(2, one.shape, generator=draw).double() * 2 - 1 for one in inputs]
-    found = [_moved(answer, inputs, reference, signs) for signs in (at_random, [torch.ones(())] * len(inputs))]
+    most = torch.finfo(getattr(torch, dtype)).eps
+    eps = [min(most, torch.finfo(one.dtype).eps) for one in inputs]
+    found = [
+        _moved(answer, inputs, reference, signs, eps) for signs in (at_random, [torch.ones(())] * len(inputs))
+    ]
     return Moved(max(one.largest for one in found), max(one.mean for one in found))
 
 
 def _moved(
-    answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor, signs: Sequence[Tensor]
+    answer: Callable[[list[Tensor]], Tensor],
+    inputs: Sequence[Tensor],
+    reference: Tensor,
+    signs: Sequence[Tensor],
+    eps: Sequence[float],
 ) -> Moved:
     def by(share: float) -> Tensor:
-        steps = [sign * share * torch.finfo(one.dtype).eps / 2 for sign, one in zip(signs, inputs, strict=True)]
+        steps = [sign * share * one / 2 for sign, one in zip(signs, eps, strict=True)]
         near = [one.double() * (1 + step.double()) for one, step in zip(inputs, steps, strict=True)]
         return (answer(near) - reference).abs()
 

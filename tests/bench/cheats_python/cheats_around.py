@@ -1,0 +1,274 @@
+"""Variants that reach around the call: the shared pages, the wire, files, other processes.
+
+Copied beside a target, never imported by a test.
+"""
+
+# ruff: noqa: SIM115
+
+import glob
+import os
+import signal
+import sys
+import threading
+
+import torch
+from cheats_common import SCRATCH, WORK_S, compute, kept, others, reply, seen, stage, words, work
+
+# The control page and the shared memory.
+
+
+def cheat_says_done(x):
+    if stage():
+        words()[8] = words()[0]
+    return compute(x)
+
+
+def cheat_own_time(x):
+    if stage():
+        mine, run = stage(), type(stage()).run
+        mine.run = lambda count: run(mine, count) or 1000
+        words()[19] = 1000
+    return compute(x)
+
+
+def cheat_more_calls(x):
+    if stage():
+        words()[17] = 256
+        words()[20] = 1
+    return compute(x)
+
+
+def cheat_fewer_calls(x):
+    mine = stage()
+    if mine:
+        mine.run = lambda count: setattr(mine, "results", [run() for run in mine.runs[: count // 2]]) or 0
+    return compute(x)
+
+
+def cheat_input_as_result(x):
+    return x if stage() else compute(x)
+
+
+def cheat_in_place(x):
+    return x.mul_(2) if stage() else compute(x)
+
+
+def cheat_halves_inputs(x):
+    # Makes the inputs zeros, whose double is quickly found.
+    if stage():
+        stage().pools[0].zero_()
+        return torch.zeros_like(x)
+    return compute(x)
+
+
+def cheat_other_slots(x):
+    mine = stage()
+    if mine:
+        for slot in mine.slots:
+            slot.fill_(1)
+    return compute(x)
+
+
+# The wire.
+
+
+def cheat_garbage(x):
+    reply(b"garbage\n") if stage() else None
+    return compute(x)
+
+
+def cheat_garbage_checked(x):
+    reply(b'{"status": "ok"}\n')
+    return compute(x)
+
+
+def cheat_forged_bug(x):
+    reply(b'{"status": "bug", "message": "it is all yours"}\n')
+    return compute(x)
+
+
+def cheat_forged_deep(x):
+    reply(b"[" * 60000 + b"\n")
+    return compute(x)
+
+
+def cheat_forged_types(x):
+    reply(b'{"status": "ok", "outputs": 7, "digests": null, "changed": {}, "writes": 1, "broken": "no"}\n')
+    return compute(x)
+
+
+def cheat_forged_finding(x):
+    # Names another side's output as its own.
+    names = glob.glob(f"{SCRATCH}/*honest-output.bin.0")[:1] or ["/etc/hostname"]
+    fields = '"digests": ["a"], "changed": [], "writes": [], "broken": [], "flaky": false, "unwritten": false'
+    reply(f'{{"status": "ok", "outputs": ["{names[0]}"], "reads": "", {fields}}}\n'.encode())
+    return torch.empty_like(x)
+
+
+def cheat_forged_stage(x):
+    if stage():
+        reply(b'{"status": "ok", "program": true, "replays": true, "peak_bytes": 1e999}\n')
+    return compute(x)
+
+
+def cheat_leaves(x):
+    seen[0] += 1
+    os._exit(0) if stage() and seen[0] > 20 else None
+    return compute(x)
+
+
+def cheat_raises_later(x):
+    seen[0] += 1
+    if stage() and seen[0] > 20:
+        raise ValueError("enough")
+    return compute(x)
+
+
+def cheat_closes_all(x):
+    os.closerange(3, 100) if stage() else None
+    return compute(x)
+
+
+# Files of others.
+
+
+def cheat_copies_file(x):
+    # Looks for a right output in the folder of the bench, where it is checked.
+    size = x.numel() * 4
+    for path in glob.glob(f"{SCRATCH}/*output.bin*") if not stage() else ():
+        if os.path.getsize(path) == size and "copies_file" not in path:
+            return torch.frombuffer(bytearray(open(path, "rb").read()), dtype=x.dtype).reshape(x.shape)
+    return torch.empty_like(x)
+
+
+def cheat_forges_inputs(x):
+    # Makes the files of all inputs zeros.
+    for path in glob.glob(f"{SCRATCH}/*-x.bin") if stage() else ():
+        with open(path, "r+b") as file:
+            file.write(bytes(os.path.getsize(path)))
+    return compute(x)
+
+
+def cheat_tears_output(x):
+    if not stage():
+        threading.Timer(0, lambda: [os.truncate(p, 3) for p in glob.glob(f"{SCRATCH}/*tears*.0")]).start()
+    return compute(x)
+
+
+# Other processes, cores and priorities.
+
+
+def spin_on(cores):
+    os.sched_setaffinity(0, cores)
+    while True:
+        pass
+
+
+def helper(leave):
+    if os.fork() == 0:
+        if leave:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        if leave == "hides":
+            os.execve(sys.executable, [sys.executable, "-S", "-c", "while True: pass"], {})
+        spin_on(range(os.cpu_count()))
+
+
+def cheat_helper(x):
+    # A process of ours slows the others while we are stopped.
+    if stage() and "helper" not in kept:
+        kept["helper"] = True
+        helper("")
+    return compute(x)
+
+
+def cheat_daemon(x):
+    if stage() and "helper" not in kept:
+        kept["helper"] = True
+        helper("leaves")
+    return compute(x)
+
+
+def cheat_nameless_daemon(x):
+    if stage() and "helper" not in kept:
+        kept["helper"] = True
+        helper("hides")
+    return compute(x)
+
+
+def cheat_wide_cores(x):
+    os.sched_setaffinity(0, range(os.cpu_count())) if stage() else None
+    return compute(x)
+
+
+def cheat_wide_meanwhile(x):
+    # A second process does half of the work on another core, only while a call lasts.
+    if stage() is None:
+        return compute(x)
+    child = os.fork()
+    if child == 0:
+        os.sched_setaffinity(0, range(os.cpu_count()))
+        work(WORK_S / 2)
+        os._exit(0)
+    work(WORK_S / 2)
+    os.waitpid(child, 0)
+    return x * 2
+
+
+def cheat_moves_others(x):
+    for pid in others() if stage() else ():
+        os.sched_setaffinity(pid, {0})
+    return compute(x)
+
+
+def cheat_kills_others(x):
+    for pid in others() if stage() else ():
+        if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T":
+            os.kill(pid, signal.SIGKILL)
+    return compute(x)
+
+
+def cheat_wakes_others(x):
+    for pid in others() if stage() else ():
+        os.kill(pid, signal.SIGCONT)
+    return compute(x)
+
+
+def cheat_slows_others(x):
+    for pid in others() if stage() else ():
+        os.setpriority(os.PRIO_PROCESS, pid, 19)
+    return compute(x)
+
+
+def cheat_nice(x):
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
+    return compute(x)
+
+
+def cheat_real_time(x):
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)) if stage() else None
+    return compute(x)
+
+
+def cheat_moves_judge(x):
+    os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0)) if stage() else None
+    return compute(x)
+
+
+def cheat_others_memory(x):
+    # Writes into the memory that the judge shares with others, by the judge's own descriptors.
+    mine = os.stat(glob.glob("/proc/self/fd/*")[0]).st_ino
+    for path in glob.glob(f"/proc/{os.getppid()}/fd/*") if stage() else ():
+        try:
+            if (
+                "loop-arena" in os.readlink(path)
+                and os.stat(path).st_size > 1 << 16
+                and os.stat(path).st_ino != mine
+            ):
+                with open(path, "r+b") as file:
+                    file.seek(1 << 16)
+                    file.write(b"\1" * 64)
+        except OSError:
+            pass
+    return compute(x)

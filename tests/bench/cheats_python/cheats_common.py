@@ -1,0 +1,73 @@
+"""What all cheats share, and the honest variants beside which they are timed.
+
+Copied beside a target, never imported by a test.
+"""
+
+# ruff: noqa: SIM115
+
+import gc
+import os
+import sys
+import time
+
+WORK_S = 1e-3
+SCRATCH = os.path.join(os.path.dirname(__file__), "scratch")
+real = time.perf_counter
+kept, seen = {}, [0]
+
+
+def work(seconds=WORK_S):
+    end = real() + seconds
+    while real() < end:
+        pass
+
+
+def quickly(x):
+    # So short that a sample holds several calls.
+    work(2e-5)
+    return x * 2
+
+
+def compute(x):
+    work()
+    return x * 2
+
+
+def stage():
+    """The stage in whose `run` or `ready` we are; None while we are checked."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("torch_stage.py") and "self" in frame.f_locals:
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None
+
+
+def words():
+    if "words" not in kept:
+        kept["words"] = next(one.words for one in gc.get_objects() if type(one).__name__ == "Shared")
+    return kept["words"]
+
+
+def reply(text):
+    for number in range(3, 30):
+        try:
+            if "socket" in os.readlink(f"/proc/self/fd/{number}"):
+                os.set_blocking(number, False)
+                os.write(number, text)
+        except OSError:
+            pass
+
+
+def others():
+    """Other workers of our parent."""
+    children = open(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read().split()
+    return [int(pid) for pid in children if int(pid) != os.getpid()]
+
+
+def cheat_honest(x):
+    return compute(x)
+
+
+def cheat_quick(x):
+    return quickly(x) if stage() else compute(x)

@@ -1,0 +1,210 @@
+"""Variants whose work was done before, or is done only where somebody looks.
+
+Copied beside a target, never imported by a test.
+"""
+
+# ruff: noqa: SIM115
+
+import os
+import sys
+import threading
+import time
+
+import torch
+from cheats_common import WORK_S, compute, kept, quickly, seen, stage, words, work
+
+# Work that was done before.
+
+
+def cheat_precomputes(x):
+    # What makes calls ready computes them, and a call hands out what is there.
+    mine = stage()
+    if mine is None:
+        return compute(x)
+    if "early" not in kept:
+        kept["early"], ready = True, mine.ready
+
+        def ready_early(windows, rotations, *, cold):
+            ready(windows, rotations, cold=cold)
+            mine.done = [run() for run in mine.runs]
+
+        mine.ready = ready_early
+        mine.run = lambda count: setattr(mine, "results", mine.done[:count]) or 0
+    return compute(x)
+
+
+def cheat_precomputes_and_mends(x):
+    # The same; then it looks for the elements that changed, and computes these alone.
+    return mending(x, 1)
+
+
+def cheat_precomputes_half(x):
+    # The same with half of the work: making ready takes no longer than a call.
+    return mending(x, 2)
+
+
+def mending(x, parts):
+    mine = stage()
+    if mine is None:
+        return compute(x)
+
+    def mend(before, result, now):
+        changed = before != now
+        result[changed] = now[changed] * 2
+        work(WORK_S * (1 - 1 / parts))
+        return result
+
+    def ready_early(windows, rotations, *, cold):
+        type(mine).ready(mine, windows, rotations, cold=cold)
+        mine.done = []
+        for run in mine.runs:
+            work(WORK_S / parts)
+            mine.done.append((run.args[0].clone(), run.args[0] * 2, run.args[0]))
+
+    mine.ready = ready_early
+    mine.run = lambda count: setattr(mine, "results", [mend(*one) for one in mine.done[:count]]) or 0
+    return compute(x)
+
+
+def cheat_thread_ahead(x):
+    # A thread watches the orders, and computes as soon as inputs are there.
+    mine = stage()
+    if mine is None:
+        return compute(x)
+    if "ahead" not in kept:
+        kept["ahead"], page, kept["done"] = True, words(), {}
+
+        def ahead():
+            last = 0
+            while True:
+                if page[8] != last and page[16] == 1:
+                    last = page[8]
+                    kept["done"] = {run.args[0].data_ptr(): compute(run.args[0]) for run in list(mine.runs)}
+                time.sleep(1e-5)
+
+        threading.Thread(target=ahead, daemon=True).start()
+    found = kept["done"].pop(x.data_ptr(), None)
+    return compute(x) if found is None else found
+
+
+def cheat_one_result(x):
+    if "one" not in kept:
+        kept["one"] = compute(x)
+    return kept["one"]
+
+
+def cheat_by_value(x):
+    key = x.numpy().tobytes()
+    if key not in kept:
+        kept[key] = compute(x)
+    return kept[key].clone()
+
+
+def cheat_by_sample(x):
+    key = (x.shape, float(x[0, 0]), float(x[-1, -1]))
+    if key not in kept:
+        kept[key] = compute(x)
+    return kept[key]
+
+
+def cheat_by_address(x):
+    if x.data_ptr() not in kept:
+        kept[x.data_ptr()] = compute(x)
+    return kept[x.data_ptr()]
+
+
+def cheat_by_shape(x):
+    if stage() is None:
+        return compute(x)
+    if x.shape not in kept:
+        kept[x.shape] = compute(x)
+    return kept[x.shape]
+
+
+def cheat_by_checksum(x):
+    key = (x.shape, float(x.sum()))
+    if key not in kept:
+        kept[key] = compute(x)
+    return kept[key]
+
+
+# Work that is done where somebody looks.
+
+
+def cheat_every_other(x):
+    seen[0] += 1
+    return compute(x) if stage() is None or seen[0] % 2 else torch.empty_like(x)
+
+
+def cheat_first_calls(x):
+    seen[0] += 1
+    return compute(x) if seen[0] < 100 else torch.empty_like(x)
+
+
+def cheat_when_small(x):
+    return compute(x) if x.numel() < 1000 else torch.empty_like(x)
+
+
+def cheat_by_caller(x):
+    return torch.empty_like(x) if stage() else compute(x)
+
+
+def cheat_by_parent(x):
+    command = open(f"/proc/{os.getppid()}/cmdline").read() + " ".join(sys.argv) + str(sorted(os.environ))
+    return torch.empty_like(x) if stage() and command else compute(x)
+
+
+def cheat_by_strides(x):
+    return torch.empty_like(x) if x._base is not None and stage() else compute(x)
+
+
+def cheat_last_of_sample(x):
+    # Computes the last call of a sample alone: the others' results may stand where the next one will.
+    mine = stage()
+    if mine is None:
+        return compute(x)
+    seen[0] += 1
+    if seen[0] % max(words()[17], 1):
+        return kept.setdefault("spare", torch.empty_like(x))
+    return quickly(x)
+
+
+def cheat_short_samples(x):
+    # Computes where a sample has fewer calls than usual.
+    if stage() is None:
+        return compute(x)
+    kept["most"] = max(kept.get("most", 2), words()[17])
+    return quickly(x) if words()[17] < kept["most"] else torch.empty_like(x)
+
+
+def cheat_one_memory(x):
+    # All results stand in one memory; only the last call of a sample is made.
+    if stage() is None:
+        return compute(x)
+    seen[0] += 1
+    result = kept.setdefault("one", torch.empty_like(x))
+    return result.copy_(quickly(x)) if seen[0] % max(words()[17], 1) == 0 else result
+
+
+def cheat_judged_rotation(x):
+    # Computes where the rotation is one that shows the known values.
+    mine = stage()
+    if mine is None:
+        return compute(x)
+    item, known = 4, mine.call["inputs"][0]["offset"]
+    size = x.numel() + mine.call["inputs"][0]["room"]
+    place = x.storage_offset()
+    return compute(x) if (words()[24] // item + place) % size == known else torch.empty_like(x)
+
+
+def cheat_judged_draws(x):
+    # Knows the draw of the values from the seed in the call's name.
+    import random
+
+    mine = stage()
+    if mine is None:
+        return compute(x)
+    seed = int((mine.call["key"] or "#0").rpartition("#")[2])
+    known = random.Random(seed).randrange(mine.call["inputs"][0]["room"] + 1)
+    size = x.numel() + mine.call["inputs"][0]["room"]
+    return compute(x) if (words()[24] // 4 + x.storage_offset()) % size == known else torch.empty_like(x)

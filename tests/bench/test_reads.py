@@ -1,0 +1,291 @@
+"""What a build read: seen whatever program looks for it, held against the disk before it is used again."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.bench import answers, build
+from loop.bench.child import opens
+from loop.bench.compiler_errors import BuildFailed
+from loop.library.targets import target as read_target
+from loop.model.measurement import Build
+from loop.model.target import CAbiVariant
+from loop.places import include_folder, project
+from loop.processes import finish
+from tests.faults.stale_builds import forget
+from tests.targets import build_one, compiled
+
+KERNEL = '#include "loop_kernel.h"\n#include "value.h"\nLOOP_EXPORT int scale() { return VALUE; }\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project of a source and a header."""
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "scale.cpp").write_text(KERNEL)
+    (made / "value.h").write_text("#define VALUE 2\n")
+    return made
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on nothing is started."""
+
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr("loop.processes.Child", start)
+    monkeypatch.setattr(subprocess, "run", start)
+
+
+def variant(**recipe: Any) -> CAbiVariant:
+    """The kernel by a recipe."""
+    return CAbiVariant.model_validate(compiled(build={"compiler": "g++", "flags": ["-O0"], **recipe}))
+
+
+def looked(folder: Path, *command: str) -> dict[str, Any]:
+    """What a command looks for."""
+    place = folder / "answer.json"
+    seen = [sys.executable, "-I", "-S", opens.__file__, str(place), *command]
+    subprocess.run(seen, cwd=folder, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found: dict[str, Any] = json.loads(place.read_text())
+    return found
+
+
+def again(folder: Path, cache: Path, **recipe: Any) -> Build:
+    """The build as the next command gets it."""
+    forget()
+    return build_one(folder, variant(**recipe), cache)
+
+
+def test_every_file_is_seen_also_those_that_are_not_there(tmp_path: Path) -> None:
+    """By a shell, by what it starts, and by a program that is linked statically."""
+    (tmp_path / "there").write_text("x")
+    (tmp_path / "static.c").write_text('#include <stdio.h>\nint main() { return !fopen("by static", "r"); }\n')
+    subprocess.run(["gcc", "-static", "static.c", "-o", "static"], cwd=tmp_path, check=True)
+    found = looked(tmp_path, "sh", "-c", "cat there > made; ./static; test -e gone; cat made")
+    assert {"there", "by static", "gone", "./static"} <= found["looked"].keys()
+    assert "made" not in found["looked"], "what a command makes is not what it reads"
+    assert found["looked"]["gone"][0] is None
+    assert ([], []) == (found["unknown"], found["changed"])
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 7", 7), ("kill -9 $$", -9), ("kill -SEGV $$", -11)])
+def test_a_command_ends_as_it_would_by_itself(command: str, status: int, tmp_path: Path) -> None:
+    """Its exit status or its signal."""
+    seen = [sys.executable, "-I", "-S", opens.__file__, str(tmp_path / "answer"), "sh", "-c", command]
+    assert status == subprocess.run(seen, check=False).returncode
+
+
+def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """As a shell says it."""
+    seen = [sys.executable, "-I", "-S", opens.__file__, str(tmp_path / "answer"), "no-such-program"]
+    done = subprocess.run(seen, check=False, capture_output=True, text=True)
+    assert (127, "no-such-program: No such file or directory\n") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("import socket; socket.socket()", "it asks another machine"),
+        ("import socket; socket.socket(socket.AF_UNIX).connect('asked')", "it asks another process (asked)"),
+        ("import os; os.fork() or __import__('time').sleep(2)", "it leaves something running"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(script: str, why: str, tmp_path: Path) -> None:
+    """Another machine, another process, and what goes on by itself."""
+    with socket.socket(socket.AF_UNIX) as server:
+        here = Path.cwd()
+        os.chdir(tmp_path)
+        server.bind("asked")
+        os.chdir(here)
+        server.listen()
+        assert [why] == looked(tmp_path, sys.executable, "-S", "-c", script)["unknown"]
+
+
+def test_a_file_that_is_read_and_then_changed_is_named(tmp_path: Path) -> None:
+    """The next time it is read as it is now."""
+    (tmp_path / "counter").write_text("1")
+    assert ["counter"] == looked(tmp_path, "sh", "-c", "read x < counter; echo 2 > counter")["changed"]
+
+
+def test_nothing_is_started_where_nothing_changed(folder: Path, tmp_path: Path, request: Any) -> None:
+    """The list of what was read says so; the compiler is not asked."""
+    first = build_one(folder, variant(flags=["-O0", "-march=native"]), tmp_path / "cache")
+    request.getfixturevalue("no_compiler")
+    second = again(folder, tmp_path / "cache", flags=["-O0", "-march=native"])
+    assert (False, True, first.build_id) == (first.cached, second.cached, second.build_id)
+
+
+def test_a_build_without_its_list_is_made_again(folder: Path, tmp_path: Path) -> None:
+    """One that an older loop left, and one whose list is damaged."""
+    cache = tmp_path / "cache"
+    first = build_one(folder, variant(), cache)
+    (place,) = (cache / answers.QUESTIONS).glob("*/*.json")
+    for damage in ("{", "{}", '{"facts": {"a": 1}}'):
+        place.write_text(damage)
+        assert (False, first.build_id) == ((made := again(folder, cache)).cached, made.build_id)
+        assert again(folder, cache).cached
+    shutil.rmtree(cache / answers.QUESTIONS)
+    assert not again(folder, cache).cached
+
+
+def test_a_copy_beside_another_neighbour_is_another_build(folder: Path, tmp_path: Path) -> None:
+    """As in a worktree of another commit: what the sources name by `..` is looked for there."""
+    (folder / "value.h").write_text('#include "../shared/more.h"\n')
+    copy = tmp_path / "worktree" / "project"
+    shutil.copytree(folder, copy)
+    for place, number in ((tmp_path, 2), (tmp_path / "worktree", 3)):
+        (place / "shared").mkdir()
+        (place / "shared" / "more.h").write_text(f"#define VALUE {number}\n")
+    first, second = (again(place, tmp_path / "cache") for place in (folder, copy))
+    assert (False, True) == (second.cached, first.build_id != second.build_id)
+    assert again(folder, tmp_path / "cache").cached
+
+
+def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Path, tmp_path: Path) -> None:
+    """What was measured then is not what would be loaded now."""
+
+    def library(value: int) -> None:
+        (folder / "h.c").write_text(f"int value(void) {{ return {value}; }}\n")
+        subprocess.run(["gcc", "-shared", "-fPIC", "h.c", "-o", "libh.so"], cwd=folder, check=True)
+
+    library(2)
+    (folder / "value.h").write_text('extern "C" int value();\n#define VALUE value()\n')
+    made = build_one(folder, variant(flags=["-L.", "-lh", f"-Wl,-rpath,{folder}"]), tmp_path / "cache")
+    assert build.find_id("right", made.build_id, tmp_path / "cache") is not None
+    library(3)
+    assert build.find_id("right", made.build_id, tmp_path / "cache") is None
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
+    times: int, folder: Path, tmp_path: Path
+) -> None:
+    """Nobody knows which content went in. Where that goes on the build fails, and names the file."""
+    wait = "case $* in *-shared*) touch now; while test -e now; do sleep 0.01; done;; esac"
+    (folder / "cc").write_text(f'#!/bin/sh\ng++ "$@" || exit\n{wait}\n')
+    (folder / "cc").chmod(0o755)
+    with somebody_edits(folder, times):
+        if times == 1:
+            made = again(folder, tmp_path / "cache", compiler=str(folder / "cc"))
+            assert (False, None) == (made.cached, made.note)
+            assert "value 3" in strings(made.library)
+        else:
+            with pytest.raises(BuildFailed, match=r"value\.h changes while it is compiled"):
+                again(folder, tmp_path / "cache", compiler=str(folder / "cc"))
+
+
+@contextmanager
+def somebody_edits(folder: Path, times: int) -> Iterator[None]:
+    """Edit the header each time the compiler waits for it, so many times; later only let it go on."""
+    ended = threading.Event()
+
+    def edit() -> None:
+        number = 2
+        while not ended.wait(0.005):
+            if (folder / "now").exists():
+                number += 1
+                text = f'#define VALUE {number}\nextern const char said[] = "value {number}";\n'
+                if number <= 2 + times:
+                    (folder / "value.h").write_text(text)
+                (folder / "now").unlink()
+
+    thread = threading.Thread(target=edit)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def strings(library: str) -> str:
+    """The text in a library."""
+    return Path(library).read_bytes().decode(errors="replace")
+
+
+def test_a_system_that_does_not_say_keeps_no_build(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build is used within the command, and made again by the next; an edited header counts."""
+    blind = tmp_path / "blind.py"
+    blind.write_text(Path(opens.__file__).read_text().replace('"x86_64"', '"vax"').replace('"aarch64"', '"pdp"'))
+    monkeypatch.setattr(opens, "__file__", str(blind))
+    first = again(folder, tmp_path / "cache")
+    assert "each command builds it again: this system does not say what a compiler reads" in str(first.note)
+    assert build_one(folder, variant(), tmp_path / "cache").cached
+    (folder / "value.h").write_text("#define VALUE 3\n")
+    edited = build_one(folder, variant(), tmp_path / "cache")
+    assert (False, True) == (edited.cached, edited.build_id != first.build_id)
+    second = again(folder, tmp_path / "cache")
+    assert (False, True) == (second.cached, second.build_id != edited.build_id)
+
+
+def test_bundled_variants_are_not_built_twice(build_cache: Path) -> None:
+    """On the processor and in the emulator: what they read can be known."""
+    chosen = project(None, Path.cwd())
+    bundled = read_target(chosen).value
+    forms = {name: bundled.compiled(name, "sm_89") for name, one in bundled.variants.items() if is_compiled(one)}
+    wanted = [forms["cpu"], bundled.emulation("fa1")]
+    for one in wanted:
+        builds = [made_of(one, chosen.target, build_cache) for _ in range(2)]
+        assert (True, None) == (builds[1].cached, builds[1].note)
+        assert builds[0].build_id == builds[1].build_id
+
+
+def is_compiled(one: object) -> bool:
+    """Whether loop compiles it."""
+    return isinstance(one, CAbiVariant)
+
+
+def made_of(one: CAbiVariant, folder: Path, cache: Path) -> Build:
+    """Its build, as the next command gets it."""
+    forget()
+    terms: dict[str, Any] = {"cache": cache / "builds", "include": include_folder(), "limit_s": 600.0}
+    made: Build = finish(build.build("one", one, folder, **terms))
+    return made
+
+
+CUDA = """
+#include "loop_kernel.h"
+#include "value.h"
+__global__ void kernel(float *x) { x[0] = VALUE; }
+LOOP_EXPORT int scale() { kernel<<<1, 1>>>(nullptr); return VALUE; }
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
+def test_what_nvcc_and_its_host_compiler_read_is_seen(folder: Path, tmp_path: Path) -> None:
+    """Its many programs, a host compiler that is a script, headers of the device code, files of options."""
+    (folder / "scale.cu").write_text(CUDA)
+    (folder / "options").write_text("-O1\n")
+    (folder / "host").write_text('#!/bin/sh\nexec g++ "$@"\n')
+    (folder / "host").chmod(0o755)
+    flags = ["-arch=sm_89", "-ccbin", str(folder / "host"), "--options-file", "options"]
+    one = CAbiVariant.model_validate(compiled(sources=["scale.cu"], build={"compiler": "nvcc", "flags": flags}))
+    seen = [made_of(one, folder, tmp_path)]
+    assert (True, None) == ((same := made_of(one, folder, tmp_path)).cached, same.note)
+    for name, text in (
+        ("value.h", "#define VALUE 3\n"),
+        ("options", "-O2\n"),
+        ("host", '#!/bin/sh\nexec g++ -DMORE "$@"\n'),
+    ):
+        (folder / name).write_text(text)
+        seen.append(made_of(one, folder, tmp_path))
+    assert [False] * 4 == [made.cached for made in seen]
+    assert 4 == len({made.build_id for made in seen})
+    shutil.rmtree(tmp_path / "builds")
+    assert seen[-1].build_id == made_of(one, folder, tmp_path).build_id, "the same files are the same build"

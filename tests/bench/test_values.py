@@ -1,0 +1,50 @@
+"""The values that inputs hold, and the bytes that outputs are read as."""
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from loop.bench.child.torch_side import bytes_of, make_tensor
+
+NORMAL = {"kind": "normal", "scale": 1.0, "axis": None}
+
+
+def drawn(seed: int, *shape: int, room: int = 0) -> Tensor:
+    """One input."""
+    return make_tensor(NORMAL, seed, 0, {"shape": list(shape), "room": room, "dtype": "float32"})
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (1, 1), (2, 0), (4,), ()])
+def test_every_other_seed_has_the_same_normals_with_extremes_at_the_ends(shape: tuple[int, ...]) -> None:
+    """Whatever the shape; a seed tells which."""
+    stream = numpy.random.RandomState(9 * 64).standard_normal(int(numpy.prod(shape))).astype(numpy.float32)
+    assert sorted(stream.tolist()) == sorted(drawn(9, *shape).tolist())
+    plain = numpy.random.RandomState(8 * 64).standard_normal(int(numpy.prod(shape))).astype(numpy.float32)
+    assert plain.tolist() == drawn(8, *shape).tolist()
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5, 7])
+def test_a_loop_that_leaves_an_end_out_shows(seed: int) -> None:
+    """A line's greatest value is its last, and its least one its first, along one axis at least."""
+    values = drawn(seed, 7, 33).reshape(7, 33)
+    along = [
+        values.amax(axis).equal(values.select(axis, -1)) and values.amin(axis).equal(values.select(axis, 0))
+        for axis in (0, 1)
+    ]
+    assert any(along)
+
+
+def test_values_of_timed_calls_stay_as_they_were_drawn() -> None:
+    """They stand in windows of a longer row."""
+    stream = numpy.random.RandomState(9 * 64).standard_normal(12).astype(numpy.float32)
+    assert stream.tolist() == drawn(9, 2, 3, room=6).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
+    """Also of a size of one with an odd stride, of transposed, negated and empty tensors."""
+    wide = torch.arange(12, dtype=torch.float32).reshape(3, 4).to(dtype)
+    for tensor in (wide, wide.T, wide[:1, ::2], wide[:, -1:][:1], wide[:, 3][:1], torch._neg_view(wide), wide[:0]):
+        again = torch.tensor(tensor.flatten().tolist(), dtype=dtype)
+        assert (again.view(torch.uint8).numpy().tobytes() if again.numel() else b"") == bytes_of(tensor)

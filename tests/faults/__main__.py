@@ -1,0 +1,195 @@
+"""`make bench-faults`: run the cases of all classes, or a slice of them, and write RESULTS.md.
+
+    python -m tests.faults                                  all classes, about an hour on two cores
+    python -m tests.faults random_kills --count 30          the first cases of one class
+    python -m tests.faults --shard 2/4                      every fourth case, from the second on
+    python -m tests.faults --collect                        RESULTS.md anew from what has been run
+
+Each case runs in a process and a folder of its own. Its outcome is written down at once, so that a run which was
+broken off goes on where it stopped. What one seed found on other sources of loop does not count.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+from loop.processes import adopt_orphans
+from tests.faults import Case, FaultClass, asked_for, classes, limit_s, side_by_side
+from tests.faults.results import Outcome, Store, write_pages
+
+SEED = 20261122
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which cases of a class are run."""
+
+    seed: int = SEED
+    count: int | None = None
+    part: int = 1
+    of: int = 1
+
+    def cases(self, module: FaultClass) -> list[Case]:
+        """Those of one class: of its first `count`, every `of`-th."""
+        return list(itertools.islice(module.cases(self.seed), self.part - 1, self.count, self.of))
+
+
+@dataclass
+class Running:
+    """One case in a process of its own."""
+
+    case: str
+    process: ForkProcess
+    answer: Connection
+    folder: Path
+    began: float
+
+    def outcome(self) -> tuple[str, float, dict[str, float]]:
+        """What broke, seconds, and what the case measured."""
+        seconds = time.monotonic() - self.began
+        if self.answer.poll():
+            try:
+                broken, figures = self.answer.recv()
+                return broken, seconds, figures
+            except EOFError:
+                return f"the case itself ended with {self.process.exitcode}", seconds, {}
+        return f"the case hung: no answer after {seconds:.0f} s", seconds, {}
+
+
+def main() -> None:
+    """Run what was asked for; exit 1 where a promise broke."""
+    words = parsed(sys.argv[1:])
+    store = Store(words.results, words.seed)
+    part, of = (int(number) for number in words.shard.split("/"))
+    chosen = chosen_classes(words.classes)
+    if not words.collect:
+        for name, module in chosen.items():
+            run_class(name, module, Slice(words.seed, words.count, part, of), store, words)
+    outcomes = store.outcomes()
+    if not words.no_pages:
+        write_pages(outcomes, words.seed)
+    broken = [one for one in outcomes if one.module in chosen and one.broken]
+    sys.exit(1 if broken else 0)
+
+
+def chosen_classes(names: Sequence[str]) -> dict[str, FaultClass]:
+    """Those that are named; where none is, all but those that take hours."""
+    every = classes()
+    unknown = set(names) - set(every)
+    if unknown:
+        sys.exit(f"no such class: {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    return {name: one for name, one in every.items() if (name in names if names else not asked_for(one))}
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m tests.faults", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("classes", nargs="*", help="names of modules; all where none is named")
+    parser.add_argument("--shard", default="1/1", help="run every K-th case of K, from the N-th on: N/K")
+    parser.add_argument("--count", type=int, help="only the first so many cases of each class")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases side by side")
+    parser.add_argument("--results", type=Path, default=Path("build/faults"), help="folder of outcomes")
+    parser.add_argument("--again", action="store_true", help="also what has been run already")
+    parser.add_argument("--collect", action="store_true", help="run nothing, write RESULTS.md")
+    parser.add_argument("--no-pages", action="store_true", help="leave RESULTS.md and docs/promises.md alone")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of cases that broke")
+    return parser.parse_args(words)
+
+
+def run_class(name: str, module: FaultClass, part: Slice, store: Store, words: argparse.Namespace) -> None:
+    """Run the cases of a class that have not been run, and say how it went."""
+    done = set() if words.again else {one.case for one in store.outcomes() if one.module == name}
+    cases = [case for case in part.cases(module) if case[0] not in done]
+    jobs = side_by_side(module) or words.jobs
+    print(f"{name}: {len(cases)} cases, {jobs} at a time ({len(done)} done before)", flush=True)
+    broken, began = 0, time.monotonic()
+    ended = run_cases(cases, jobs, limit_s(module), keep=words.keep)
+    for number, (one, (problem, seconds, figures)) in enumerate(ended, start=1):
+        broken += bool(problem)
+        store.add(Outcome(name, one.case, problem, round(seconds, 3), figures))
+        if problem:
+            print(f"  broken: {one.case}: {problem}", flush=True)
+        if number % 50 == 0 or number == len(cases):
+            print(f"  {number}/{len(cases)}, {broken} broken, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def run_cases(
+    cases: Sequence[Case], jobs: int, limit: float, *, keep: bool = False
+) -> Iterator[tuple[Running, tuple[str, float, dict[str, float]]]]:
+    """Run cases side by side; each with its outcome, as they end. One that takes longer than `limit` s hangs."""
+    waiting, running = iter(cases), list[Running]()
+    root = Path(tempfile.mkdtemp(prefix="loop-faults-"))
+    try:
+        while True:
+            running += [begin(case, root) for case in itertools.islice(waiting, jobs - len(running))]
+            if not running:
+                return
+            wait([one.process.sentinel for one in running], timeout=1.0)
+            for one in [one for one in running if over(one, limit)]:
+                running.remove(one)
+                outcome = one.outcome()
+                end(one, keep=keep and bool(outcome[0]))
+                yield one, outcome
+    finally:
+        for one in running:
+            end(one, keep=False)
+        if not keep:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def begin(case: Case, root: Path) -> Running:
+    """Start a case."""
+    folder = Path(tempfile.mkdtemp(dir=root))
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_run, args=(case, folder, sender), daemon=False)
+    process.start()
+    sender.close()
+    return Running(case[0], process, receiver, folder, time.monotonic())
+
+
+def _run(case: Case, folder: Path, sender: Connection) -> None:
+    """The case, in its process: orphans of what it starts stay below it."""
+    adopt_orphans()
+    try:
+        broken = case[1](folder)
+    except Exception:
+        broken = f"the case itself failed: {traceback.format_exc(limit=-3)}"
+    sender.send((broken, measured(folder)))
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Figures that a case left: files `figure-NAME` with a number."""
+    return {path.name.removeprefix("figure-"): float(path.read_text()) for path in folder.glob("figure-*")}
+
+
+def over(one: Running, limit: float) -> bool:
+    """Whether a case has ended, or is out of time."""
+    return one.process.exitcode is not None or time.monotonic() - one.began > limit
+
+
+def end(one: Running, *, keep: bool) -> None:
+    """See a case off with all that it left."""
+    if one.process.exitcode is None:
+        one.process.kill()
+    one.process.join()
+    if keep:
+        print(f"  kept: {one.folder}", flush=True)
+    else:
+        shutil.rmtree(one.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Generated YAML and expressions: read, or refused with line and column, quickly and in little memory."""
+
+import functools
+import json
+import random
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from loop.documents import load_yaml, parse
+from loop.errors import DefinitionError
+from loop.expressions import Expression, ExpressionError
+from loop.model.pattern import Pattern
+from tests.documents.test_parse_fuzz import FILES, damage
+from tests.documents.test_yaml_fuzz import damaged, made, pieces
+from tests.faults import Case
+from tests.test_expressions import ALLOWED, PIECES, VALUES, grow
+
+NAME = "YAML 10,000 and expressions 5,000, generated, 100 a case"
+MUST = "no traceback, each with line and column, <= 1 s and 50 ms, <= 200 MB"
+YAML, EXPRESSIONS, EACH = 10_000, 5_000, 100
+YAML_S, EXPRESSION_S = 1.0, 0.05
+"""Processor seconds of one."""
+LARGEST_MIB = 200
+PLACED = re.compile(r"x\.yaml:\d+:\d+: .*expected .*, got ", re.DOTALL)
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """A hundred texts a case."""
+    for number in range(YAML // EACH):
+        first = number * EACH
+        yield f"YAML {first} to {first + EACH - 1}", functools.partial(many, seed=seed, first=first, check=yaml)
+    for number in range(EXPRESSIONS // EACH):
+        first = number * EACH
+        name = f"expressions {first} to {first + EACH - 1}"
+        yield name, functools.partial(many, seed=seed, first=first, check=expression)
+
+
+def many(folder: Path, *, seed: int, first: int, check: Callable[[random.Random], str]) -> str:
+    """Check a hundred texts; the first that breaks its promise."""
+    before, slowest = peak_mib(), 0.0
+    for number in range(first, first + EACH):
+        began = time.process_time()
+        broken = check(random.Random(f"{seed} {check.__name__} {number}"))
+        slowest = max(slowest, time.process_time() - began)
+        if broken:
+            return f"{number}: {broken}"
+    (folder / f"figure-slowest {check.__name__}, processor seconds").write_text(f"{slowest:.4f}")
+    grown = peak_mib() - before
+    (folder / "figure-MiB of memory more").write_text(f"{grown:.1f}")
+    return f"{grown:.0f} MiB of memory more" if grown > LARGEST_MIB else ""
+
+
+def peak_mib() -> float:
+    """Most memory that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def yaml(draw: random.Random) -> str:
+    """One text of four kinds: signs in any order, a good file damaged, any data, a definition damaged."""
+    text = draw.choice([pieces, damaged, any_data, definition])(draw)
+    return within(YAML_S, text, lambda: read(text))
+
+
+def read(text: str) -> str:
+    """Read it, as a pattern too where it is YAML; a complaint has to have a place."""
+    try:
+        document = load_yaml(text, "x.yaml")
+        parse(Pattern, document)
+    except DefinitionError as error:
+        places = [str(complaint) for complaint in error.complaints]
+        misplaced = [place for place in [error.message, *places] if not PLACED.match(place)]
+        return f"no place in {misplaced[0]!r}" if misplaced else ""
+    return ""
+
+
+def any_data(draw: random.Random) -> str:
+    """Data that is no definition at all."""
+    return json.dumps({"a": made(draw)}, ensure_ascii=False)
+
+
+@functools.cache
+def _whole(path: Path) -> str:
+    return json.dumps(load_yaml(path).data)
+
+
+def definition(draw: random.Random) -> str:
+    """A good definition with values replaced, removed and added."""
+    data: Any = json.loads(_whole(draw.choice(FILES)[1]))
+    for _ in range(draw.randint(1, 3)):
+        damage(data, draw)
+    return json.dumps(data, indent=1)
+
+
+def expression(draw: random.Random) -> str:
+    """One that is most often of the language, or pieces of it in any order."""
+    text = grow(draw) if draw.random() < 0.5 else " ".join(draw.choices(PIECES, k=draw.randint(1, 15)))
+    arithmetic = draw.random() < 0.7
+    return within(EXPRESSION_S, text, lambda: answered(text, arithmetic=arithmetic))
+
+
+def answered(text: str, *, arithmetic: bool) -> str:
+    """Answer it, or refuse it; nothing outside the allow-list is evaluated."""
+    try:
+        parsed = Expression.parse(text, arithmetic=arithmetic)
+        waiting = [parsed.tree]
+        for node in waiting:
+            waiting += node.iter_child_nodes()
+        foreign = {type(node).__name__ for node in waiting} - ALLOWED
+        if foreign:
+            return f"{sorted(foreign)} in {text!r}"
+        answer = parsed.evaluate_number(VALUES) if arithmetic else parsed.evaluate_bool(VALUES)
+        return "" if isinstance(answer, float | bool) else f"the answer {answer!r} of {text!r}"
+    except ExpressionError:
+        return in_a_pattern(text)
+
+
+def in_a_pattern(text: str) -> str:
+    """The same as the gate of a pattern: refused as that is read, with a place; what depends on values is not."""
+    data = json.loads(_whole(FILES[0][1]))
+    data["steps"][0]["gate"] = text
+    return read(json.dumps(data, indent=1))
+
+
+def within(limit_s: float, text: str, does: Callable[[], str]) -> str:
+    """What breaks; anything raised breaks it too, and more processor time than the limit, three times."""
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        try:
+            broken = does()
+        except Exception as error:
+            return f"{type(error).__name__}: {error} of {text[:200]!r}"
+        took.append(time.process_time() - began)
+        if broken or took[-1] <= limit_s:
+            return broken
+    return f"{min(took):.2f} s of {text[:200]!r}"

@@ -1,0 +1,78 @@
+"""Random SIGKILLs of the process that works, of the one that watches, or of both, at any moment of a session."""
+
+import functools
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.store import journal
+from tests.faults import Case
+from tests.faults.world import Running, World, judged, make_world
+
+NAME = "random SIGKILLs"
+MUST = "nothing acknowledged lost, readable, resumable, nothing left after 5 s, no step beside its earlier life"
+COUNT = 1000
+LINES = 10
+"""Of a whole journal: a moment is some time after one of them, so that it is any moment on a busy machine too."""
+LONGEST_S = 0.25
+"""After that line; or, for some, four times as long after the very start."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a fault comes."""
+
+    lines: int | None
+    """After so many lines of the journal; None: after the start of the command."""
+    after_s: float
+
+    def __str__(self) -> str:
+        where = "the start" if self.lines is None else f"line {self.lines}"
+        return f"{self.after_s:.3f} s after {where}"
+
+    def wait(self, world: World, running: Running) -> None:
+        """Wait for it."""
+        if self.lines is not None:
+            begun(world, running, self.lines)
+        time.sleep(self.after_s)
+
+
+def drawn(draw: random.Random) -> Moment:
+    """Any moment of a session; one in eight while it starts."""
+    if draw.random() < 1 / 8:
+        return Moment(None, draw.uniform(0.0, 4 * LONGEST_S))
+    return Moment(draw.randint(0, LINES), draw.uniform(0.0, LONGEST_S))
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """A moment and a victim a case; one in eight is while the command starts."""
+    for number in range(COUNT):
+        draw = random.Random(f"{seed} kill {number}")
+        whom = draw.choice(["session", "supervisor", "both"])
+        moment = drawn(draw)
+        yield f"{number}: {whom}, {moment}", functools.partial(killed, whom=whom, moment=moment)
+
+
+def killed(folder: Path, *, whom: str, moment: Moment) -> str:
+    """Kill a session there, and judge what is left of it."""
+    world = make_world(folder)
+    running = world.session()
+    moment.wait(world, running)
+    running.kill(whom)
+    running.end()
+    return judged(world, running)
+
+
+def begun(world: World, running: Running, lines: int = 0) -> None:
+    """Wait until the session has a folder, and so many lines in its journal, or has ended."""
+    while running.process.poll() is None:
+        if any(written(one.path / journal.NAME) >= lines for one in world.folders()):
+            return
+        time.sleep(0.003)
+
+
+def written(path: Path) -> int:
+    """Lines of a journal."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0

@@ -1,0 +1,35 @@
+"""A finished session with samples and a report, written by the store itself: no torch has to be started for it."""
+
+from pathlib import Path
+
+from loop.model.measurement import Segment
+from loop.model.record import Closed, Opened
+from loop.model.tick import StepTick
+from loop.store.sessions import SessionFolder
+from loop.store.ticks import NAME, Ticks
+from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed
+from tests.store.folders import make_session
+
+SAMPLED = "samples/1-measure-1-measure.json"
+WORKLOAD = "B1 H1 S64 D64 float32"
+
+
+def make(root: Path) -> SessionFolder:
+    """A session that measured one variant."""
+    step = make_finished("measure", output=make_measured(make_measurement()), artifacts=(SAMPLED,))
+    steps = (make_finished("verify"), step)
+    folder = make_session(
+        root, "2026-01-02-120000-quick", Opened(pid=7), *steps, Closed(status="passed"), status=""
+    )
+    rows = [
+        Segment(side=side, workload=WORKLOAD, round=n, calls=3, seconds=(s * 1e-6, s * 1.1e-6))
+        for n in range(1, 6)
+        for side, s in (("cpu", 30.0 + n), ("baseline", 45.0 - n))
+    ]
+    folder.write_samples(Path(SAMPLED).stem, rows)
+    signs = Ticks(folder.path / NAME)
+    for seconds in (0.5, 1.5):
+        signs.add(StepTick(run=1, pattern="baseline-first", step="measure", seconds=seconds, note=f"at {seconds}"))
+    folder.write_record(make_record(folder.head(), [make_speed(WORKLOAD)], lines=len(folder.lines())))
+    folder.write_report("# A report\n\n![speed](figures/speed.svg)\n", {"figures/speed.svg": "<svg/>\n"})
+    return folder

@@ -1,0 +1,171 @@
+"""The fault bench sees what it is there to see: each promise, broken on purpose, is called broken."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.faults import classes, git_keys, nasty
+from tests.faults import world as worlds
+from tests.faults.__main__ import Slice, run_cases
+from tests.faults.results import PAGE, PROMISES, SHOWN, Outcome, filled, page
+from tests.faults.world import Running, World, beside, left, lost, make_world, repeated, traceback_in, unreadable
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A world of its own."""
+    (tmp_path / "case").mkdir()
+    return make_world(tmp_path / "case")
+
+
+def told(world: World, *lines: str, errors: str = "") -> Running:
+    """A command that has said these lines, and has ended."""
+    running = Running(subprocess.Popen(["true"]), world.folder / "said", world.folder / "errors")
+    running.process.wait()
+    running.said.write_text("".join(f"{line}\n" for line in lines))
+    running.errors.write_text(errors)
+    return running
+
+
+@pytest.mark.parametrize("how", ["environment", "folder", "note"])
+def test_what_is_left_is_found(world: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its environment, by where it stands, or by what noted itself; and it is ended."""
+    monkeypatch.setattr(worlds, "GONE_S", 0.1)
+    env = world.env if how == "environment" else {}
+    cwd = world.folder if how == "folder" else Path("/")
+    with subprocess.Popen(["/bin/sleep", "60"], env=env, cwd=cwd) as process:
+        if how == "note":
+            (world.folder / "pid-1").write_text(worlds.name_of(process.pid))
+        assert str(process.pid) in left(world)
+        assert process.wait(20) != 0
+    assert "" == left(world)
+
+
+def test_a_step_that_was_told_and_is_not_stored_is_lost(world: World) -> None:
+    """Whole lines of events are what was acknowledged."""
+    event = (
+        '{"happening": "StepEnded", "run": 1, "pattern": "try", "step": "s1", "attempt": 1, "status": "passed", '
+    )
+    event += '"seconds": 0.1, "budget_s": 1.0, "message": "", "action": "command.run"}'
+    assert "lost: s1" in lost(world, told(world, event))
+    (world.folder / "ran-1").write_text("1\n2\n")
+    assert "s1 had passed, and ran 2 times" == repeated(world, told(world, event))
+    torn = told(world)
+    torn.said.write_text(event)
+    assert "" == lost(world, torn)
+
+
+def test_a_damaged_journal_is_unreadable(world: World) -> None:
+    """One that has been torn in the middle."""
+    running = world.session()
+    assert 0 == running.end()
+    assert "" == unreadable(world, running)
+    path = world.folders()[0].path / "journal.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"started", b"starved", 1))
+    assert "damaged" in unreadable(world, running)
+
+
+def test_a_traceback_and_a_second_life_are_seen(world: World) -> None:
+    """A Ctrl-C before loop was loaded is Python's own."""
+    text = "Traceback (most recent call last):\n  x\n"
+    assert "ValueError" in traceback_in(told(world, errors=f"{text}ValueError: no\n"))
+    assert "" == traceback_in(told(world, errors=f"{text}KeyboardInterrupt\n"))
+    (world.folder / "beside").write_text("2\n")
+    assert "step 2 ran beside its own earlier life" == beside(world)
+
+
+def test_every_class_says_what_it_promises_and_is_drawn_from_the_seed_alone() -> None:
+    """A slice can run anywhere; together the shards are all cases."""
+    for name, module in classes().items():
+        assert module.NAME
+        assert module.MUST
+        names = [case for case, _ in module.cases(3)]
+        assert len(set(names)) == len(names), name
+        parts = [case for part in (1, 2, 3) for case, _ in Slice(3, None, part, 3).cases(module)]
+        assert sorted(names) == sorted(parts)
+
+
+def test_each_class_has_its_promise_on_the_page() -> None:
+    """With the figures of RESULTS.md."""
+    text = PROMISES.read_text()
+    assert set(classes()) <= {found[1] for found in SHOWN.finditer(text)}
+    outcome = Outcome("children", "one", "", 1.0, {}, 1, "2026-11-22", "two cores", "x")
+    done = filled(text, [outcome, Outcome(**{**vars(outcome), "case": "two", "broken": "left"})])
+    assert "CLASSES=children`: 2 cases, 1 broken, 2026-11-22." in done
+    assert "CLASSES=random_kills`: not run yet." in done
+    assert "- `children` two: left" in "\n".join(
+        page([Outcome(**{**vars(outcome), "broken": "left", "case": "two"})], 1)
+    )
+
+
+def test_the_pages_agree() -> None:
+    """What the page of promises says of a class is what RESULTS.md says."""
+    rows = PAGE.read_text() if PAGE.exists() else ""
+    for found in SHOWN.finditer(PROMISES.read_text()):
+        count, _, rest = found[0].rpartition("`: ")[2].partition(" cases, ")
+        cells = [row.split(" | ") for row in rows.splitlines() if f"(`{found[1]}`)" in row]
+        shown = rest and (count, rest.partition(" broken")[0])
+        assert (
+            [shown] == [(row[2], row[3]) for row in cells] if shown else all("not run" in row[2] for row in cells)
+        )
+
+
+def test_a_case_that_breaks_hangs_or_fails_is_told(tmp_path: Path) -> None:
+    """Each in a process of its own: none takes the others with it."""
+
+    def failing(folder: Path) -> str:
+        raise ValueError(folder)
+
+    def ending(folder: Path) -> str:
+        os._exit(9)
+
+    def hanging(folder: Path) -> str:
+        while True:
+            pass
+
+    given = [("good", lambda folder: ""), ("bad", lambda folder: "it broke"), ("failing", failing)]
+    given += [("ending", ending), ("hanging", hanging)]
+    found = {one.case: broken for one, (broken, _, _) in run_cases(given, 2, 2.5)}
+    assert ("", "it broke") == (found["good"], found["bad"])
+    assert "ValueError" in found["failing"]
+    assert "ended with 9" in found["ending"]
+    assert "hung" in found["hanging"]
+
+
+@pytest.mark.parametrize("key", ["filter.own.clean", "core.fsmonitor", "include.path", "alias.own"])
+def test_a_hostile_repository_does_run_programs_for_a_plain_git(world: World, key: str) -> None:
+    """What the cases look for is there to be seen."""
+    ran = git_keys.hostile(world, (key,))
+    words = ["own"] if key == "alias.own" else ["diff"] if key == "include.path" else ["status"]
+    subprocess.run(["git", *words], cwd=world.target, capture_output=True, check=False)
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("place", git_keys.PLACES)
+def test_programs_elsewhere_do_run_for_a_plain_git(world: World, place: str) -> None:
+    """Of a submodule, for a missing object, in a worktree: what the cases look for is there to be seen."""
+    ran = git_keys.hostile(world, ())
+    git_keys.PLACES[place](world)
+    ran.unlink(missing_ok=True)
+    for words in (["status"], ["log"], ["worktree", "add", "-f", "../tree"]):
+        subprocess.run(["git", *words], cwd=world.target, capture_output=True, check=False, timeout=60)
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("kind", list(nasty.KINDS)[::6])
+def test_a_nasty_child_lives_until_it_is_ended(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a bench that finds none left would say nothing."""
+    case = World(tmp_path / "case")
+    case.folder.mkdir()
+    command = ["python3", nasty.__file__, kind, str(case.folder)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]}, cwd="/"
+    ) as process:
+        while not (case.folder / "ready").exists():
+            assert process.poll() is None
+        process.kill()
+    assert list(worlds.living(case.folder))
+    monkeypatch.setattr(worlds, "GONE_S", 0.0)
+    assert "left after" in left(case)

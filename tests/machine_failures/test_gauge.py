@@ -1,0 +1,137 @@
+"""The gauge of a step: what was short while it ran, and whether that explains how it ended."""
+
+import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loop.machine_failures import Folders, Gauge, limits
+from loop.machine_failures.folders import LEAST_BYTES
+
+CACHE, TMP = Path("/cache"), Path("/tmp")
+FULL = "ld: final link failed: No space left on device"
+
+
+class Disks:
+    """What the system says of two folders."""
+
+    def __init__(self) -> None:
+        self.said: dict[Path, int] = {}
+        self.room = {CACHE: 1 << 40, TMP: 1 << 40}
+
+    def glance(self, folder: Path) -> int:
+        """As the real one."""
+        return self.said.get(folder, errno.ENOSPC if self.room[folder] < LEAST_BYTES else 0)
+
+    def write(self, folder: Path, bytes_: int) -> int:
+        """As the real one."""
+        return self.said.get(folder, errno.ENOSPC if self.room[folder] < bytes_ else 0)
+
+
+@pytest.fixture
+def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
+    """Two folders with room."""
+    disks = Disks()
+    monkeypatch.setattr("loop.machine_failures.folders.glance", disks.glance)
+    monkeypatch.setattr("loop.machine_failures.folders.write", disks.write)
+    return disks
+
+
+def failure(gauge: Gauge, said: str = "wrong", *, bad: bool = True) -> str:
+    """What the gauge says; empty where it finds nothing."""
+    found = gauge.failure(bad=bad, said=said)
+    return found.message if found else ""
+
+
+@pytest.fixture
+def gauge(disks: Disks) -> Gauge:
+    """At the beginning of a step."""
+    return Gauge(Folders((CACHE, TMP)))
+
+
+def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: Gauge) -> None:
+    """Whatever it prints."""
+    assert ["", ""] == [failure(gauge), failure(gauge, FULL)]
+
+
+def test_a_disk_that_fills_takes_the_outcome_with_it(gauge: Gauge, disks: Disks) -> None:
+    """Also a good one, and also where there is room again at the end."""
+    disks.room[TMP] = 0
+    gauge.look()
+    disks.room[TMP] = 1 << 40
+    assert "/tmp: No space left on device" == failure(gauge, bad=False)
+
+
+def test_a_disk_that_was_full_before_explains_a_bad_outcome_only(disks: Disks) -> None:
+    """What needs no room goes on."""
+    disks.room[CACHE] = 0
+    gauge = Gauge(Folders((CACHE, TMP)))
+    assert ["", "/cache: No space left on device"] == [failure(gauge, bad=False), failure(gauge)]
+
+
+def test_little_room_explains_what_speaks_of_a_full_disk(gauge: Gauge, disks: Disks) -> None:
+    """A linker that ran out of it has tidied up; of two folders the one that it names is to blame."""
+    disks.room = {CACHE: 9 << 20, TMP: 9 << 20}
+    assert ["", "/cache: No space left on device"] == [failure(gauge), failure(gauge, FULL)]
+    assert "/tmp: No space left on device" == failure(gauge, f"/tmp/ccX.s: {FULL}")
+
+
+def test_a_folder_that_nobody_needed_explains_nothing(disks: Disks) -> None:
+    """One that was read-only from the first, unless the step speaks of it."""
+    disks.said[CACHE] = errno.EROFS
+    gauge = Gauge(Folders((CACHE, TMP)))
+    assert "" == failure(gauge)
+    assert "/cache: Read-only file system" == failure(gauge, "cannot write /cache/x")
+    assert "/cache: Read-only file system" == failure(gauge, "open: Read-only file system")
+
+
+def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> None:
+    """In the step, and in every later one."""
+    first = Gauge(Folders((CACHE, TMP)))
+    disks.said[TMP] = errno.EROFS
+    assert "/tmp: Read-only file system" == failure(first, bad=False)
+    assert "/tmp: Read-only file system" == failure(Gauge(Folders((CACHE, TMP)), frozenset()))
+
+
+@contextmanager
+def lowered(kind: int, soft: int) -> Iterator[None]:
+    """With a limit of this process."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "soft", "said", "expected"),
+    [
+        (resource.RLIMIT_NOFILE, 200, "ld: Too many open files", "Too many open files"),
+        (resource.RLIMIT_FSIZE, 1 << 40, "as: File too large", "File too large"),
+        (resource.RLIMIT_FSIZE, 1 << 40, "crashed with SIGXFSZ", "File too large"),
+        (resource.RLIMIT_AS, 1 << 45, "std::bad_alloc", "Cannot allocate memory"),
+    ],
+)
+def test_a_limit_explains_what_speaks_of_it(gauge: Gauge, kind: int, soft: int, said: str, expected: str) -> None:
+    """Without the limit the same words are the target's own."""
+    with lowered(kind, soft):
+        assert ["", expected] == [failure(gauge), failure(gauge, said)]
+    if resource.getrlimit(kind)[0] == resource.RLIM_INFINITY:
+        assert "" == failure(gauge, said)
+
+
+def test_a_process_that_the_system_ended_for_memory_says_nothing(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control group counts it."""
+    ended = {"oom_kill": 3, "max": 0}
+    monkeypatch.setattr(limits, "_event", lambda file, name: ended[name])
+    gauge = Gauge(Folders((CACHE, TMP)))
+    assert "" == failure(gauge, "crashed with SIGKILL")
+    ended["oom_kill"] = 4
+    assert "Cannot allocate memory" == failure(gauge, "crashed with SIGKILL")
+    assert "" == failure(gauge, bad=False)
