@@ -33,7 +33,7 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
-    monkeypatch.setattr("loop.bench.busy.PROC", tmp_path / "nothing else runs")
+    monkeypatch.setattr("loop.machine.busy.PROC", tmp_path / "nothing else runs")
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LOOP_THREADS", "LOOP_CHILD"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "here").mkdir()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loop.base.places import shipped
 from loop.model.history import History
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
@@ -15,8 +16,8 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.places import shipped
-from loop.report import ReportInput, render_session
+from loop.session.render import render_session
+from loop.session.view import ReportInput
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.actions.context import Context
-from loop.bench.build import build
-from loop.bench.room import Bench, Side
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.builds.build import build
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.target import CAbiVariant, Target
-from loop.places import include_folder
-from loop.processes import finish
+from loop.steps.context import Context
+from loop.workers.bench import Bench, Side
 from tests.makers import make_machine
 
 FLAGS = ["-std=c++17", "-O0"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loop import cgroups
-from loop.processes import name_of
+from loop.base import cgroups
+from loop.base.processes import name_of
 
 
 @pytest.fixture

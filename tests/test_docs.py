@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.commands.definitions import SCHEMAS, schema_text
+from loop.cli.checking import SCHEMAS, schema_text
 from tests.conftest import ROOT
 
 

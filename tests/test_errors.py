@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from loop.errors import Complaint, DefinitionError, ExitCode, LoopError
+from loop.base.errors import Complaint, DefinitionError, ExitCode, LoopError
 
 
 def make_complaint(line: int = 4, **fields: str) -> Complaint:
@@ -48,6 +48,6 @@ def test_exit_codes_are_the_documented_ones() -> None:
 
 def test_errors_cost_nothing_to_import() -> None:
     """Neither pydantic nor YAML nor Jinja2 comes with them."""
-    code = "import sys, loop.errors; print([m for m in ('pydantic', 'yaml', 'jinja2') if m in sys.modules])"
+    code = "import sys, loop.base.errors; print([m for m in ('pydantic', 'yaml', 'jinja2') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "[]" == done.stdout.strip()

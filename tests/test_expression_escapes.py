@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.expressions import Expression, ExpressionError
+from loop.base.expressions import Expression, ExpressionError
 from tests.effort import MOST_CALLS, counted
 
 

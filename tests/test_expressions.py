@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from loop.expressions import Expression, ExpressionError
-from loop.expressions.grammar import ALWAYS, FORMULA
+from loop.base.expressions import Expression, ExpressionError
+from loop.base.expressions.grammar import ALWAYS, FORMULA
 from loop.model.base import Model
 from tests.effort import MOST_CALLS, counted
 
@@ -292,6 +292,6 @@ def test_generated_text_is_answered_or_refused(make: Any) -> None:
 
 def test_jinja2_is_imported_when_an_expression_is_read() -> None:
     """A command that reads none does not wait for it."""
-    code = "import sys, loop.expressions; print('jinja2' in sys.modules)"
+    code = "import sys, loop.base.expressions; print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "False" == done.stdout.strip()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loop import interrupts
-from loop.errors import ExitCode, Stopped
-from loop.interrupts import SIGNALS, check, flagged
+from loop.base import interrupts
+from loop.base.errors import ExitCode, Stopped
+from loop.base.interrupts import SIGNALS, check, flagged
 from tests.conftest import ROOT
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
-from loop.locks import Held, boot_id, held, locked, own_folder
+from loop.base.errors import LoopError
+from loop.base.locks import Held, boot_id, held, locked, own_folder
 from tests.conftest import ROOT
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from loop.locks import locked
+from loop.base.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -93,7 +93,7 @@ def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
 MAKER = """
 import sys, time
 from pathlib import Path
-from loop.locks import own_folder
+from loop.base.locks import own_folder
 with own_folder(Path(sys.argv[1]), ".making-") as made:
     (made / "half").write_text("of it")
     print(made, flush=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loop import owners
+from loop.base import owners
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError
+from loop.base.owners import make_private, private_folder, stranger, wider
+from loop.base.places import cache_folder, project, state_folder
+from loop.base.remarks import forget
 from loop.cli import app
-from loop.documents import content_hash, sums
-from loop.errors import LoopError
-from loop.owners import make_private, private_folder, stranger, wider
-from loop.places import cache_folder, project, state_folder
-from loop.remarks import forget
 from tests.commands.projects import make_project
 from tests.store.folders import make_session
 from tests.targets import build_one, compiled, open_bench, write_target

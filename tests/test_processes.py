@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.errors import LoopError
-from loop.processes import (
+from loop.base.errors import LoopError
+from loop.base.processes import (
     OUTPUT_CAP,
     Capped,
     Child,
@@ -42,7 +42,7 @@ time.sleep(float(sys.argv[2]))
 """Starts a process that left its parent, its group and its session; then sleeps."""
 PARENT = """
 import sys, time
-from loop.processes import Child
+from loop.base.processes import Child
 child = Child(["sleep", "60"])
 print(child.process.pid, flush=True)
 time.sleep(60)

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from loop.errors import LoopError
-from loop.screen import Screen, fold, seconds_text, shorten, table_lines
+from loop.base.errors import LoopError
+from loop.base.screen import Screen, fold, seconds_text, shorten, table_lines
 
 
 def test_a_table_fits_its_columns() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from loop.signatures import LONGEST, signature, telling_line
+from loop.store.signatures import LONGEST, signature, telling_line
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
 a.cpp:2:33: error: \u2018undeclared_thing\u2019 was not declared in this scope

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from loop.stats import (
+from loop.base.stats import (
     beta_quantile,
     clipped,
     geometric_mean,

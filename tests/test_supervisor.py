@@ -10,19 +10,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop import cgroups
-from loop.processes import OWNER, name_of
+from loop.base import cgroups
+from loop.base.processes import OWNER, name_of
 from tests.conftest import ROOT
 
 WITHIN_S = 5.0
 """Seconds after which nothing may be left."""
 WORK = """
 import os, sys, time
-from loop.supervisor import supervise
+from loop.base.supervisor import supervise
 supervise()
-from loop.processes import Child
-from loop.interrupts import check, flagged
-from loop.errors import Stopped
+from loop.base.processes import Child
+from loop.base.interrupts import check, flagged
+from loop.base.errors import Stopped
 folder = {folder!r}
 def done(name):
     open(os.path.join(folder, name + ".new"), "w").write(str(os.getpid()))

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
-from loop.places import Project, project, shipped, state_folder
-from loop.remarks import forget
-from loop.trust import definition_files, definition_hash, flags_taken, grant, is_trusted, refusal, what_runs
+from loop.base.errors import LoopError
+from loop.base.places import Project, project, shipped, state_folder
+from loop.base.remarks import forget
+from loop.library.trust import (
+    definition_files,
+    definition_hash,
+    flags_taken,
+    grant,
+    is_trusted,
+    refusal,
+    what_runs,
+)
 from tests.conftest import ROOT
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -45,7 +53,7 @@ def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
     """Eight processes, as eight terminals: each reads what is there and adds its own."""
     projects = [make_project(tmp_path / str(number)) for number in range(8)]
     script = (
-        "import sys; from pathlib import Path; from loop.places import project; from loop import trust\n"
+        "import sys; from pathlib import Path; from loop.base.places import project; from loop import trust\n"
         "one = project(Path(sys.argv[1]), Path(sys.argv[1])); trust.grant(one, trust.definition_hash(one))"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

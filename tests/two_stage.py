@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from loop.bench.room import Bench
 from loop.library.definitions import read_file
 from loop.model.target import Target
+from loop.workers.bench import Bench
 from tests.targets import open_bench
 
 SOURCE = r"""

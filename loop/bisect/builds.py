@@ -5,19 +5,19 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.bench import build
-from loop.bench.compiler_errors import BuildFailed
-from loop.bench.room import Bench
-from loop.documents import write_atomic
-from loop.errors import LoopError
+from loop.base.documents import write_atomic
+from loop.base.errors import LoopError
+from loop.base.places import MANIFEST
+from loop.base.processes import Tick, together
+from loop.builds import build
+from loop.builds.compiler_errors import BuildFailed
 from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
-from loop.places import MANIFEST
-from loop.processes import Tick, together
 from loop.repository.submodules import Unavailable
 from loop.repository.worktree import Worktree
+from loop.workers.bench import Bench
 
 Layout = tuple[Candidate, int]
 """A candidate, and where its code lies: 0 as it is built, from 1 on further on."""

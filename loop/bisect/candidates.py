@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.documents import content_hash
-from loop.errors import LoopError
+from loop.base.documents import content_hash
+from loop.base.errors import LoopError
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.repository import changes, history
 from loop.repository.git import git

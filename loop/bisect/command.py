@@ -1,172 +1,234 @@
-"""A command of the user's, run on commits: what its exit code or its number says, and how long it may take."""
+"""`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
-import math
-import random
+import contextlib
+import json
 import shlex
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from loop.bisect.builds import Broken, check_out
-from loop.bisect.probes import OTHER, TRIED, Question, Tries
-from loop.errors import CannotStart, LoopError
-from loop.model.bisect import Candidate
-from loop.processes import Completed, Tick, run
-from loop.repository.worktree import Worktree
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
+from loop.base.interrupts import check, flagged
+from loop.base.processes import Tick
+from loop.base.screen import Screen, seconds_text
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.hunt import Hunt
+from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
+from loop.bisect.memory import memory_of
+from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.user_command import CommandProbe
+from loop.machine.machine import machine
+from loop.model.bisect import Answer, Candidate
+from loop.model.target import CAbiVariant
+from loop.model.workloads import accepts, expand
+from loop.steps.setting import (
+    Setting,
+    choose_device,
+    choose_sets,
+    choose_threads,
+    choose_variants,
+    open_bench,
+    trusted_setting,
+    with_given,
+)
 
-SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes: cannot be judged; cannot be started; not there."""
-UNRUN = (NOT_RUN, NOT_FOUND)
-FIRST_LIMIT_S = 600.0
-"""How long the command may take on the good end, unless the user says otherwise."""
-TIMES, LEAST_S = 10.0, 10.0
-"""On other commits it may take so many times what it took there, and so long in any case."""
-Running = Generator[Tick, None, Completed]
-
-
-@dataclass
-class CommandProbe:
-    """What a command says of a commit, run in a worktree that holds it.
-
-    It runs on the good end first: what cannot be run there says nothing of a commit, and what it takes there sets
-    the limit for the others. A commit on which it takes longer is skipped. Where the bad end does, to hang is what
-    makes a commit bad.
-    """
-
-    command: Sequence[str]
-    tree: Worktree
-    beside: Worktree | None
-    """Another worktree, for what is compared: with a command that prints a number."""
-    limit_s: float | None
-    """What the user allows; None: by what it takes on the good end."""
-    good: Candidate
-    bad: Candidate
-    draw: random.Random = field(default_factory=lambda: random.Random(0))
-    first: Completed | None = None
-    """What came of it on the good end, until it is asked for."""
-    took_s: float | None = None
-    """How long that took."""
-    hangs: bool | None = None
-    """Whether it hangs on the bad end; None while nobody had to know."""
-
-    def tried(self, asked: Question) -> Tries:
-        """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""
-        if self.took_s is None:
-            yield from self._begin()
-        check_out(self.tree, asked.candidate)
-        if self.beside is not None:
-            check_out(self.beside, asked.against)
-        values = []
-        for _ in range(asked.count):
-            once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
-            values.append((yield from once))
-        return tuple(values)
-
-    @property
-    def remark(self) -> str:
-        """What is told beside the answer."""
-        if not self.hangs or self.took_s is None:
-            return ""
-        if self.beside is not None:
-            return "it hangs on the bad end, so there is no number to compare"
-        killed = f"killed after {self._limit:.3g} s, on the good end it takes {self.took_s:.2g} s"
-        return f"the command hangs on the bad end: {killed}"
-
-    @property
-    def _limit(self) -> float:
-        """Seconds that the command may take now."""
-        if self.limit_s is not None:
-            return self.limit_s
-        return FIRST_LIMIT_S if self.took_s is None else max(LEAST_S, TIMES * self.took_s)
-
-    def _begin(self) -> Generator[Tick, None, None]:
-        """Run it on the good end. Raises LoopError where that cannot be done."""
-        check_out(self.tree, self.good)
-        done = yield from self._once(self.tree.target, self.good)
-        by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
-        if done.code in UNRUN:
-            raise LoopError(
-                f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
-                hint=f"try it by hand: {by_hand}",
-            )
-        if done.timed_out:
-            raise LoopError(
-                f"the command did not end at the good end, {self.good.short}: killed after {self._limit:g} s",
-                hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
-            )
-        self.first, self.took_s = done, done.seconds
-
-    def _judged(self, candidate: Candidate) -> Generator[Tick, None, float]:
-        done = yield from self._run(self.tree, candidate)
-        if done.timed_out:
-            if (yield from self._bad_hangs(candidate)):
-                return 0.0
-            raise Broken(self._killed())
-        if done.code == SKIP:
-            raise Broken(f"exit {SKIP}: the command cannot judge it{_last(done)}")
-        return float(done.code == 0)
-
-    def _pair(self, asked: Question, beside: Worktree) -> Generator[Tick, None, float]:
-        """Both numbers, in a random order, so that no drift hits one side alone."""
-        places = [(OTHER, beside, asked.against), (TRIED, self.tree, asked.candidate)]
-        self.draw.shuffle(places)
-        found: dict[str, float] = {}
-        for name, tree, candidate in places:
-            done = yield from self._run(tree, candidate)
-            if done.timed_out:
-                self.hangs = self.hangs or candidate.commit == self.bad.commit
-                raise Broken(self._killed())
-            found[name] = number_of(done)
-        return math.log(found[TRIED] / found[OTHER])
-
-    def _bad_hangs(self, candidate: Candidate) -> Generator[Tick, None, bool]:
-        """Whether it hangs on the bad end, too: then that is the regression."""
-        if self.hangs is None:
-            done = None
-            if candidate.commit != self.bad.commit:
-                check_out(self.tree, self.bad)
-                done = yield from self._once(self.tree.target, self.bad)
-                check_out(self.tree, candidate)
-            self.hangs = done is None or done.timed_out
-        return self.hangs
-
-    def _killed(self) -> str:
-        beside = f", {self.took_s:.2g} s on the good end" if self.took_s is not None else ""
-        return f"the command hangs: killed after {self._limit:.3g} s{beside}"
-
-    def _run(self, tree: Worktree, candidate: Candidate) -> Running:
-        """What came of the command; of the first run, where it is of this commit."""
-        done, first = None, self.first
-        if first is not None and candidate.commit == self.good.commit:
-            done, self.first = first, None
-        return done or (yield from self._once(tree.target, candidate))
-
-    def _once(self, folder: Path, candidate: Candidate) -> Running:
-        """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
-        if not folder.is_dir():
-            raise Broken(f"it has no folder {folder.name}")
-        note = f"running the command on {candidate.short}"
-        try:
-            return (yield from run(self.command, cwd=folder, limit_s=self._limit, note=note))
-        except CannotStart as error:
-            code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
-            return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
+EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
+"""What the process says of each outcome."""
+HANGS = "hangs on the bad end"
+"""What is said where the command does not end there."""
+SHOWN_LINES = 40
+"""Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
 
-def number_of(done: Completed) -> float:
-    """The number on the last line that a command printed. Raises Broken where there is none above zero."""
-    if done.code != 0:
-        raise Broken(f"the command ended with {done.how}{_last(done)}")
-    lines = done.output.strip().splitlines()
+@dataclass(frozen=True)
+class BisectRequest:
+    """What the user asked for."""
+
+    good: str
+    bad: str | None = None
+    """None: what is in the checkout now, committed or not."""
+    metric: str = "latency"
+    variant: str | None = None
+    workloads: Sequence[str] = ()
+    probe: str | None = None
+    """`exit` or `number`: a command judges, not the gate."""
+    command: Sequence[str] = ()
+    probe_limit_s: float | None = None
+    """The command is killed then, and the commit skipped; None: by what it takes on the good end."""
+    target: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+    budget_minutes: float | None = None
+    json: bool = False
+
+
+def run_bisect(request: BisectRequest, screen: Screen) -> int:
+    """Search, tell what was found; the exit code."""
     try:
-        value = float(lines[-1].split()[-1]) if lines else math.nan
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise Broken(f"the last line is no number above zero: {lines[-1] if lines else 'nothing was printed'}")
-    return value
+        if not request.good:
+            raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
+        with flagged(), ExitStack() as stack:
+            hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
+            screen.say(announce(hunt.line))
+            answer = follow(hunt, request.budget_minutes, screen)
+    except LoopError as error:
+        if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
+            raise
+        if request.json:
+            refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+            screen.data(json.dumps(as_json(refused), indent=1))
+        raise LoopError(error.message, error.hint, EXITS["refused"]) from error
+    except Stopped as stop:
+        screen.say(f"{stop}; what was observed is kept: the same command goes on")
+        raise
+    if request.json:
+        screen.data(json.dumps(as_json(answer), indent=1))
+    tell(answer, screen)
+    if advice := next_step(answer, request, hunt.line):
+        screen.say(f"  next: {advice}")
+    return EXITS[answer.outcome]
 
 
-def _last(done: Completed) -> str:
-    lines = done.errors.strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
+def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
+    """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
+    if request.metric not in ("latency", "correctness"):
+        raise LoopError(f"unknown metric {request.metric!r}", hint="--metric latency or --metric correctness")
+    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
+    name = choose_variant(request, setting, device)
+    line = read_line(setting.project.target, request.good, request.bad)
+    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    sets = choose_sets(request.workloads, setting.target)
+    workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
+    workloads = tuple(one for one in workloads if accepts(setting.target.variants[name], one)) or workloads
+    trees = stack.enter_context(own_trees(line, "trial"))
+    metric: Metric = "latency" if request.metric == "latency" else "correctness"
+    return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed)
+
+
+def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str:
+    """The compiled variant in question. Raises LoopError where it has to be named."""
+    there = choose_variants([request.variant] if request.variant else (), setting.target, device)
+    compiled = [name for name in there if isinstance(setting.target.variants[name], CAbiVariant)]
+    if len(compiled) != 1:
+        what = f"several ({', '.join(compiled)})" if compiled else "none"
+        raise LoopError(f"one compiled variant is searched, there are {what}", hint="--variant NAME")
+    return compiled[0]
+
+
+def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
+    """A search in any repository, judged by a command."""
+    if request.probe not in ("exit", "number"):
+        raise LoopError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
+    if not request.command:
+        raise LoopError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
+    folder = (request.target or Path.cwd()).absolute()
+    line = read_line(folder, request.good, request.bad or "HEAD")
+    tree = stack.enter_context(own_tree(line, "trial"))
+    limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
+    beside = stack.enter_context(own_tree(line, "beside")) if request.probe == "number" else None
+    return Hunt(
+        line=line,
+        prober=CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1]),
+        memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
+        metric="latency" if request.probe == "number" else "correctness",
+        costs=Costs(build=0.0, relink=0.0),
+        noise=Noise(),
+    )
+
+
+def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
+    """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
+    begun, shown = time.monotonic(), 0
+    with contextlib.closing(hunt.run()) as working, flagged():
+        while True:
+            check()
+            try:
+                tick: Tick = next(working)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except MachineFailure as failure:
+                raise failure.then("run the same command again: it goes on") from failure
+            passed = time.monotonic() - begun
+            screen.status(f"  {tick.note} ({seconds_text(passed)})")
+            if len(hunt.probes) > shown:
+                shown = len(hunt.probes)
+                screen.say(standing(hunt, passed))
+            if budget_minutes is not None and passed > 60 * budget_minutes:
+                raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)
+
+
+def standing(hunt: Hunt, passed: float) -> str:
+    """A line after each probe: what it said, and how much has been done."""
+    last = hunt.probes[-1]
+    said = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
+    more = f" and {len(last.values) - 4} more" if len(last.values) > 4 else ""
+    return (
+        f"  {len(hunt.probes)}: {last.commit[:12]} {last.status} {said}{more} ({last.why}; {seconds_text(passed)})"
+    )
+
+
+def announce(line: Line) -> str:
+    """What is searched."""
+    kernels = len(set(line.groups)) - 1
+    return (
+        f"{len(line.candidates)} commits after {line.good.short} ({line.good.subject}), "
+        f"{kernels} different kernel{'s' if kernels != 1 else ''}"
+    )
+
+
+def tell(answer: Answer, screen: Screen) -> None:
+    """The answer for people."""
+    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
+    for one in answer.culprits:
+        screen.say(f"  {described(one)}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
+    for one in answer.range:
+        screen.say(f"  one of: {described(one)}")
+    if answer.ratio is not None:
+        screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
+    counted = sum(len(probe.values) for probe in answer.probes)
+    screen.say(f"  {counted} observations in {len(answer.probes)} probes, {answer.builds} builds")
+    for commit, reason in answer.skipped.items():
+        screen.say(f"  skipped {commit[:12]}: {reason}")
+    lines = answer.difference.splitlines()
+    for text in lines[:SHOWN_LINES]:
+        screen.say(f"    {text}")
+    if len(lines) > SHOWN_LINES:
+        screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
+
+
+def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
+    """What the user may do about an answer that names no commit."""
+    ends = {line.good.commit: "good", line.candidates[-1].commit: "bad"}
+    untried = [end for commit, end in ends.items() if commit in answer.skipped]
+    if HANGS in answer.why and request.probe == "number":
+        return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
+    if answer.outcome == "range" and not any(one.commit in answer.skipped for one in answer.range):
+        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
+    if answer.outcome == "range":
+        return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
+    if answer.outcome == "inconclusive" and untried:
+        return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
+    if answer.outcome == "inconclusive":
+        return "the same command on a quieter machine; what was observed is kept"
+    if answer.outcome == "no_regression" and "swapped" in answer.why:
+        return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
+    if answer.outcome == "no_regression":
+        return "loop doctor: compare the environment with the one in which it was seen"
+    return ""
+
+
+def described(one: Candidate) -> str:
+    """`abc123 make it faster (Ada, 2026-01-02)`."""
+    when = f", {one.when:%Y-%m-%d}" if one.when else ""
+    return f"{one.short} {one.subject}{f' ({one.author}{when})' if one.author else ''}"
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {"schema_version": 1, **json.loads(to_json(answer))}

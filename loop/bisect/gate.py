@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal
 
-from loop.bench import timing
+from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.memory import Memory, memory_of
-from loop.bisect.probes import OTHER, TRIED, LatencyProbe, Question, logs_of
+from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
-from loop.processes import Tick
-from loop.rules import compare, sequential
+from loop.timing import compare, sequential, timing
 
 LIMIT_S = 120.0
 """No block is begun later."""

@@ -7,21 +7,21 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from loop.bench.worker import Refusal, WorkerLost
+from loop.base.machine_failures import Folders, Gauge
+from loop.base.processes import Tick
+from loop.bisect import bisection, suspects
 from loop.bisect.builds import Broken, Layout
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.log import bisect_log
 from loop.bisect.memory import Memory
-from loop.bisect.probes import Prober, Question
-from loop.machine_failures import Folders, Gauge
+from loop.bisect.suspects import Asked, Commit, Costs, Metric, Noise, Problem, Try
+from loop.bisect.trying import Prober, Question
 from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Claim, Probe
-from loop.processes import Tick
 from loop.repository import history
 from loop.repository.git import look
 from loop.repository.worktree import top_of
-from loop.rules import bisection, suspects
-from loop.rules.suspects import Asked, Commit, Costs, Metric, Noise, Problem, Try
+from loop.workers.worker import Refusal, WorkerLost
 
 NUMBERED = re.compile(
     r"(?<=commit )\d+|(?<=commits )\d+|(?<= to )\d+(?=:)|(?<=is )\d+(?= slower)|(?<=slower than )\d+|"

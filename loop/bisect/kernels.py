@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-from loop.bench.machine import cores, machine
-from loop.bench.room import Bench
+from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import memory_of
-from loop.bisect.probes import CorrectnessProbe, LatencyProbe
+from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe
+from loop.machine.machine import cores, machine
 from loop.model.target import Workload
-from loop.places import state_folder
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
-from loop.rules.suspects import Costs, Metric, Noise
+from loop.workers.bench import Bench
 
 RELINKS = 8
 """On a processor a binary is one sample of where functions lie; so many more are made of a commit at most."""

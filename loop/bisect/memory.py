@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.documents import content_hash, sums, to_json
+from loop.base.documents import content_hash, sums, to_json
+from loop.base.places import state_folder
 from loop.model.base import Model
 from loop.model.bisect import Probe
-from loop.places import state_folder
 
 
 class Remembered(Model):

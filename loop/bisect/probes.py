@@ -1,156 +1,178 @@
-"""Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
+"""Which commit to look at next, and how often: the most information for what it costs. Pure."""
 
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
-from typing import Protocol
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, Protocol
 
-from loop.bench import timing
-from loop.bench.room import Bench, Side
-from loop.bench.verify import Job, verify
-from loop.bench.worker import WorkerLost
-from loop.bisect.builds import Broken, Builder, Layout
-from loop.errors import LoopError
-from loop.model.bisect import Candidate
-from loop.model.measurement import VariantChecks
-from loop.model.target import Workload
-from loop.processes import Tick
-from loop.rules import compare
+from loop.bisect.confirming import Word
+from loop.bisect.suspects import Claim, Key, Seen, Try
 
-OTHER, TRIED = "other", "tried"
-Tries = Generator[Tick, None, tuple[float, ...]]
-"""Yields signs of life, returns the values that were observed. Raises Broken."""
+OPEN = 1e-4
+"""Where a side is surer than this, another look is not even considered."""
+JUMPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
+"""So far from the middle, either way, commits without a build are considered."""
+NEAR_BROKEN = 0.7
+"""Probability that the neighbour of a broken commit is broken too."""
+BROKEN_REACH = 2
+"""So many commits further on it is half of that; of a run of broken ones, as many as the run is long."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """One candidate to be tried."""
+class Wish:
+    """A look at a position."""
 
-    candidate: Candidate
-    count: int
-    """Observations that are wanted."""
-    against: Candidate
-    """What a latency is held against, in the same pair."""
-    again: int = 0
-    """0: the build as it is. From 1 on: another layout of the same code."""
-    both: bool = False
-    """Whether what it is held against has that layout, too."""
-    ahead: Sequence[Layout] = ()
-    """What may be asked for next, whatever comes of this."""
-
-    @property
-    def other(self) -> Layout:
-        """What a latency is held against."""
-        return self.against, self.again if self.both else 0
+    position: int
+    batch: int
+    why: str
+    relink: int = 0
 
 
-class Prober(Protocol):
-    """Something that can try a candidate."""
+@dataclass(frozen=True)
+class Look:
+    """What a look would tell, and cost."""
 
-    def tried(self, asked: Question) -> Tries:
-        """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
-        bad. Raises Broken."""
-        ...
-
-    @property
-    def remark(self) -> str:
-        """What is told beside the answer; empty where nothing is."""
-        ...
+    wish: Wish
+    bits: float
+    cost: float
+    """In single measurements, the build included."""
 
 
-@dataclass
-class KernelProbe:
-    """What both probes of a kernel share: builds, and today's workloads."""
+@dataclass(frozen=True)
+class Refuted:
+    """There is nothing to search between two ends."""
 
-    bench: Bench
-    builder: Builder
-    workloads: Sequence[Workload]
-    seed: int
-    checked: dict[str, VariantChecks] = field(default_factory=dict)
-    """Build to what the gate found of it."""
-    remark: str = ""
-    """There is none."""
-
-    def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
-        """A candidate as the bench takes it. Raises Broken where it cannot be built."""
-        made = yield from self.builder.build(candidate, again)
-        return self.bench.side(self.builder.variant, made).renamed(name)
-
-    def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
-        """What today's gate says of a side on today's workloads, with fresh values by the seed."""
-        wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
-        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=False, enough=enough)])
-        return found
+    outcome: Literal["no_regression", "inconclusive"]
+    why: str
+    swapped: bool = False
 
 
-@dataclass
-class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel beside that of the good end, in one pair of processes after another."""
+@dataclass(frozen=True)
+class Blamed:
+    """What a confirmed trial says."""
 
-    def tried(self, asked: Question) -> Tries:
-        """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
-        sides = yield from self.sides(asked)
-        self.seed += 1
-        terms = timing.Terms(asked.count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
-        return pair_values((yield from self.timed(sides, terms)), self.workloads)
-
-    def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
-        """What it is held against and the candidate, built; the candidate is right, whatever its layout."""
-        yield from self.builder.prepare([(asked.candidate, asked.again), asked.other], asked.ahead)
-        tried = yield from self.side(TRIED, asked.candidate, asked.again)
-        if not asked.again:
-            yield from self._right(tried)
-        return [(yield from self.side(OTHER, *asked.other)), tried]
-
-    def timed(
-        self, sides: Sequence[Side], terms: timing.Terms, pending: timing.Pending | None = None
-    ) -> Generator[Tick, None, timing.Timings]:
-        """Both sides turn about on today's workloads. Raises Broken where one of them cannot be timed."""
-        try:
-            timings = yield from timing.measure(self.bench, sides, self.workloads, terms, pending)
-        except LoopError as error:
-            raise Broken(error.message) from error
-        if timings.wrong:
-            side, check = timings.wrong[0]
-            raise Broken(f"{side} gave a wrong answer while it was timed: {check.message}")
-        return timings
-
-    def _right(self, side: Side) -> Generator[Tick, None, None]:
-        assert side.build_id is not None
-        if side.build_id not in self.checked:
-            self.checked[side.build_id] = yield from self.checks(side, 0)
-        failure = self.checked[side.build_id].first_failure
-        if failure is not None:
-            raise Broken(f"incorrect, so it has no speed: {failure.message}")
+    step: float
+    remains: bool = False
+    """So much of the whole step is left that there are other culprits."""
+    more: Wish | Try | None = None
+    """What would tell whether it does."""
 
 
-def pair_values(timings: timing.Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
-    """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
-    return tuple(fmean(values) for values in zip(*(logs_of(timings, one) for one in workloads), strict=False))
+class Metric(Protocol):
+    """What a search has to know about what is observed: latencies, or runs that pass or fail."""
+
+    named: float
+    """Posterior at which a single commit is named, all that builds may differ by considered."""
+    telling: float
+    """Bits below which a look tells nothing."""
+
+    def ends(self, low: int, high: int) -> Wish | Refuted | None:
+        """What is needed to see that two positions differ; None once that is evident."""
+
+    def mass(self, low: int, high: int) -> Sequence[float]:
+        """Probability of a step at each position between two ends, if there is one."""
+
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """The same, as it decides where to look next."""
+
+    def first(self, low: int, high: int) -> Sequence[float]:
+        """The same, as it says whether there is a suspect."""
+
+    def careful(self) -> "Metric":
+        """The same observations, where what they may hide counts."""
+
+    def doubt(self, low: int, high: int) -> float:
+        """Probability that there is none."""
+
+    def apart(self, low: int, high: int) -> int | None:
+        """A position that is on neither end's level: there are steps on both sides of it."""
+
+    def looks(self, low: int, high: int, position: int, probability: float) -> Iterable[Look]:
+        """Ways to look at a position that is on the upper side with this probability."""
+
+    def backed(self, low: int, high: int, wish: Wish) -> Wish:
+        """The wish, or a look at the end whose group has fewer observations than the commit on trial."""
+
+    def again(self, position: int, batch: int, why: str) -> Wish:
+        """A look at a position that has to be known better."""
+
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
+        """A look at one of the `least` positions from parent down, or from suspect up, that shows how sure a step
+        between them is. None: all have shown that."""
+
+    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+        """What is said where there may be no step."""
+
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
+        """Whether this posterior needs no confirmation; or a look that would tell."""
+
+    def claim(self, low: int, high: int, position: int, number: int) -> Claim:
+        """What a confirmation of a step at a position has to show."""
+
+    def word(self, key: Key) -> tuple[Word, float]:
+        """What a trial says, and its evidence."""
+
+    def ask(self, key: Key, claim: Claim) -> Try:
+        """The next observations of a trial."""
+
+    def blamed(self, low: int, high: int, key: Key) -> Blamed:
+        """What a confirmed trial explains."""
 
 
-def logs_of(timings: timing.Timings, workload: Workload) -> list[float]:
-    """One log(time tried / time of the other) a pair of processes, of a workload."""
-    segments = [one for one in timings.segments if one.workload == workload.name]
-    return [-value for value in compare.log_ratios(segments, OTHER, TRIED)]
+def choose(
+    seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0
+) -> Wish | None:
+    """The look that tells most for its cost; None where none tells more bits than the least.
+
+    `mass`: posterior probability of a step at each position.
+    """
+    upper = list(accumulate(mass))
+    positions = [*_measured(seen, low, high), *_fresh(seen, low, high, upper)]
+    looks = [
+        _with_risk(look, _testable(seen, position))
+        for position in dict.fromkeys(positions)
+        if OPEN < upper[position] < 1 - OPEN
+        for look in metric.looks(low, high, position, upper[position])
+    ]
+    telling = [look for look in looks if look.bits > max(least, metric.telling)]
+    if not telling:
+        return None
+    return metric.backed(low, high, max(telling, key=lambda look: look.bits / look.cost).wish)
 
 
-@dataclass
-class CorrectnessProbe(KernelProbe):
-    """Whether a commit's kernel is right by today's gate."""
+def _measured(seen: Seen, low: int, high: int) -> Iterator[int]:
+    """Positions between the ends whose build is there."""
+    there = {position for position, relink in seen.built if not relink} | set(seen.values)
+    yield from sorted(position for position in there if low < position < high and position not in seen.broken)
 
-    def tried(self, asked: Question) -> Tries:
-        """1 for right, 0 for wrong, each on fresh values."""
-        yield from self.builder.prepare([(asked.candidate, 0)], asked.ahead)
-        side = yield from self.side(TRIED, asked.candidate)
-        values: list[float] = []
-        for number in range(asked.count):
-            try:
-                found = yield from self.checks(side, number)
-            except WorkerLost as lost:
-                raise Broken(str(lost)) from lost
-            if all(check.status == "unsupported" for check in found.checks):
-                raise Broken(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
-            values.append(0.0 if found.first_failure else 1.0)
-        return tuple(values)
+
+def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[int]:
+    """Positions around the middle of the posterior, at growing distances where builds are broken."""
+    middle = bisect_left(upper, 0.5 - 1e-9, low + 1, high)
+    if middle - 1 > low and 0.5 - upper[middle - 1] < upper[middle] - 0.5 - 1e-9:
+        middle -= 1
+    for jump in JUMPS if seen.broken or middle in seen.values else JUMPS[:1]:
+        near = (middle - jump, middle + jump)
+        yield from (position for position in near if low < position < high and position not in seen.broken)
+
+
+def _testable(seen: Seen, position: int) -> float:
+    """Probability that a commit can be built: broken ones lie together, and the more, the further they reach."""
+    if (position, 0) in seen.built or not seen.broken:
+        return 1.0
+    there = [built for built, relink in seen.built if not relink]
+    low = max((built for built in there if built < position), default=0)
+    high = min((built for built in there if built > position), default=seen.line.last)
+    run = [broken for broken in seen.broken if low < broken < high]
+    if not run:
+        return 1.0
+    reach = max(max(run) - min(run), BROKEN_REACH)
+    before = position - max((broken for broken in run if broken < position), default=-math.inf)
+    after = min((broken for broken in run if broken > position), default=math.inf) - position
+    return math.prod(1 - NEAR_BROKEN * math.pow(0.5, (away - 1) / reach) for away in (before, after))
+
+
+def _with_risk(look: Look, testable: float) -> Look:
+    return Look(look.wish, look.bits * testable, look.cost)

@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 
 from loop import __version__
-from loop.cli.catalog import catalog_app
-from loop.cli.catalogue import patterns_app, plan_app
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
+from loop.base.interrupts import SIGNALS
 from loop.cli.decisions import cost_app
 from loop.cli.kernels import kernels_app
 from loop.cli.options import Device, Json, Seed, Sets, Target, Threads, group, screen_for
+from loop.cli.patterns import patterns_app, plan_app
 from loop.cli.run import run_app
 from loop.cli.sessions import sessions_app
-from loop.errors import ExitCode, LoopError, MachineFailure, Stopped
-from loop.interrupts import SIGNALS
+from loop.cli.site import catalog_app
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.")
 GROUPS = {
@@ -67,7 +67,7 @@ def status(
 
       loop status --md > STATUS.md
     """
-    from loop.commands import status as standing
+    from loop.cli import status_command as standing
 
     raise typer.Exit(standing.show_status(target, screen_for(), as_json=json, as_markdown=md))
 
@@ -94,7 +94,7 @@ def worktrees(
 
       loop worktrees --remove
     """
-    from loop.commands import worktrees as trees
+    from loop.cli import worktrees as trees
 
     request = trees.WorktreesRequest(tuple(names or ()), remove, discard_edits, target, json)
     raise typer.Exit(trees.show_worktrees(request, screen_for()))
@@ -127,8 +127,8 @@ def report(
 
       loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"
     """
-    from loop.commands import digest
-    from loop.commands import report as reports
+    from loop.session import digest
+    from loop.session import report as reports
 
     if form == "summary":
         if output is not None:
@@ -146,7 +146,7 @@ def trust(
 
     Example: loop trust ../my-kernel
     """
-    from loop.commands import allow
+    from loop.cli import allow
 
     raise typer.Exit(allow.trust_project(path, screen_for(), as_json=json))
 
@@ -199,7 +199,7 @@ def bisect(
 
       loop bisect --good HEAD~9 --probe number -- ./bench.sh
     """
-    from loop.commands import bisect as search
+    from loop.bisect import command as search
 
     request = search.BisectRequest(
         good=good,
@@ -226,7 +226,7 @@ def doctor(target: Target = None, device: Device = "auto", json: Json = False) -
 
     Example: loop doctor --device cuda
     """
-    from loop.commands import kernels
+    from loop.cli import single_steps as kernels
 
     request = kernels.BenchRequest(target=target, device=device, json=json)
     raise typer.Exit(kernels.doctor(request, screen_for(json)))
@@ -239,7 +239,7 @@ WORKING = {"run", "bisect", "kernels", "doctor"}
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     if set(sys.argv[1:2]) & WORKING and not {"--help", "-h"} & set(sys.argv):
-        from loop.supervisor import supervise
+        from loop.base.supervisor import supervise
 
         _guarded(supervise)
     for name in SIGNALS:
@@ -267,7 +267,7 @@ def _guarded(work: Callable[[], object]) -> None:
 
 def _told(error: Exception) -> LoopError:
     """What to tell of an error: the machine's failure, else the user's mistake, else a bug."""
-    from loop.machine_failures import Folders, behind
+    from loop.base.machine_failures import Folders, behind
 
     failure = behind(error, Folders.of())
     if failure is not None:

@@ -36,7 +36,7 @@ def show(
 
       loop cost show --csv > charges.csv
     """
-    from loop.commands import cost
+    from loop.money import command as cost
 
     request = cost.CostRequest(sessions, by, against, target, json, csv)
     raise typer.Exit(cost.show_costs(request, screen_for()))
@@ -48,6 +48,6 @@ def rates(target: Target = None, json: Json = False) -> None:
 
     Example: loop cost rates
     """
-    from loop.commands import cost
+    from loop.money import command as cost
 
     raise typer.Exit(cost.show_rates(target, screen_for(), as_json=json))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from loop.base.errors import LoopError
 from loop.cli.cost import cost_app as cost_app
 from loop.cli.options import Json, Target, screen_for
-from loop.errors import LoopError
 
 
 @cost_app.command("keep-or-stop")
@@ -55,7 +55,7 @@ def keep_or_stop(
 
       loop cost keep-or-stop --recorded
     """
-    from loop.commands import decisions
+    from loop.money import decisions
 
     if recorded:
         raise typer.Exit(decisions.recorded(screen_for(), as_json=json))
@@ -101,6 +101,6 @@ def pivot(
 
     Example: loop cost pivot --options pivot.yaml
     """
-    from loop.commands import decisions
+    from loop.money import decisions
 
     raise typer.Exit(decisions.pivot(options, target, screen_for(), as_json=json))

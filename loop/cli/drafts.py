@@ -18,7 +18,7 @@ def drafts_list(context: typer.Context, target: Target = None, json: Json = Fals
     Example: loop patterns drafts
     """
     if context.invoked_subcommand is None:
-        from loop.commands import drafts
+        from loop.cli import drafts_command as drafts
 
         raise typer.Exit(drafts.list_drafts(target, screen_for(json), as_json=json))
 
@@ -29,7 +29,7 @@ def drafts_show(name: Name, target: Target = None, json: Json = False) -> None:
 
     Example: loop patterns drafts show undefined-symbol-foo-1a2b3c
     """
-    from loop.commands import drafts
+    from loop.cli import drafts_command as drafts
 
     raise typer.Exit(drafts.show_draft(name, target, screen_for(json), as_json=json))
 
@@ -40,7 +40,7 @@ def drafts_accept(name: Name, target: Target = None) -> None:
 
     Example: loop patterns drafts accept undefined-symbol-foo-1a2b3c --target ../my-kernel
     """
-    from loop.commands import drafts
+    from loop.cli import drafts_command as drafts
 
     raise typer.Exit(drafts.accept_draft(name, target, screen_for()))
 
@@ -51,6 +51,6 @@ def drafts_dismiss(name: Name, target: Target = None) -> None:
 
     Example: loop patterns drafts dismiss undefined-symbol-foo-1a2b3c
     """
-    from loop.commands import drafts
+    from loop.cli import drafts_command as drafts
 
     raise typer.Exit(drafts.dismiss_draft(name, target, screen_for()))

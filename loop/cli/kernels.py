@@ -15,7 +15,7 @@ def kernels_list(target: Target = None, json: Json = False) -> None:
 
     Example: loop kernels list
     """
-    from loop.commands import kernels
+    from loop.cli import single_steps as kernels
 
     raise typer.Exit(kernels.list_variants(target, screen_for(), as_json=json))
 
@@ -26,7 +26,7 @@ def kernels_show(name: str, target: Target = None, json: Json = False) -> None:
 
     Example: loop kernels show cpu
     """
-    from loop.commands import kernels
+    from loop.cli import single_steps as kernels
 
     raise typer.Exit(kernels.show_variant(name, target, screen_for(), as_json=json))
 
@@ -37,13 +37,13 @@ def kernels_header() -> None:
 
     Example: cp "$(loop kernels header)" .
     """
-    from loop.commands import kernels
+    from loop.cli import single_steps as kernels
 
     raise typer.Exit(kernels.header(screen_for()))
 
 
 def _bench(what: str, variants: list[str] | None, json: bool, **options: Any) -> None:
-    from loop.commands import kernels
+    from loop.cli import single_steps as kernels
 
     sets = tuple(options.pop("sets", None) or ())
     request = kernels.BenchRequest(variants=tuple(variants or ()), workloads=sets, json=json, **options)

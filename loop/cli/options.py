@@ -53,6 +53,6 @@ MeterAi = Annotated[
 
 def screen_for(as_json: bool = False) -> Any:
     """A screen; with --json, talk is left out unless somebody watches."""
-    from loop.screen import Screen
+    from loop.base.screen import Screen
 
     return Screen(quiet=as_json and not sys.stderr.isatty())

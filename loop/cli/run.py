@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from loop.base.errors import LoopError
 from loop.cli.options import (
     AiResult,
     AiUsd,
@@ -17,7 +18,6 @@ from loop.cli.options import (
     group,
     screen_for,
 )
-from loop.errors import LoopError
 
 run_app = group("Run a session or a single pattern.")
 WatchPreemption = Annotated[
@@ -91,8 +91,10 @@ def run_session(
 
       loop run session optimize --agent "claude -p --output-format json --permission-mode acceptEdits"
     """
-    from loop.commands import agent as agents
-    from loop.commands import bounds, metering, session
+    from loop.agents import charged as metering
+    from loop.agents import proposing as agents
+    from loop.session import bounds
+    from loop.session import run as session
 
     request = session.SessionRequest(
         plan=plan,
@@ -137,7 +139,8 @@ def run_pattern(
 
     Example: loop run pattern baseline-first --variant cpu
     """
-    from loop.commands import bounds, session
+    from loop.session import bounds
+    from loop.session import run as session
 
     request = session.SessionRequest(
         pattern=name,

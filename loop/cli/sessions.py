@@ -15,7 +15,7 @@ def sessions_list(target: Target = None, json: Json = False) -> None:
 
     Example: loop sessions list
     """
-    from loop.commands import listing
+    from loop.cli import listing
 
     raise typer.Exit(listing.list_sessions(target, screen_for(), as_json=json))
 
@@ -26,7 +26,7 @@ def sessions_reindex(target: Target = None) -> None:
 
     Example: loop sessions reindex
     """
-    from loop.commands import listing
+    from loop.cli import listing
 
     raise typer.Exit(listing.reindex(target, screen_for()))
 
@@ -41,7 +41,7 @@ def sessions_show(
 
     Example: loop sessions show last
     """
-    from loop.commands import browse
+    from loop.cli import browse
 
     raise typer.Exit(browse.show_session(session_id, target, screen_for(), as_json=json))
 
@@ -61,7 +61,7 @@ def sessions_import(
 
     Example: loop sessions import history
     """
-    from loop.commands import recorded
+    from loop.session import recorded
 
     raise typer.Exit(recorded.import_sessions(file, target, screen_for(json), as_json=json))
 
@@ -89,7 +89,7 @@ def sessions_compare(
 
       loop sessions compare 2026-11-20 last --md
     """
-    from loop.commands import comparison
+    from loop.cli import comparison_command as comparison
 
     raise typer.Exit(
         comparison.compare_sessions(names, target, screen_for(json), as_json=json, as_markdown=markdown)
@@ -108,7 +108,7 @@ def sessions_trend(
 
     Example: loop sessions trend --variant cpu
     """
-    from loop.commands import comparison
+    from loop.cli import comparison_command as comparison
 
     screen = screen_for(json)
     raise typer.Exit(comparison.show_trend(target, variant, last, screen, as_json=json, as_markdown=markdown))

@@ -3,11 +3,11 @@
 import time
 from pathlib import Path
 
+from loop.base.documents import sums
+from loop.base.errors import LoopError
+from loop.base.remarks import remark
 from loop.cloud.clouds import CLOUDS, base_of
-from loop.documents import sums
-from loop.errors import LoopError
 from loop.model.base import Model
-from loop.remarks import remark
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NONE_FOR_S = 3600.0

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from loop.documents import Complaint, Document, complain, load_yaml, nearest, parse
-from loop.errors import DefinitionError, LoopError
-from loop.expressions import Expression, ExpressionError
+from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
+from loop.base.errors import DefinitionError, LoopError
+from loop.base.expressions import Expression, ExpressionError
+from loop.base.places import Project, shipped
 from loop.model.base import Model
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-from loop.places import Project, shipped
 
 T = TypeVar("T", bound=Model, covariant=True)
 

@@ -1,9 +1,9 @@
 """Prices and recorded histories."""
 
+from loop.base.places import shipped
 from loop.library.histories import read_history
 from loop.library.rates import rates as rates
 from loop.model.history import History
-from loop.places import shipped
 
 
 def histories() -> list[History]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from loop.documents import Complaint, complain, content_hash
-from loop.errors import DefinitionError, LoopError
+from loop.base.documents import Complaint, complain, content_hash
+from loop.base.errors import DefinitionError, LoopError
+from loop.base.places import shipped
 from loop.library.definitions import Read, read_file
 from loop.model.history import History, HistorySession, RecordedSession
-from loop.places import shipped
 
 BY_PATTERN = re.compile(r"pattern (\d{1,4})")
 SHIPPED = "history"

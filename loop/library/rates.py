@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from loop.documents import Document, complain, load_yaml, parse
-from loop.errors import DefinitionError
+from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.errors import DefinitionError
+from loop.base.places import Project, shipped
 from loop.library.definitions import Read, read_file
 from loop.model.money import RateCard
-from loop.places import Project, shipped
 
 NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Fields that name a rate, and what it may be the rate of."""

@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from loop.documents import Complaint, Document, complain, hash_files, nearest
-from loop.errors import DefinitionError
-from loop.expressions import ExpressionError
+from loop.base.documents import Complaint, Document, complain, hash_files, nearest
+from loop.base.errors import DefinitionError
+from loop.base.expressions import ExpressionError
+from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
 from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
-from loop.places import Project
 
 Place = tuple[str | int, ...]
 PASSED_OVER = ("__pycache__", "node_modules", "build")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.tuning import Values, literal
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from loop.documents.yaml_text import FORBIDDEN
+from loop.base.documents.yaml_text import FORBIDDEN
 from loop.model.base import Model
 
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 _.,/<>+-]{0,120}")

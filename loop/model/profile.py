@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from loop.expressions import Expression, ExpressionError
+from loop.base.expressions import Expression, ExpressionError
 from loop.model.base import Model
 from loop.model.device_profile import DeviceProfile
 from loop.model.pattern import Text

@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from loop.expressions import Expression
+from loop.base.expressions import Expression
 from loop.model.device import Dtype
-from loop.model.target import ITEM_SIZES, Fill, Signature, Target, Workload
+from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Target, Workload
 from loop.model.tuning import Entry, Scalar
 
 VALUES = ("normal", "wide", "constant")
@@ -263,3 +263,16 @@ def _says_enough(signature: Signature, name: str, word: str) -> bool:
     """Whether the word of a choice can only be meant as that attribute's."""
     others = {other: attribute for other, attribute in signature.attributes.items() if other != name}
     return word not in {*others, *VALUES, *ITEM_SIZES, *(w for a in others.values() for w in a.choices)}
+
+
+def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
+    """Bytes of each tensor of a call, the output under `OUTPUT`."""
+    signature = target.signature
+    texts = {**signature.inputs, OUTPUT: signature.output}
+    types = {name: signature.types.get(name, workload.dtype) for name in texts}
+    return {name: math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in texts.items()}
+
+
+def working_set(target: Target, workload: Workload) -> int:
+    """Bytes of all tensors of a call."""
+    return sum(tensor_bytes(target, workload).values())

@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from loop import trust
-from loop.bench.contract import Contract, contract_of, meanings, wrong_value
-from loop.errors import LoopError
-from loop.library import targets
+from loop.base.errors import LoopError
+from loop.base.places import Project, project
+from loop.library import targets, trust
 from loop.library.definitions import hint_for
 from loop.model.target import CAbiVariant, Target
-from loop.places import Project, project
 from loop.pytorch.library import KernelLibrary, open_library
 from loop.pytorch.registration import Dispatch, declare, give_kernel
+from loop.timing.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
 PLAIN = (bool, int, float, str, type(None))

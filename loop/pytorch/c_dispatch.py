@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from loop.bench.child.refusal import Refused
-from loop.bench.child.variants import check_build_id
-from loop.bench.contract import Contract, choices_in_words
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.places import include_folder
+from loop.calls.refusal import Refused
+from loop.calls.variants import check_build_id
 from loop.model.target import OUTPUT, BuildRecipe, CAbiVariant
-from loop.places import include_folder
 from loop.pytorch import shim
 from loop.pytorch.library import KernelLibrary, built
 from loop.pytorch.shim import MOST, Unavailable
+from loop.timing.contract import Contract, choices_in_words
 
 SPACE = "loop_own"
 """Namespace of the operator on which the C interface is tried."""

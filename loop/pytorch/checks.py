@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from loop.bench.contract import Contract, choices_in_words
 from loop.model.target import OUTPUT
+from loop.timing.contract import Contract, choices_in_words
 
 
 class Seen(NamedTuple):

@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.bench.build import build
-from loop.bench.child.refusal import Refused
-from loop.bench.child.variants import Compiled
-from loop.bench.compiler_errors import BuildFailed
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.places import cache_folder, include_folder
+from loop.base.processes import finish
+from loop.builds.build import build
+from loop.builds.compiler_errors import BuildFailed
+from loop.calls.refusal import Refused
+from loop.calls.variants import Compiled
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
-from loop.places import cache_folder, include_folder
-from loop.processes import finish
 
 BUILD_LIMIT_S = 1800.0
 """nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""

@@ -8,13 +8,13 @@ import json
 import os
 from pathlib import Path
 
-from loop.bench.contract import contract_of
-from loop.bench.offer import OFFERED
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
 from loop.pytorch import Operator
 from loop.pytorch.library import loaded
 from loop.pytorch.registration import declare, give_kernel
+from loop.timing.contract import contract_of
+from loop.timing.offer import OFFERED
 
 
 def __getattr__(name: str) -> Operator:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from loop.bench.child.tensors import LoopTensor, describe, strides_of
-from loop.bench.contract import Contract
+from loop.calls.tensors import LoopTensor, describe, strides_of
 from loop.pytorch.checks import Seen, check_gradients, output_of, refuse, refuse_choice, word
 from loop.pytorch.library import KernelLibrary
+from loop.timing.contract import Contract
 
 KEPT = 1024
 """Combinations that are remembered."""

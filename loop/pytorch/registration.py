@@ -8,11 +8,11 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.library import Library, register_fake
 
-from loop.bench.contract import Contract
 from loop.pytorch import c_dispatch, python_dispatch
 from loop.pytorch.checks import check_gradients, output_of, see
 from loop.pytorch.library import KernelLibrary
 from loop.pytorch.shim import Unavailable
+from loop.timing.contract import Contract
 
 Dispatch = Literal["c", "python"]
 TAGS = (

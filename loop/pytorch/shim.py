@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from loop.bench.child.tensors import DTYPES, MAX_RANK
+from loop.calls.tensors import DTYPES, MAX_RANK
 
 MOST = 16
 """Inputs, or attributes, of one operator."""

@@ -1,6 +1,1 @@
-"""The report of a session: records to a plain view to Markdown."""
-
-from loop.report.render import Rendered, render_session
-from loop.report.view import ReportInput
-
-__all__ = ["Rendered", "ReportInput", "render_session"]
+"""The means of a report: Markdown, tables, figures, HTML. What is said of a feature is in the feature's room."""

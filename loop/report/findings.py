@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from loop.base.stats import geometric_mean
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
 from loop.model.output import MeasureOutput, OperatorSpeed, Output, VerifyOutput
 from loop.model.outputs import OUTPUTS, read_output
@@ -14,7 +15,6 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.bars import sparkline
 from loop.report.markdown import Table, columns, filled
-from loop.stats import geometric_mean
 
 ALIKE = 4.0
 """Errors of the parts of a dimension that differ by less than this factor say nothing of where it goes wrong."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.comparison import Revisions
 from loop.repository import history
 from loop.repository.git import git

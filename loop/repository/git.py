@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 
 if TYPE_CHECKING:
     from git import Repo

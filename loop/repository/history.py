@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.repository.git import git
 
 FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"

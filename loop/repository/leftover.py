@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.documents import sums
-from loop.errors import LoopError
+from loop.base.documents import sums
+from loop.base.errors import LoopError
+from loop.base.remarks import remark
 from loop.model.base import Model
-from loop.remarks import remark
 from loop.repository import worktree
 from loop.repository.git import git
 from loop.repository.worktree import Worktree

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.record import Revision
 from loop.repository.git import look, opened
 

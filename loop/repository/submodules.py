@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.repository.git import git
 
 LINK = "160000"

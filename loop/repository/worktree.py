@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.repository import submodules
 from loop.repository.git import git, look
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loop import __version__
-from loop.errors import LoopError
-from loop.locks import waiting
-from loop.places import cache_folder
-from loop.remarks import remark
+from loop.base.errors import LoopError
+from loop.base.locks import waiting
+from loop.base.places import cache_folder
+from loop.base.remarks import remark
 
 if TYPE_CHECKING:
     from loop.model.index import SessionRow

@@ -7,7 +7,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import CommandOutput, VerifyOutput
 from loop.model.outputs import read_output
 from loop.model.record import Finished
-from loop.signatures import Signature, normal, signature, telling_line, tells
+from loop.store.signatures import Signature, normal, signature, telling_line, tells
 
 KEPT = 400
 """Characters of a message that the index keeps."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from loop.base.remarks import remark
 from loop.model.tally import Listed, Saved, Tally
-from loop.remarks import remark
 from loop.store.database import COUNTED, asked
 
 if TYPE_CHECKING:

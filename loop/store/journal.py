@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from loop.documents import sums
-from loop.errors import LoopError
+from loop.base.documents import sums
+from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 
 NAME = "journal.jsonl"

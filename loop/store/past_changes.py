@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
 from loop.model.outputs import read_output
 from loop.model.record import Finished, SessionHead

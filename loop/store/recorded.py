@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loop.documents import sums, to_json
-from loop.errors import LoopError
+from loop.base.documents import sums, to_json
+from loop.base.errors import LoopError
 from loop.model.history import RESOURCES, History, HistorySession, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured

@@ -5,12 +5,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.stats import geometric_mean
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
-from loop.stats import geometric_mean
 from loop.store import journal, recorded
 from loop.store.failures import of_session
 from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from loop.documents import content_hash, sums, write_atomic
-from loop.documents.files import encoded
-from loop.errors import LoopError
-from loop.locks import locked
+from loop.base.documents import content_hash, sums, write_atomic
+from loop.base.documents.files import encoded
+from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.remarks import remark
 from loop.model.base import Model
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
-from loop.remarks import remark
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from loop.documents import content_hash, sums
-from loop.errors import LoopError
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError
 from loop.model.snapshot import Change, Snapshot, SourceFile
 from loop.store.sessions import SessionFolder, left_out
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from loop.documents import sums
+from loop.base.documents import sums
 from loop.model.tick import StepTick
 
 NAME = "ticks.jsonl"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.debugging import SmallestOutput, Try
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput

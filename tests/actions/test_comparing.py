@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 
-from loop.actions import comparing
-from loop.actions.comparing import CompareTerms, compare
-from loop.actions.context import Result
-from loop.bench import timing
-from loop.bench.room import Bench, Side
-from loop.bench.timing import Timings
+from loop.base.processes import Tick, finish
 from loop.model.measurement import Build, Segment, VariantChecks
 from loop.model.output import CompareOutput, VerifyOutput
 from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
-from loop.processes import Tick, finish
-from loop.rules import sequential
+from loop.steps.context import Result
+from loop.timing import comparing, sequential, timing
+from loop.timing.comparing import CompareTerms, compare
+from loop.timing.timing import Timings
+from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
 

@@ -3,12 +3,12 @@
 import random
 from collections.abc import Mapping
 
-from loop.actions.contest import Contest, Rival, itself, slowed, together
-from loop.bench.room import Side
-from loop.bench.timing import Timings
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.rules.sequential import MAX_BLOCKS, MIN_BLOCKS
+from loop.timing.contest import Contest, Rival, itself, slowed, together
+from loop.timing.sequential import MAX_BLOCKS, MIN_BLOCKS
+from loop.timing.timing import Timings
+from loop.workers.bench import Side
 from tests.makers import make_workload
 
 ONE, TWO = make_workload("one"), make_workload("two")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS, Context
-from loop.bench.room import Bench
-from loop.bench.verify import values_key
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate.verify import values_key
 from loop.model.debugging import BoundaryOutput, ComponentsOutput, MapOutput, SmallestOutput
 from loop.model.outcome import Output
 from loop.model.record import Finished
 from loop.model.workloads import base_seed, read_words, single
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.makers import make_finished
 from tests.targets import make_context
 from tests.two_stage import open_two_stage

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.cloud import Watch
 from loop.model.decision import KeepOutput, PivotOutput, PreemptionOutput
-from loop.processes import finish
-from loop.report.decisions import decisions
+from loop.money.decisions_section import decisions
+from loop.workers.bench import Bench
 from tests.fake_cloud import FakeCloud, fake_cloud
 from tests.makers import make_build, make_built, make_card, make_finished, make_machine
 from tests.rules.test_keeping_gpu import row

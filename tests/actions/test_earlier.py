@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loop.actions.earlier import KnownGoodGone, known_good_build
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.gate.earlier import KnownGoodGone, known_good_build
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.repository.test_reading import commit, files, git
 from tests.targets import HEADER, compiled, importable, make_builds, make_context, open_bench, write_target
 

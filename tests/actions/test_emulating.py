@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loop.actions.context import NoArguments
-from loop.actions.emulating import emulate
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.gate.emulating import emulate
 from loop.model.output import EmulateOutput
-from loop.processes import finish
+from loop.steps.context import NoArguments
+from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench, write_target
 
 SCALE = r"""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.environment import new_enough
+from loop.gate.environment import new_enough
 from tests.commands.projects import loop
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from loop.actions.context import NoArguments
-from loop.actions.kernel import VerifyTerms, build_variants, verify
-from loop.bench import verify as verification
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.gate import verify as verification
+from loop.gate.kernel import VerifyTerms, build_variants, verify
 from loop.model.output import BuildOutput, VerifyOutput
-from loop.processes import finish
+from loop.steps.context import NoArguments
+from loop.workers.bench import Bench
 from tests.faults.stale_builds import forget
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 

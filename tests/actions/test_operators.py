@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.operators import Terms, both_ways, time_operators
-from loop.bench.offer import as_operator
-from loop.bench.room import Bench
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
 from loop.model.measurement import Build, Measurement
 from loop.model.output import OperatorSpeed
-from loop.processes import finish
+from loop.timing.offer import as_operator
+from loop.timing.operators import Terms, both_ways, time_operators
+from loop.workers.bench import Bench
 from tests.makers import make_build, make_measurement, make_workload
 from tests.targets import compiled, make_builds, open_bench, write_target
 

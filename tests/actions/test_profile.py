@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS, Context
-from loop.actions.profile import ProfileTerms
-from loop.bench import ncu
-from loop.bench.roof import Roof
-from loop.bench.room import Bench
-from loop.documents import load_yaml, parse_part
-from loop.errors import DefinitionError
+from loop.base.documents import load_yaml, parse_part
+from loop.base.errors import DefinitionError
+from loop.base.places import project
+from loop.base.processes import finish
 from loop.library import definitions, targets
 from loop.model.output import ParallelismOutput, ProfileOutput
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand
-from loop.places import project
-from loop.processes import finish
+from loop.profile import ncu
+from loop.profile.actions import ProfileTerms
+from loop.timing.roof import Roof
+from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.commands.projects import TARGET, make_project
 from tests.fake_tools import FakeTool
@@ -109,7 +109,7 @@ def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.Mo
         yield from ()
         return Roof(flops_per_s=0.1e6, bytes_per_s=1e9)
 
-    monkeypatch.setattr("loop.actions.profile.measure_roof", low)
+    monkeypatch.setattr("loop.profile.actions.measure_roof", low)
     found = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
     (profile,) = found.profiles
     assert (None, None) == (profile.facts["flops_share"], profile.facts["roof"])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loop.actions.context import NoArguments
-from loop.actions.promises import instances, must_not_compile
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.model.output import InstancesOutput, MustNotCompileOutput
-from loop.processes import finish
+from loop.profile.promises import instances, must_not_compile
+from loop.steps.context import NoArguments
+from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench
 from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
@@ -176,7 +176,7 @@ def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch
     found = looked_up(bench, "unbuildable")
     assert (True, "nothing was looked up", 0) == (found.ok, found.message, found.promised)
     assert f"instances of unbuildable: {LACKS}; install it" in found.not_exercised[0]
-    monkeypatch.setattr("loop.bench.binaries.shutil.which", lambda name: None)
+    monkeypatch.setattr("loop.builds.binaries.shutil.which", lambda name: None)
     found = looked_up(bench, "holds_emulated")
     assert (True, 0) == (found.ok, found.promised)
     assert "there is no nm to read the library with; install binutils" in found.not_exercised[-1]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.context import NoArguments
-from loop.actions.properties import properties
+from loop.base.processes import finish
+from loop.gate.properties import properties
 from loop.model.output import PropertiesOutput
-from loop.processes import finish
+from loop.steps.context import NoArguments
 from tests.targets import compiled, make_context, open_bench, write_target
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from loop.actions.parallelism import ParallelismTerms, parallelism
-from loop.actions.resources import ResourceTerms, resources
-from loop.bench.machine import compiler_version
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.machine.machine import compiler_version
 from loop.model.output import ParallelismOutput, ResourcesOutput
-from loop.processes import finish
+from loop.profile.parallelism import ParallelismTerms, parallelism
+from loop.profile.resource_actions import ResourceTerms, resources
+from loop.workers.bench import Bench
 from tests.makers import make_finished
 from tests.targets import compiled, make_context, open_bench
 from tests.tiny_cuda import cuda, emulator, nvcc, write_cuda_target

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions import roofs
-from loop.actions.roofs import impossible
-from loop.bench.roof import Roof
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.model.device import Dtype
 from loop.model.measurement import Measurement
-from loop.processes import finish
+from loop.timing import roof_facts as roofs
+from loop.timing.roof import Roof
+from loop.timing.roof_facts import impossible
+from loop.workers.bench import Bench
 from tests.makers import make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
 

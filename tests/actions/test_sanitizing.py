@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.actions.sanitizing import SanitizeTerms
-from loop.bench.compute_sanitizer import FOUND, TOOLS
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.gate.compute_sanitizer import FOUND, TOOLS
+from loop.gate.sanitizing import SanitizeTerms
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.makers import make_check, make_finished, make_verify
 from tests.recorded import CLEAN, sanitizer_log

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
 from loop.model.record import KnownGood
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import make_builds, make_context
 from tests.two_stage import open_two_stage
 

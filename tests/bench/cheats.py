@@ -5,8 +5,8 @@ An honest call spins for `WORK_S` and doubles its input. A cheat without gain is
 
 from pathlib import Path
 
-from loop.bench.room import Bench
 from loop.model.target import Workload
+from loop.workers.bench import Bench
 from tests.targets import compiled, importable, open_bench, write_target
 
 WORK_S = 1e-3

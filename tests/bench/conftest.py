@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.room import Bench
+from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
+from loop.base.places import project
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from loop.places import project
 from tests.targets import FLAGS
 
 SOURCE = r"""

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loop.actions.context import Context
-from loop.bench.machine import machine
-from loop.bench.room import Bench
 from loop.library.definitions import read_file
+from loop.machine.machine import machine
 from loop.model.plan import Plan, PlanBudget
 from loop.model.target import Target
+from loop.steps.context import Context
+from loop.workers.bench import Bench
 
 SOURCE = r"""
 #include <math.h>

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.bench.child.allocations import stray_writes
+from loop.calls.allocations import stray_writes
 
 X = torch.arange(60.0).reshape(5, 12)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.build import build, scan
-from loop.bench.compiler_errors import LONGEST, BuildFailed
-from loop.places import include_folder
-from loop.processes import finish
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.builds.build import build, scan
+from loop.builds.compiler_errors import LONGEST, BuildFailed
 from tests.bench.test_build import TINY, make_variant, write
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from loop.bench.child.attention import eager, torch_sdpa, visible
+from loop.workers.attention import eager, torch_sdpa, visible
 
 
 def draw(*shape: int, seed: int) -> torch.Tensor:

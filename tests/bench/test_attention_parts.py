@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.bench.child.attention import (
+from loop.workers.attention import (
     attention_partial_form,
     attention_partials,
     attention_split_partial,

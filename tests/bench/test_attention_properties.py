@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.bench.call import make_call
-from loop.bench.child import torch_side
-from loop.bench.child.attention import eager, torch_sdpa, visible
-from loop.bench.child.relations import Relations
+from loop.base.places import shipped
+from loop.calls import torch_side
+from loop.calls.call import make_call
 from loop.library.definitions import read_file
 from loop.model.device import Dtype
 from loop.model.target import Fill, Target, Workload
-from loop.places import shipped
+from loop.workers.attention import eager, torch_sdpa, visible
+from loop.workers.relations import Relations
 
 Function = Callable[..., Tensor]
 

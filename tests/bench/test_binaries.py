@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import binaries
-from loop.bench.binaries import defined_names, demangle, disassembler, whole_output
-from loop.processes import finish
+from loop.base.processes import finish
+from loop.builds import binaries
+from loop.builds.binaries import defined_names, demangle, disassembler, whole_output
 
 SOURCE = """
 namespace tiny {

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from loop.actions.context import Context, NoArguments
-from loop.actions.kernel import SourceLimits, build_variants, load, sources
-from loop.bench import answers
-from loop.bench import build as building
-from loop.bench.build import dependencies, find, ground
-from loop.bench.compiler_errors import BuildFailed
-from loop.documents import content_hash, sums
-from loop.errors import LoopError
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.builds import build as building
+from loop.builds import known_builds as answers
+from loop.builds.build import dependencies, find, ground
+from loop.builds.compiler_errors import BuildFailed
+from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.places import include_folder
-from loop.processes import finish
+from loop.steps.context import Context, NoArguments
 from tests.makers import make_machine, make_plan
 from tests.targets import FLAGS, SOURCE, build_one, compiled, open_bench, write_target
 

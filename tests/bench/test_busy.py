@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import busy
-from loop.bench.busy import Crowd, crowd
-from loop.processes import finish
+from loop.base.processes import finish
+from loop.machine import busy
+from loop.machine.busy import Crowd, crowd
 
 
 @pytest.fixture

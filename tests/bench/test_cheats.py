@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.timed import Pair, every_doubt
-from loop.bench.room import Bench
-from loop.bench.timing import Terms, Timings, measure
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.timing.timed import Pair, every_doubt
+from loop.timing.timing import Terms, Timings, measure
+from loop.workers.bench import Bench
 from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
 from tests.speed.cheats import outcome, seconds
 from tests.targets import make_sides

@@ -9,10 +9,10 @@ from typing import Any
 import numpy
 import pytest
 
-from loop.bench.child import checking
-from loop.bench.child.checking import Check, Found, not_finite
-from loop.bench.child.guarded import Unguarded
-from loop.bench.child.guards import KINDS, NAN, Guard
+from loop.calls.guarded import Unguarded
+from loop.calls.guards import KINDS, NAN, Guard
+from loop.workers import checking
+from loop.workers.checking import Check, Found, not_finite
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""

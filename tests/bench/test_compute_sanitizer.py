@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.compute_sanitizer import FOUND, TOOLS, Examination, examine, read_log, version
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.gate.compute_sanitizer import FOUND, TOOLS, Examination, examine, read_log, version
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import CLEAN, sanitizer_log
 from tests.targets import compiled, make_sides, open_bench, write_target

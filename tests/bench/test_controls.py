@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy
 import pytest
 
-from loop.actions.kernel import builds
-from loop.actions.proving import ProofTerms, prove_gate
-from loop.bench import controls as table
-from loop.bench.child.controls.arrays import store, values
-from loop.bench.room import Bench
+from loop.base.places import project
+from loop.base.processes import finish
+from loop.gate.kernel import builds
 from loop.library.definitions import read_file
+from loop.mistakes.arrays import store, values
 from loop.model.measurement import ControlResult
 from loop.model.output import GateOutput
 from loop.model.target import Signature, Target
-from loop.places import project
-from loop.processes import finish
+from loop.proving import controls as table
+from loop.proving.actions import ProofTerms, prove_gate
+from loop.workers.bench import Bench
 from tests.bench.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
 
@@ -228,8 +228,8 @@ def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
     """The form of its output is that of the call at hand, not of an earlier one of another type."""
     torch = pytest.importorskip("torch")
-    from loop.bench.child.controls import MAKERS
-    from loop.bench.child.controls.functions import through_function
+    from loop.mistakes import MAKERS
+    from loop.mistakes.functions import through_function
 
     way = through_function(lambda x: 2 * x, MAKERS["none"]({}))
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.room import Bench
+from loop.workers.bench import Bench
 from tests.bench.corpus import KERNELS, Kernel, outcomes, write_kernel
 from tests.targets import open_bench
 

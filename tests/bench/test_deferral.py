@@ -2,8 +2,8 @@
 
 import pytest
 
-from loop.bench.deferral import charged, defers
 from loop.model.measurement import Segment
+from loop.timing.deferral import charged, defers
 
 US = 1e-6
 

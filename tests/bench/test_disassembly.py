@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.binaries import Disassembler, disassembler
-from loop.bench.disassembly import hot_loops, loops_of
+from loop.base.processes import finish
+from loop.builds.binaries import Disassembler, disassembler
+from loop.builds.disassembly import hot_loops, loops_of
 from loop.model.resources import HotLoop
-from loop.processes import finish
 
 MATRIX = """
 #include <cuda_fp16.h>

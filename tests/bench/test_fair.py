@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.controls import Control
-from loop.bench.prove import HONEST
-from loop.bench.room import Bench
-from loop.bench.telling import SURE, TELLS, Question, candidates
+from loop.base.processes import finish
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.model.workloads import WorkloadError, expand, fills, scale_of, scaled, single
-from loop.processes import finish
+from loop.proving.controls import Control
+from loop.proving.prove import HONEST
+from loop.proving.telling import SURE, TELLS, Question, candidates
+from loop.workers.bench import Bench
 from tests.bench.test_controls import named, score
 from tests.own_targets import write_own
 from tests.targets import compiled, make_sides, open_bench, write_target

@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from loop.bench.child.faults import SAYS, Place, beside
-from loop.bench.sanitizers import told
+from loop.calls.faults import SAYS, Place, beside
+from loop.workers.sanitizers import told
 from tests.conftest import ROOT
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
 PROGRAM = """
 import ctypes, json, sys
-from loop.bench.child.faults import Place, Watch
-from loop.bench.child.host_memory import Buffer
+from loop.calls.faults import Place, Watch
+from loop.calls.host_memory import Buffer
 size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
 buffer.enclose(at_end=at_end)

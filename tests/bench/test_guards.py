@@ -3,20 +3,8 @@
 import numpy
 import pytest
 
-from loop.bench.child.guards import (
-    HIGH,
-    KINDS,
-    LOW,
-    MIXED,
-    NAN,
-    SMALL,
-    VALUES,
-    Guard,
-    Surroundings,
-    draw,
-    zone_bytes,
-)
-from loop.bench.child.tensors import DTYPES, PAGE
+from loop.calls.guards import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw, zone_bytes
+from loop.calls.tensors import DTYPES, PAGE
 
 COUNT = 700
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.timed import Pair, every_doubt
-from loop.bench.machine import cores
-from loop.bench.room import Bench, Side
-from loop.bench.timing import Terms, measure
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.timing.timed import Pair, every_doubt
+from loop.timing.timing import Terms, measure
+from loop.workers.bench import Bench, Side
 from tests.bench.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
 from tests.noise import timed

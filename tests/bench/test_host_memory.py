@@ -5,8 +5,8 @@ import ctypes
 import numpy
 import pytest
 
-from loop.bench.child.host_memory import Buffer
-from loop.bench.child.tensors import PAGE, STEP_BYTES
+from loop.calls.host_memory import Buffer
+from loop.calls.tensors import PAGE, STEP_BYTES
 
 
 def write_at(address: int, data: bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop import linux
+from loop.base import linux
 from tests.commands.projects import LOOP
 from tests.targets import compiled, write_target
 

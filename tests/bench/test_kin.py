@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from loop.bench import kin
-from loop.bench.kin import Kin
-from loop.processes import Child
+from loop.base.processes import Child
+from loop.workers import kin
+from loop.workers.kin import Kin
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 DAEMON = """

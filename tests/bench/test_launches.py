@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.launches import ask_launches
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.model.resources import WorkloadLaunches
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.profile.launches import ask_launches
+from loop.workers.bench import Bench
 from tests.targets import build_one, open_bench
 from tests.tiny_cuda import cuda, write_cuda_target
 

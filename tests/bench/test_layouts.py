@@ -2,13 +2,13 @@
 
 import pytest
 
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.device import Dtype
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import make_sides
 
 SMALL = "N2 M3 float32"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import machine
-from loop.bench.machine import flops_per_cycle, peak_flops_per_s, vector_lanes
-from loop.bench.roof import measure_roof
+from loop.base.processes import finish
+from loop.machine import machine
+from loop.machine.machine import flops_per_cycle, peak_flops_per_s, vector_lanes
 from loop.model.device import Dtype
-from loop.processes import finish
+from loop.timing.roof import measure_roof
 
 AVX2 = frozenset({"sse2", "avx", "avx2", "fma"})
 AVX512 = AVX2 | {"avx512f"}
@@ -77,6 +77,6 @@ def test_no_real_program_beats_the_bound(dtype: Dtype, build_cache: Path) -> Non
 
 def test_torch_is_told_without_importing_it() -> None:
     """A session without an environment step says which one it was held against all the same."""
-    code = "import sys; from loop.bench.machine import machine; print(machine().torch, 'torch' in sys.modules)"
+    code = "import sys; from loop.machine.machine import machine; print(machine().torch, 'torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [importlib.metadata.version("torch"), "False"] == told

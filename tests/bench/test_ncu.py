@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import ncu
-from loop.bench.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Counted, count, number, read_log
-from loop.bench.room import Bench
+from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.profile import ncu
+from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Counted, count, number, read_log
+from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, WAITED, log_of
 from tests.targets import compiled as compiled_variant

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.nvml import Sensors, open_sensors
+from loop.machine.nvml import Sensors, open_sensors
 
 SOURCE = """
 int nvmlInit_v2(void) { return 0; }

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from loop.bench.call import make_call
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.calls.call import make_call
+from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.target import PythonFunction, Signature, Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import make_builds, make_sides
 from tests.two_stage import open_two_stage
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from loop.bench import profile
-from loop.bench.child.counters import Counters, reason, scaled
-from loop.bench.profile import Report, compiler_report, count, is_gcc, vector_share
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.calls.counters import Counters, reason, scaled
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.profile import profile
+from loop.profile.profile import Report, compiler_report, count, is_gcc, vector_share
+from loop.workers.bench import Bench
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 LISTING = """

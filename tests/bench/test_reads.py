@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from loop.bench import answers, build
-from loop.bench.child import opens
-from loop.bench.compiler_errors import BuildFailed
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
+from loop.builds import build, opens
+from loop.builds import known_builds as answers
+from loop.builds.compiler_errors import BuildFailed
 from loop.library.targets import target as read_target
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
-from loop.places import include_folder, project
-from loop.processes import finish
 from tests.faults.stale_builds import forget
 from tests.targets import build_one, compiled
 
@@ -45,7 +45,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object, **__: object) -> None:
         raise AssertionError("something was started")
 
-    monkeypatch.setattr("loop.processes.Child", start)
+    monkeypatch.setattr("loop.base.processes.Child", start)
     monkeypatch.setattr(subprocess, "run", start)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import room
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
-from loop.processes import finish
+from loop.workers import bench as room
+from loop.workers.bench import Bench
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 

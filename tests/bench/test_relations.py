@@ -2,15 +2,15 @@
 
 import pytest
 
-from loop.bench import relate as relating
-from loop.bench.relate import relate
-from loop.bench.room import Bench
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate import relate as relating
+from loop.gate.relate import relate
 from loop.model.device import Dtype
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import make_sides
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loop.bench.replies import FORMS, understood
+from loop.workers.replies import FORMS, understood
 
 CALL = {
     **{key: [] for key in ("outputs", "digests", "changed", "writes", "broken")},

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.answers import LOG
-from loop.bench.resources import asks_for_report, made_by_nvcc, parse, read_report, with_loops
+from loop.base.processes import finish
+from loop.builds.known_builds import LOG
+from loop.builds.resources import asks_for_report, made_by_nvcc, parse, read_report, with_loops
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.processes import finish
 from tests.makers import make_build
 from tests.targets import build_one
 from tests.tiny_cuda import cuda, nvcc, write_cuda_target
@@ -151,7 +151,7 @@ def test_without_a_disassembler_loops_are_unknown_and_the_remedy_is_said(
     tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not zero."""
-    monkeypatch.setattr("loop.bench.resources.disassembler", lambda: None)
+    monkeypatch.setattr("loop.builds.resources.disassembler", lambda: None)
     variant = write_cuda_target(tmp_path, {"v": cuda(build=nvcc())}).variants["v"]
     assert isinstance(variant, CAbiVariant)
     made = build_one(tmp_path, variant.compiled_for("sm_89"), build_cache)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.bench.child.attention import eager
-from loop.bench.child.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
-from loop.bench.child.rounding import moved, roundings, terms_of
+from loop.calls.rounding import moved, roundings, terms_of
+from loop.workers.attention import eager
+from loop.workers.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 Formula = Callable[[Tensor], Tensor]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from loop.bench.room import Bench
-from loop.bench.sanitizers import environment, told
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
+from loop.workers.sanitizers import environment, told
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOURCE = r"""

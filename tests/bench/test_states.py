@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from loop.actions.verification import untaken
-from loop.bench.limits import LONGEST_S, CallLimit, shrunk, work_of
-from loop.bench.relate import relate
-from loop.bench.room import Bench
-from loop.bench.timing import Terms, measure
-from loop.bench.verify import Job, verify
-from loop.errors import DefinitionError
+from loop.base.errors import DefinitionError
+from loop.base.places import project
+from loop.base.processes import finish
+from loop.gate.limits import LONGEST_S, CallLimit, shrunk, work_of
+from loop.gate.relate import relate
+from loop.gate.verification import untaken
+from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, single, unsupported
-from loop.places import project
-from loop.processes import finish
+from loop.timing.timing import Terms, measure
+from loop.workers.bench import Bench
 from tests.makers import make_check
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 

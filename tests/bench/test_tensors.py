@@ -8,7 +8,7 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.bench.child.tensors import (
+from loop.calls.tensors import (
     DTYPES,
     POISON,
     ROW_PADDING,

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from loop.bench import timing
-from loop.bench.child.variants import own_seconds
-from loop.bench.machine import cores
-from loop.bench.replays import replays_of
-from loop.bench.room import Bench, Side
-from loop.bench.timing import Pending, Shift, Terms, Timings, batches, fresh_values, measure, turns
-from loop.bench.verify import Job, verify
-from loop.bench.waits import Delays
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.calls.replays import replays_of
+from loop.calls.variants import own_seconds
+from loop.calls.waits import Delays
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
-from loop.rules.compare import log_ratios
-from loop.rules.integrity import remembers
+from loop.timing import timing
+from loop.timing.compare import log_ratios
+from loop.timing.integrity import remembers
+from loop.timing.timing import Pending, Shift, Terms, Timings, batches, fresh_values, measure, turns
+from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
 BIG = {"N": 64, "M": 512}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.bench.child.torch_side import bytes_of, make_tensor
+from loop.calls.torch_side import bytes_of, make_tensor
 
 NORMAL = {"kind": "normal", "scale": 1.0, "axis": None}
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import verify as verification
-from loop.bench.room import Bench, Side
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate import verify as verification
+from loop.gate.verify import Job, verify
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench, Side
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from loop.bench.child import watched
-from loop.bench.child.refusal import Refused
-from loop.bench.profile import trace
-from loop.bench.room import Bench
-from loop.bench.worker import START_LIMIT_S, Refusal, Worker
+from loop.base.processes import finish
+from loop.calls.refusal import Refused
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.profile.profile import trace
+from loop.workers import watched
+from loop.workers.bench import Bench
+from loop.workers.worker import START_LIMIT_S, Refusal, Worker
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 TRACE = {
@@ -128,7 +128,7 @@ def test_torch_without_a_gpu_traces_nothing(bench: Bench, five_rows: Workload, n
 
 def test_without_a_driver_there_is_no_exact_memory() -> None:
     """It is refused as any other memory of a device is."""
-    from loop.bench.child.exact import ExactTensor
+    from loop.calls.cuda.exact import ExactTensor
 
     with pytest.raises(Refused):
         ExactTensor(64)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from loop.bench.offer import SUFFIX
-from loop.bench.room import Side
-from loop.bench.ways import called
 from loop.model.device import Device
+from loop.timing.offer import SUFFIX
+from loop.timing.ways import called
+from loop.workers.bench import Side
 
 
 def side(kind: str, name: str = "v") -> Side:

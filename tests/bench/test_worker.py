@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.worker import Refusal, Worker, WorkerLost
-from loop.errors import LoopError
-from loop.processes import finish
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.workers.worker import Refusal, Worker, WorkerLost
 
 
 def ask(worker: Worker, do: str, **fields: object) -> dict[str, object]:

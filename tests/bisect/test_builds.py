@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.room import Bench
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
 from loop.bisect.builds import Broken, Builder
 from loop.bisect.candidates import read_line
 from loop.bisect.kernels import own_tree
 from loop.library import targets
-from loop.places import include_folder, project
-from loop.processes import finish
 from loop.repository.worktree import Worktree
+from loop.workers.bench import Bench
 from tests.commands.projects import KERNEL, make_project
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git

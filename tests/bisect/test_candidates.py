@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import LoopError
 from loop.bisect.candidates import merged_lines, read_line, with_branches
-from loop.errors import LoopError
 from loop.model.bisect import UNCOMMITTED
 from tests.bisect.histories import make_history
 from tests.repository.test_history import commit

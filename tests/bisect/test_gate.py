@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.bisect.gate import ruling
-from loop.rules.sequential import MAX_BLOCKS
+from loop.timing.sequential import MAX_BLOCKS
 
 
 def blocks(

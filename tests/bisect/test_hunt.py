@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import MachineFailure
+from loop.base.processes import Tick, finish
 from loop.bisect.builds import Broken
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import Memory
-from loop.bisect.probes import Question
-from loop.errors import MachineFailure
+from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.trying import Question
 from loop.model.bisect import Answer
-from loop.processes import Tick, finish
-from loop.rules.suspects import Costs, Metric, Noise
 from tests.bisect.histories import make_history
 
 COUNT = 32
@@ -137,7 +137,7 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
             full[tmp_path] = errno.ENOSPC
         return (yield from Simulated.tried(tried, asked))
 
-    monkeypatch.setattr("loop.machine_failures.folders.Folders.short", lambda self: dict(full))
+    monkeypatch.setattr("loop.base.machine_failures.folders.Folders.short", lambda self: dict(full))
     monkeypatch.setattr(tried, "tried", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
         hunted(line, tried, tmp_path / "m", "correctness")

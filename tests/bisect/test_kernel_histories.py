@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.build import build
-from loop.bench.compiler_errors import BuildFailed
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.builds.build import build
+from loop.builds.compiler_errors import BuildFailed
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from loop.places import include_folder
-from loop.processes import finish
 from tests.bisect import kernel_edits as edits
 from tests.bisect.kernel_histories import CASES, FOLDER, Case, Features, files_of, make_history
 from tests.repository.test_reading import git

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loop.commands.bisect import BisectRequest, run_bisect
-from loop.screen import Screen
+from loop.base.screen import Screen
+from loop.bisect.command import BisectRequest, run_bisect
 from tests.bisect.histories import grow, import_history
 from tests.repository.test_reading import git
 

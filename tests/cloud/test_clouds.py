@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.documents import sums
 from loop.cloud import CLOUDS, Watch, make_cloud, memory
 from loop.cloud.http import NoAnswer, ask
 from loop.cloud.watch import FOUND_WITHIN_S, found
-from loop.documents import sums
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loop.commands.agent import Agent, use_of
+from loop.agents.proposing import Agent, use_of
 from tests.commands.projects import KERNEL
 from tests.commands.test_optimize import SLOW, Project
 from tests.commands.test_optimize import project as project

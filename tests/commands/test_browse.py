@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.commands import browse
-from loop.commands import report as reports
-from loop.commands import status as standing
-from loop.errors import LoopError
-from loop.screen import Screen
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli import browse
+from loop.cli import status_command as standing
+from loop.session import report as reports
 from loop.store import sessions
 from tests.commands.projects import make_project
 from tests.makers import NOON, make_record, make_session_head

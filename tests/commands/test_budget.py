@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loop.commands.bounds import Asked
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.session.bounds import Asked
 from tests.commands.projects import add_commands, loop, make_project
 from tests.makers import make_card, make_machine, make_session_head
 from tests.rules.test_charging import card

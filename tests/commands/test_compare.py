@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from loop.commands import comparison, recorded
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli import comparison_command as comparison
 from loop.model.record import Revision
-from loop.screen import Screen
+from loop.session import recorded
 from loop.store import sessions
 from loop.store.journal import Journal
 from tests.commands.projects import make_project

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from loop.commands.closing import cost_text
 from loop.model.money import Charge, Gains, Saving, Unmeasured
 from loop.model.record import Opened, Started
-from loop.report.focus import COLUMNS
+from loop.money.focus import COLUMNS
+from loop.session.closing import cost_text
 from loop.store.sessions import SessionFolder
 from tests.commands.projects import loop, make_project
 from tests.makers import make_bill, make_finished, make_record, make_session_head, make_speed

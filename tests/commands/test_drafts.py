@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from loop.base.places import shipped
 from loop.model.pattern import Step
 from loop.model.record import Finished
-from loop.places import shipped
 from tests.commands.projects import loop, make_project
 from tests.makers import make_finished, make_pattern, make_plan
 from tests.store.folders import make_session

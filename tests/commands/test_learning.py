@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loop.commands import listing
-from loop.screen import Screen
+from loop.base.screen import Screen
+from loop.cli import listing
 from tests.commands.projects import add_commands, loop, make_project
 from tests.makers import NOON, make_finished
 from tests.store.folders import make_session

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.errors import ExitCode
+from loop.base.errors import ExitCode
 from tests.commands.projects import add_commands, loop, make_project
 
 COMMAND = 'grep -q ready notes.c || { echo "$PWD/notes.c:7:1: error: nothing is ready" >&2; exit 3; }'

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loop.metering.prices import price_list
+from loop.agents.prices import price_list
 from tests.commands.projects import add_commands, loop, make_project
 
 needs_prices = pytest.mark.skipif(price_list() is None, reason="no price list: pip install 'kernel-loop[ai]'")

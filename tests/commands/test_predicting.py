@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from loop.commands import predicting
+from loop.base.screen import Screen
+from loop.learning import predicting
 from loop.model.money import RateCard
 from loop.model.plan import Predicted
 from loop.model.record import SessionHead
-from loop.screen import Screen
 from tests.makers import make_card, make_machine, make_session_head
 
 KNOWN = Predicted(seconds=60.0, low_s=30.0, high_s=120.0, usd=0.6, low_usd=0.3, high_usd=1.2)

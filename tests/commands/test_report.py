@@ -8,14 +8,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from loop.commands import digest, recorded
-from loop.commands import report as reports
-from loop.commands.definitions import schema_text
-from loop.commands.report import FORMATS
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli.checking import schema_text
 from loop.model.measurement import Segment
-from loop.report.digest import LIMIT
-from loop.screen import Screen
+from loop.session import digest, recorded
+from loop.session import report as reports
+from loop.session.digest_page import LIMIT
+from loop.session.report import FORMATS
 from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder
 from tests.commands.projects import make_project

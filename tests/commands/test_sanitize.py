@@ -2,11 +2,11 @@
 
 import pytest
 
-from loop.commands.kernels import STEPS, BenchRequest, Chosen, choose, concerns
-from loop.commands.setting import read_setting
-from loop.commands.shown import show_findings
+from loop.base.screen import Screen
+from loop.cli.single_steps import STEPS, BenchRequest, Chosen, choose, concerns
 from loop.model.sanitizing import SanitizeOutput
-from loop.screen import Screen
+from loop.session.shown import show_findings
+from loop.steps.setting import read_setting
 from tests.makers import make_finished
 from tests.report.test_sensors import make_run
 

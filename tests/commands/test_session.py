@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.places import shipped
+from loop.base.places import shipped
 from tests.commands.projects import KERNEL, add_commands, kill, loop, make_project, start, worker_of
 
 

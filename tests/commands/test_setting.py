@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from loop.commands import setting
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.target import Target
+from loop.steps import setting
 
 
 def make_target(**devices: str) -> Target:

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from loop.commands import serving, site
-from loop.errors import LoopError, Stopped
-from loop.interrupts import flagged
+from loop.base.errors import LoopError, Stopped
+from loop.base.interrupts import flagged
+from loop.base.screen import Screen
 from loop.model.output import ResourcesOutput
 from loop.model.record import Opened
-from loop.report.catalogue import folder
-from loop.screen import Screen
+from loop.site import command as site
+from loop.site import folder, serving
 from tests.commands.projects import LOOP, add_commands, make_project
 from tests.makers import make_finished, make_kernel, make_library
 from tests.report.catalogues import read, target_of

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from loop.commands import status
-from loop.errors import LoopError
-from loop.locks import locked
+from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.screen import Screen
+from loop.cli import status_command as status
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.record import Closed, Opened, Started
-from loop.screen import Screen
 from loop.store.sessions import LOCK
 from tests.commands.projects import make_project
 from tests.makers import NOON, make_card, make_finished, make_pattern, make_plan

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from loop.commands import worktrees
-from loop.commands.worktrees import WorktreesRequest
-from loop.errors import LoopError
-from loop.locks import locked
+from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.screen import Screen
+from loop.cli import worktrees
+from loop.cli.worktrees import WorktreesRequest
 from loop.model.record import Opened
 from loop.repository import leftover, worktree
 from loop.repository.git import git
-from loop.screen import Screen
 from loop.store.sessions import LOCK
 from tests.commands.projects import make_project
 from tests.store.folders import make_session

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from loop.bench import gpus, machine
-from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.room import Bench
+from loop.base.places import include_folder
+from loop.machine import gpus, machine
+from loop.machine.nvml import Sensors, open_sensors
 from loop.model.target import Target
-from loop.places import include_folder
+from loop.workers.bench import Bench
 from tests.conftest import ROOT
 from tests.targets import compiled, importable, write_target
 

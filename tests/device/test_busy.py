@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions import comparing, sharing
-from loop.actions.comparing import CompareTerms
-from loop.actions.context import Context
-from loop.actions.sharing import warn_after, warn_before
-from loop.actions.timed import warnings, with_warnings
-from loop.bench.room import Bench
-from loop.bench.timing import Timings
-from loop.bench.verify import Job, verify
+from loop.base.processes import Child, finish
+from loop.gate.verify import Job, verify
 from loop.model.output import CompareOutput, MeasureOutput, VerifyOutput
 from loop.model.workloads import expand
-from loop.processes import Child, finish
-from loop.report.trust import trust
+from loop.proving.section import trust
+from loop.steps.context import Context
+from loop.timing import comparing
+from loop.timing import device_sharing as sharing
+from loop.timing.comparing import CompareTerms
+from loop.timing.device_sharing import warn_after, warn_before
+from loop.timing.timed import warnings, with_warnings
+from loop.timing.timing import Timings
+from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
 from tests.targets import make_context, make_sides

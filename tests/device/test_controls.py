@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import controls as table
-from loop.bench import in_turn, prove
-from loop.bench.child.controls import streams
-from loop.bench.prove import Proof, erring
-from loop.bench.room import Bench
-from loop.bench.timing import SHORT_SEGMENT_S, Terms
+from loop.base.processes import finish
+from loop.mistakes import streams
 from loop.model.target import Signature
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.proving import controls as table
+from loop.proving import in_turn, prove
+from loop.proving.prove import Proof, erring
+from loop.timing.timing import SHORT_SEGMENT_S, Terms
+from loop.workers.bench import Bench
 from tests.bench.mix import SIGNATURE
 from tests.conftest import ROOT
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
@@ -119,9 +119,9 @@ def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
 
 THROUGH_TORCH = """
 import torch
-from loop.bench.child.controls import WHOLE, streams
-from loop.bench.child.controls.functions import through_device
-from loop.bench.child.device_call import the_device
+from loop.mistakes import WHOLE, streams
+from loop.mistakes.functions import through_device
+from loop.calls.cuda.call import the_device
 
 kept = []  # The fake GPU works late, and torch on a processor gives memory back at once.
 
@@ -164,7 +164,7 @@ def on(fake: FakeMachine, program: str) -> str:
 
 WINDOW = """
 import ctypes
-from loop.bench.child import cuda
+from loop.calls import cuda
 
 driver = cuda.the_driver()
 stream = cuda.Stream(driver)

@@ -11,11 +11,12 @@ from functools import partial
 
 import pytest
 
-from loop.bench.child import cuda, cuda_graph
-from loop.bench.child.cuda import Device, DeviceBuffer, NoDevice, Stream
-from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import DTYPES, POISON, LoopTensor
-from loop.bench.nvml import open_sensors
+from loop.calls.cuda import driver as cuda
+from loop.calls.cuda import graph as cuda_graph
+from loop.calls.cuda.driver import Device, DeviceBuffer, NoDevice, Stream
+from loop.calls.refusal import Refused
+from loop.calls.tensors import DTYPES, POISON, LoopTensor
+from loop.machine.nvml import open_sensors
 from tests.conftest import ROOT
 from tests.device.compiling import build_scale
 
@@ -298,8 +299,8 @@ def test_the_sensors_of_the_device_can_be_read(device: Device) -> None:
 
 CRASH = """
 import ctypes, sys
-from loop.bench.child.cuda import Device
-from loop.bench.child.refusal import Refused
+from loop.calls.cuda.driver import Device
+from loop.calls.refusal import Refused
 from tests.device.test_cuda import Scale
 device = Device()
 stream = device.stream()

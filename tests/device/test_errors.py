@@ -10,8 +10,8 @@ from tests.device.fakes import GIB, FakeGpu, FakeMachine
 
 OPEN = """
 import sys
-from loop.bench.child.cuda import Device
-from loop.bench.child.refusal import Refused
+from loop.calls.cuda.driver import Device
+from loop.calls.refusal import Refused
 try:
     device = Device(int(sys.argv[1]))
     exec(sys.argv[2])

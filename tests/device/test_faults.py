@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import timing, verify
-from loop.bench.child import lost
-from loop.bench.room import Bench, Side
-from loop.bench.timing import Terms
-from loop.bench.verify import Job
-from loop.bench.worker import START_LIMIT_S, Worker, WorkerLost
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.calls import lost
+from loop.gate import verify
+from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.timing import timing
+from loop.timing.timing import Terms
+from loop.workers.bench import Bench, Side
+from loop.workers.worker import START_LIMIT_S, Worker, WorkerLost
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from loop.actions.contest import Contest, itself, slowed
-from loop.bench import timing
-from loop.bench.child.cuda import Device, NoDevice
-from loop.bench.room import BASELINE, Bench, Side
-from loop.bench.timing import Terms, Timings
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.calls.cuda.driver import Device, NoDevice
+from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.places import include_folder
-from loop.processes import finish
+from loop.timing import timing
+from loop.timing.contest import Contest, itself, slowed
+from loop.timing.timing import Terms, Timings
+from loop.workers.bench import BASELINE, Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
-from loop.processes import finish
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 

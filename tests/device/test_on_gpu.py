@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.sharing import warn_after, warn_before
-from loop.actions.toolkit import must_fit
-from loop.bench.child.cuda import Device
-from loop.bench.device_memory import fitting
-from loop.bench.gpus import Gpu, gpus
-from loop.bench.machine import machine, nvcc_release
-from loop.bench.nvml import Sensors, open_sensors
-from loop.bench.room import Bench
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.calls.cuda.driver import Device
+from loop.gate.toolkit import must_fit
+from loop.machine.gpus import Gpu, gpus
+from loop.machine.machine import machine, nvcc_release
+from loop.machine.nvml import Sensors, open_sensors
 from loop.model.workloads import expand
-from loop.places import include_folder
-from loop.processes import finish
+from loop.timing.device_sharing import warn_after, warn_before
+from loop.workers.bench import Bench
+from loop.workers.device_memory import fitting
 from tests.commands.projects import loop
 from tests.conftest import ROOT
 from tests.device.make_target import make_target
@@ -30,13 +30,13 @@ from tests.device.make_target import make_target
 pytestmark = pytest.mark.cuda
 HOLD = """
 import sys
-from loop.bench.child.cuda import Device
+from loop.calls.cuda.driver import Device
 device = Device()
 held = device.memory(4 * 2**30)
 print("held", flush=True)
 sys.stdin.read()
 """
-ASK = "from loop.bench.gpus import gpus; print(*(gpu.uuid for gpu in gpus().usable))"
+ASK = "from loop.machine.gpus import gpus; print(*(gpu.uuid for gpu in gpus().usable))"
 
 
 @pytest.fixture(scope="module")

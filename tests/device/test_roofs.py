@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions.roofs import impossible
-from loop.bench.gpus import gpus
-from loop.bench.room import Bench
+from loop.base.processes import finish
+from loop.machine.gpus import gpus
 from loop.model.measurement import Measurement
-from loop.processes import finish
+from loop.timing.roof_facts import impossible
+from loop.workers.bench import Bench
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.makers import make_measurement, make_workload
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions import comparing, kernel
-from loop.actions.comparing import CompareTerms
-from loop.bench.device_memory import CONTEXT_BYTES, fitting, needed
-from loop.bench.room import BASELINE, Bench
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate import kernel
+from loop.gate.verify import Job, verify
 from loop.model.output import CompareOutput, VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.timing import comparing
+from loop.timing.comparing import CompareTerms
+from loop.workers.bench import BASELINE, Bench
+from loop.workers.device_memory import CONTEXT_BYTES, fitting, needed
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
 from tests.targets import external, make_context, make_sides

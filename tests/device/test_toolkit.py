@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.actions import environment, kernel, toolkit
-from loop.actions.inspection import Findings, read_compilers
-from loop.processes import finish
+from loop.base.processes import finish
+from loop.gate import environment, kernel, toolkit
+from loop.profile.inspection import Findings, read_compilers
 from tests.commands.projects import loop
 from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
 from tests.targets import make_context

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.gpus import gpus, no_gpu
-from loop.bench.machine import machine
-from loop.bench.room import Bench
-from loop.commands import setting
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.places import include_folder
+from loop.machine.gpus import gpus, no_gpu
+from loop.machine.machine import machine
 from loop.model.output import DeviceOutput
-from loop.places import include_folder
-from loop.report.course import environment
+from loop.session.course import environment
+from loop.steps import setting
+from loop.workers.bench import Bench
 from tests.commands.projects import loop, make_project
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_target
 from tests.makers import make_finished, make_session_head

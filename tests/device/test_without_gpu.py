@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench import nvml
-from loop.bench.child import cuda, cuda_functions, cuda_graph
-from loop.bench.child.cuda import NoDevice
-from loop.bench.child.cuda_errors import FAULTS, HINTS, with_hint
-from loop.bench.child.refusal import Refused
-from loop.bench.child.tensors import LoopTensor
-from loop.bench.nvml import open_sensors
+from loop.calls.cuda import driver as cuda
+from loop.calls.cuda import functions as cuda_functions
+from loop.calls.cuda import graph as cuda_graph
+from loop.calls.cuda.driver import NoDevice
+from loop.calls.cuda.errors import FAULTS, HINTS, with_hint
+from loop.calls.refusal import Refused
+from loop.calls.tensors import LoopTensor
+from loop.machine import nvml
+from loop.machine.nvml import open_sensors
 from tests.device.compiling import build_scale, compile_with_nvcc
 
 NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")

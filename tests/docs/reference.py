@@ -10,9 +10,9 @@ from typing import Any
 import typer.main
 
 from loop.actions import ACTIONS
+from loop.base.documents.schema import draft7
 from loop.cli import app
-from loop.commands.definitions import SCHEMAS, schema_text
-from loop.documents.schema import draft7
+from loop.cli.checking import SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT

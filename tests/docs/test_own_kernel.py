@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.gpus import gpus
+from loop.machine.gpus import gpus
 from tests.commands import projects as commands
 from tests.conftest import ROOT
 from tests.docs import shell

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from loop.documents import content_hash, hash_files, read_json, to_json, write_atomic
-from loop.errors import LoopError
+from loop.base.documents import content_hash, hash_files, read_json, to_json, write_atomic
+from loop.base.errors import LoopError
 from loop.model.base import Model
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, StringConstraints, model_validator
 
-from loop.documents import complain, load_yaml, nearest, parse, parse_part
-from loop.errors import Complaint, DefinitionError
+from loop.base.documents import complain, load_yaml, nearest, parse, parse_part
+from loop.base.errors import Complaint, DefinitionError
 from loop.model.base import Model
 from tests.effort import counted
 

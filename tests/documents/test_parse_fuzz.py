@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loop.documents import load_yaml, parse
-from loop.errors import DefinitionError
+from loop.base.documents import load_yaml, parse
+from loop.base.errors import DefinitionError
 from loop.model.base import Model
 from loop.model.pattern import Pattern
 from loop.model.target import Target

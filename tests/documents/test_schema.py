@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from pydantic import Field
 
-from loop.documents.schema import draft7
+from loop.base.documents.schema import draft7
 from loop.model.base import Model
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loop import remarks
-from loop.documents import sums
+from loop.base import remarks
+from loop.base.documents import sums
 from loop.model.base import Model
 
 

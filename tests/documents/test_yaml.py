@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from loop.documents import Document, load_yaml
-from loop.documents.yaml_text import MAX_DEPTH, MAX_VALUES, PARSER, _PurePython
-from loop.errors import DefinitionError
+from loop.base.documents import Document, load_yaml
+from loop.base.documents.yaml_text import MAX_DEPTH, MAX_VALUES, PARSER, _PurePython
+from loop.base.errors import DefinitionError
 from tests.effort import counted
 
 PARSERS = [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from loop.documents import load_yaml
-from loop.documents.yaml_text import PARSER, _PurePython
-from loop.errors import DefinitionError
+from loop.base.documents import load_yaml
+from loop.base.documents.yaml_text import PARSER, _PurePython
+from loop.base.errors import DefinitionError
 
 ROUNDS = int(os.environ.get("LOOP_FUZZ", "300"))
 PIECES = [

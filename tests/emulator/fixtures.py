@@ -10,10 +10,10 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
-from loop.bench.build import build
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.builds.build import build
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.places import include_folder
-from loop.processes import finish
 
 KERNELS = Path(__file__).parent / "kernels"
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-g1", "-DLOOP_EMULATE", "-pthread")

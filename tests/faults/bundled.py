@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.places import BUNDLED_TARGET, shipped
+from loop.base.places import BUNDLED_TARGET, shipped
 from tests.faults import Case
 from tests.faults.obeying import told
 from tests.faults.random_kills import Moment

@@ -24,24 +24,24 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from loop import remarks
-from loop.bench.build import build
-from loop.bench.profile import _kept as kept_report
-from loop.bench.roof import _program as roof_program
+from loop.base import remarks
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
 from loop.bisect.memory import memory_of
+from loop.builds.build import build
 from loop.cli import app
 from loop.cloud import memory as cloud
-from loop.documents import content_hash, sums
-from loop.errors import LoopError
+from loop.learning import dismissed
 from loop.library import targets
+from loop.library.trust import grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
-from loop.places import include_folder, project
-from loop.processes import finish
+from loop.profile.profile import _kept as kept_report
 from loop.repository.leftover import Owner, _owner
-from loop.store import dismissed
 from loop.store.sessions import REPORT_SUMS
-from loop.trust import grant, is_trusted
+from loop.timing.roof import _program as roof_program
 from tests.commands.projects import add_commands, loop, make_project
 from tests.faults import stored_session
 
@@ -345,8 +345,8 @@ def _fill(top: Path) -> None:
 
 def targets_hash(chosen: object) -> str:
     """Hash of the definitions of the target of the world."""
-    from loop.places import Project
-    from loop.trust import definition_hash
+    from loop.base.places import Project
+    from loop.library.trust import definition_hash
 
     assert isinstance(chosen, Project)
     return definition_hash(chosen)

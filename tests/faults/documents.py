@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from loop.documents import load_yaml, parse
-from loop.errors import DefinitionError
-from loop.expressions import Expression, ExpressionError
+from loop.base.documents import load_yaml, parse
+from loop.base.errors import DefinitionError
+from loop.base.expressions import Expression, ExpressionError
 from loop.model.pattern import Pattern
 from tests.documents.test_parse_fuzz import FILES, damage
 from tests.documents.test_yaml_fuzz import damaged, made, pieces

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from loop.documents import hash_files, write_atomic
+from loop.base.documents import hash_files, write_atomic
 from tests.conftest import ROOT
 from tests.faults import classes
 

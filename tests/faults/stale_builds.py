@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from loop.bench import answers, build, machine, reads
+from loop.base.places import include_folder
+from loop.base.processes import environment, finish
+from loop.builds import build, reads
+from loop.builds import known_builds as answers
+from loop.machine import machine
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.places import include_folder
-from loop.processes import environment, finish
 from tests.faults import Case
 from tests.faults.stale_table import WAYS
 from tests.faults.stale_ways import MANNERS, Manner, Scene, Way

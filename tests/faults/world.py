@@ -13,14 +13,14 @@ from typing import Any
 
 import psutil
 
-from loop.documents import to_json
-from loop.errors import LoopError
+from loop.base.documents import to_json
+from loop.base.errors import LoopError
+from loop.base.places import Project
+from loop.base.processes import name_of
+from loop.library.trust import definition_hash
 from loop.model.record import Finished
-from loop.places import Project
-from loop.processes import name_of
 from loop.store import journal
 from loop.store.sessions import SessionFolder, every
-from loop.trust import definition_hash
 from tests.commands.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 from tests.conftest import ROOT
 

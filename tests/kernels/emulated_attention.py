@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.bench.child.tensors import LoopTensor
+from loop.calls.tensors import LoopTensor
 
 VARIANTS = ("fa1", "split_k", "tensor_core", "small", "auto")
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}

@@ -10,12 +10,12 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
-from loop.bench import build
-from loop.bench.child.tensors import LoopTensor
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
+from loop.builds import build
+from loop.calls.tensors import LoopTensor
 from loop.library import targets
 from loop.model.target import BuildRecipe
-from loop.places import include_folder, project
-from loop.processes import finish
 
 Array = NDArray[Any]
 FLAGS = {

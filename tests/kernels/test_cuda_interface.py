@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from loop.base.places import include_folder
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from loop.places import include_folder
 from tests.conftest import ROOT
 from tests.emulator.fixtures import compiled, each_seed
 from tests.kernels.emulated_attention import (

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.library import targets
 from loop.model.workloads import expand
-from loop.places import include_folder, project
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import build_one
 
 

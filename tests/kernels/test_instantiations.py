@@ -3,9 +3,9 @@
 import subprocess
 from pathlib import Path
 
+from loop.base.places import include_folder, shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target
-from loop.places import include_folder, shipped
 
 USER = """
 #include "small.cuh"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import DefinitionError, LoopError
+from loop.base.errors import DefinitionError, LoopError
+from loop.base.places import project
 from loop.library import definitions, figures, targets
-from loop.places import project
 from tests.commands.projects import TARGET, add_commands, make_project
 
 

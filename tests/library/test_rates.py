@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import DefinitionError
+from loop.base.errors import DefinitionError
+from loop.base.places import project
 from loop.library.rates import rates
 from loop.model.money import RateCard
-from loop.places import project
 from tests.conftest import ROOT
 
 CARD = """format: 1

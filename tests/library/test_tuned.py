@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.library.tuned import with_best
 
 MANIFEST = """# before

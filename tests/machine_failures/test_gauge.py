@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.machine_failures import Folders, Gauge, limits
-from loop.machine_failures.folders import LEAST_BYTES
+from loop.base.machine_failures import Folders, Gauge, limits
+from loop.base.machine_failures.folders import LEAST_BYTES
 
 CACHE, TMP = Path("/cache"), Path("/tmp")
 FULL = "ld: final link failed: No space left on device"
@@ -35,8 +35,8 @@ class Disks:
 def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     """Two folders with room."""
     disks = Disks()
-    monkeypatch.setattr("loop.machine_failures.folders.glance", disks.glance)
-    monkeypatch.setattr("loop.machine_failures.folders.write", disks.write)
+    monkeypatch.setattr("loop.base.machine_failures.folders.glance", disks.glance)
+    monkeypatch.setattr("loop.base.machine_failures.folders.write", disks.write)
     return disks
 
 

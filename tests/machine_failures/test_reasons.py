@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import CannotStart, LoopError, MachineFailure
-from loop.locks import Held
-from loop.machine_failures import Folders, behind
+from loop.base.errors import CannotStart, LoopError, MachineFailure
+from loop.base.locks import Held
+from loop.base.machine_failures import Folders, behind
 
 
 def oserror(number: int, path: Path | str | None = None) -> OSError:

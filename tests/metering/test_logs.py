@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.metering import logs
-from loop.metering.lines import Log
-from loop.metering.prices import price_list
+from loop.agents import logs
+from loop.agents.lines import Log
+from loop.agents.prices import price_list
 from loop.model.metering import AiUse
 from tests.metering.fixtures import CLAUDE, FIXTURES
 from tests.metering.written import BEGUN, ENDED, HERE, OPUS, Fixture, said, write

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from loop.errors import LoopError
-from loop.metering.prices import price_list
-from loop.metering.results import read_result
+from loop.agents.prices import price_list
+from loop.agents.results import read_result
+from loop.base.errors import LoopError
 from loop.model.metering import AiUse
 from tests.metering.written import GPT, OPUS
 

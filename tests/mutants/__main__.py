@@ -11,8 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from loop.bench.machine import machine
-from loop.documents import content_hash
+from loop.base.documents import content_hash
+from loop.machine.machine import machine
 from tests.mutants.explanations import explanations
 from tests.mutants.mutants import Sources, applications, chosen, history
 from tests.mutants.report import UNEXPLAINED, report, verdict

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from loop.bench.child.tensors import DTYPES, LoopTensor
+from loop.calls.tensors import DTYPES, LoopTensor
 from tests.mutants.workloads import Array, Workload, load, strides, widened
 
 GUARD, POISON = 0xFFFF, 0x7FFF

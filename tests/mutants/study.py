@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from loop.base.places import project
 from loop.library.targets import target
 from loop.model.target import CAbiVariant
-from loop.places import project
 from tests.conftest import ROOT
 from tests.mutants.mutants import COVERED, CUDA, KERNELS, Mutant, Sources, sources
 from tests.mutants.truth import prepare

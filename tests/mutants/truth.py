@@ -9,16 +9,16 @@ import numpy
 import torch
 from torch import Tensor
 
-from loop.actions.emulating import MOST_FLOPS, work_of
-from loop.bench.child.attention import eager
-from loop.bench.child.judge import errors, most_lost
-from loop.bench.child.torch_side import make_values
+from loop.base.places import project
+from loop.calls.torch_side import make_values
+from loop.gate.emulating import MOST_FLOPS, work_of
 from loop.library.targets import target
 from loop.model.device import Dtype
 from loop.model.target import Fill, Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
-from loop.places import project
+from loop.workers.attention import eager
+from loop.workers.judge import errors, most_lost
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
 
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}

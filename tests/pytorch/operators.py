@@ -10,11 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from loop import trust
-from loop.bench.child.attention import eager
-from loop.places import project, shipped
+from loop.base.places import project, shipped
+from loop.library import trust
 from loop.pytorch import Operator, operator
 from loop.pytorch.registration import declare, give_kernel
+from loop.workers.attention import eager
 
 Dispatch = Literal["c", "python"]
 BUNDLED = shipped("kernels/attention")

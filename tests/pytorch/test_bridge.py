@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.places import include_folder
+from loop.base.places import include_folder
 from loop.pytorch import shim
 from tests.conftest import ROOT
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from loop.bench.contract import Contract, meanings
 from loop.model.target import Attribute
 from loop.pytorch import python_dispatch
 from loop.pytorch.checks import Seen, output_of
+from loop.timing.contract import Contract, meanings
 
 CUDA = Contract(
     space="loop_fake",

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from loop.bench import contract
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.pytorch import Operator, c_dispatch, operator, shim
 from loop.pytorch.shim import Unavailable
+from loop.timing import contract
 from tests.pytorch.operators import BUNDLED, DISPATCHES, allow, in_python
 from tests.targets import compiled, external, write_target
 

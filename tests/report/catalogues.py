@@ -5,14 +5,14 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loop.base.places import shipped
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan
 from loop.model.target import Target
-from loop.places import shipped
-from loop.report.catalogue.contents import Contents, Known
-from loop.report.catalogue.site import pages
+from loop.site.contents import Contents, Known
+from loop.site.pages import pages
 from tests.makers import NOON, make_pattern
 
 TEMPLATES = shipped("templates") / "site"

@@ -6,7 +6,7 @@ from loop.model.device_profile import DeviceProfile, KernelProfile
 from loop.model.output import ParallelismOutput, ProfileOutput
 from loop.model.profile import FACTS, Filling, Profile
 from loop.model.record import Finished
-from loop.report.kernels import MOST_KERNELS
+from loop.profile.kernels_section import MOST_KERNELS
 from loop.report.markdown import code, prose
 from tests.makers import make_finished
 from tests.report.test_report import HOSTILE, record_of, report, rows, section

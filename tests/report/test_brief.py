@@ -1,9 +1,9 @@
 """The page that asks for a change."""
 
+from loop.base.places import shipped
 from loop.model.change import Brief, LostIdea, Tried
 from loop.model.profile import Profile
-from loop.places import shipped
-from loop.report.brief import render_brief
+from loop.optimize.brief import render_brief
 
 PROFILE = Profile(
     variant="cpu",

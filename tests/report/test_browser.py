@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.places import shipped
+from loop.base.places import shipped
 from loop.report.html import page
 from tests.report.golden_sessions import SESSIONS
 from tests.report.test_golden import rendered

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from loop.model.index import Damage, Environment
-from loop.report.catalogue import chart
-from loop.report.catalogue.contents import Contents, Looked
-from loop.report.catalogue.names import page, stem
-from loop.report.catalogue.plain import LONGEST, clean, in_script
-from loop.report.resources import KernelRow
+from loop.profile.resources_section import KernelRow
+from loop.site import chart
+from loop.site.contents import Contents, Looked
+from loop.site.names import page, stem
+from loop.site.plain import LONGEST, clean, in_script
 from tests.makers import make_pattern
 from tests.report.catalogues import (
     HOSTILE,

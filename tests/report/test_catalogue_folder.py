@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import ExitCode, LoopError, Stopped
-from loop.report.catalogue import folder
+from loop.base.errors import ExitCode, LoopError, Stopped
+from loop.site import folder
 
 FIRST = [("index.html", "one"), ("sessions/a.html", "a")]
 SECOND = [("index.html", "two")]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.places import shipped
-from loop.report.catalogue import drawings
-from loop.report.catalogue.reports import MOST_FIGURES, report_page
+from loop.base.places import shipped
 from loop.report.figures.svg import drawn, text
+from loop.site import drawings
+from loop.site.reports import MOST_FIGURES, report_page
 from tests.report.catalogues import Page
 from tests.report.golden_sessions import SESSIONS
 from tests.report.test_golden import rendered

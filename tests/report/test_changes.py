@@ -15,7 +15,7 @@ from loop.model.change import (
     TuneOutput,
 )
 from loop.model.record import Finished
-from loop.report.changes import MOST_TRIALS, Gain, changes, kept, outcomes, spared
+from loop.optimize.section import MOST_TRIALS, Gain, changes, kept, outcomes, spared
 from tests.makers import make_finished, make_record, make_report, make_speed, make_verify
 
 

@@ -1,12 +1,12 @@
 """Sessions beside each other on a page: complete, escaped, and narrow enough."""
 
+from loop.learning import comparison_section as page
+from loop.learning import trend_section as trend
+from loop.learning.comparison import PLACE, compare
 from loop.model.comparison import Comparison, Point, Revisions
-from loop.report import comparison as page
-from loop.report import trend
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
-from loop.rules.comparison import PLACE, compare
 from tests.makers import NOON
 from tests.rules.test_comparison import judged, seen
 

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.decision import KeepOutput, Option, Options, PivotOutput, Restart
 from loop.model.record import Finished
-from loop.rules import keeping_gpu, pivoting
+from loop.money import keeping_gpu, pivoting
 from tests.makers import make_finished, make_record, make_report
 
 

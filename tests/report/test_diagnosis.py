@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from loop.debug.section import diagnoses
 from loop.model.debugging import (
     Boundary,
     BoundaryOutput,
@@ -15,7 +16,6 @@ from loop.model.debugging import (
 )
 from loop.model.measurement import Check, VariantChecks
 from loop.model.record import Finished
-from loop.report.diagnosis import diagnoses
 from tests.makers import make_check, make_finished, make_record, make_report, make_session_head, make_verify
 
 HEAD = make_session_head()

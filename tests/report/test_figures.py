@@ -5,8 +5,6 @@ import re
 import pytest
 
 from loop.report.bars import bar, sparkline
-from loop.report.chain import chain, mermaid
-from loop.report.course import log
 from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import MOST_WORKLOADS, ratios
 from loop.report.figures.roofline import roofline
@@ -15,6 +13,8 @@ from loop.report.figures.svg import WIDTH, hue, mark, number, text
 from loop.report.figures.timeline import MOST, timeline
 from loop.report.plain import one_line, plain
 from loop.report.spans import spans
+from loop.session.chain import chain, mermaid
+from loop.session.course import log
 from tests.makers import make_check, make_finished, make_no_speed, make_pattern, make_speed, make_verify
 from tests.report.golden_sessions import plan
 from tests.report.golden_steps import profile

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop.model.ledger import Account, Spent
-from loop.report.focus import COLUMNS, rows_of, to_csv
+from loop.money.focus import COLUMNS, rows_of, to_csv
 
 MANDATORY = {
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.places import shipped
-from loop.report import Rendered, ReportInput, render_session
+from loop.base.places import shipped
 from loop.report.html import page
+from loop.session.render import Rendered, render_session
+from loop.session.view import ReportInput
 from tests.report.golden_sessions import SESSIONS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,12 +10,13 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from loop.places import shipped
-from loop.report import Rendered, ReportInput, render_session
+from loop.base.places import shipped
 from loop.report.html import page
 from loop.report.html.inline import inline
 from loop.report.html.sorting import sort_value
 from loop.report.html.tables import cells, table
+from loop.session.render import Rendered, render_session
+from loop.session.view import ReportInput
 from tests.makers import (
     make_check,
     make_finished,

@@ -1,8 +1,8 @@
 """What a report says of the prediction it began with."""
 
+from loop.learning.prediction_section import predicted
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionRecord
-from loop.report.prediction import predicted
 from tests.makers import make_bill, make_finished, make_plan, make_record, make_report, make_session_head
 
 KNOWN = Predicted(seconds=10, low_s=8, high_s=13, usd=0.14, low_usd=0.11, high_usd=0.18)

@@ -14,12 +14,12 @@ from loop.model.grade import RULE
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
-from loop.report import course
+from loop.money.costing import Applied, bill
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
-from loop.report.render import environment
-from loop.rules import compare
-from loop.rules.costing import Applied, bill
+from loop.report.templates import environment
+from loop.session import course
+from loop.timing import compare
 from tests.makers import (
     NOON,
     make_card,

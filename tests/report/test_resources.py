@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.output import ResourcesOutput
 from loop.model.resources import Bound, HotLoop, KernelResources
-from loop.report.resources import MOST_ROWS, kernel_rows, outlooks
+from loop.profile.resources_section import MOST_ROWS, kernel_rows, outlooks
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.report.test_bottleneck import make_filling
 from tests.report.test_report import HOSTILE, record_of, report, rows, section

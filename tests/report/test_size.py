@@ -2,9 +2,11 @@
 
 from markdown_it import MarkdownIt
 
-from loop.places import shipped
-from loop.report import ReportInput, render, render_session
-from loop.report.render import LARGEST, fitted
+from loop.base.places import shipped
+from loop.report.templates import LARGEST, fitted
+from loop.session import render
+from loop.session.render import render_session
+from loop.session.view import ReportInput
 from tests.makers import (
     make_check,
     make_finished,

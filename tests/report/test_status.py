@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from loop.report.status import Gpu, Left, Milestone, Running, Status, Waiting, lines, markdown
+from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, lines, markdown
 from tests.makers import NOON
 
 HOSTILE = "a|b `c` <script>x</script> [l](http://evil.example) \x1b[31mred\x07\n# head\n```"

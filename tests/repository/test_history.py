@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.repository.history import between, difference, is_ancestor, line, resolve, touched, trees_of
 from tests.repository.test_reading import git
 

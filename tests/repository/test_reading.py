@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.repository import changed_below, changes, export, revision, text_at
 
 

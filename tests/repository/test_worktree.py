@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from loop.actions.context import Context, Workshop
-from loop.actions.rounds import own_tree
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.optimize.rounds import own_tree
 from loop.repository.leftover import note_owner
 from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
+from loop.steps.context import Context, Workshop
 from tests.repository.test_reading import git
 
 

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.rules.bisection import search
-from loop.rules.suspects import Answer, Asked, Broken, Claim, Commit, Costs, Noise, Outcome, Problem, Try, builds
+from loop.bisect.bisection import search
+from loop.bisect.suspects import Answer, Asked, Broken, Claim, Commit, Costs, Noise, Outcome, Problem, Try, builds
 
 STEP = math.log1p(0.1)
 """Slower by a tenth."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.rules.allowance import Allowance, Expected, expected_steps, seconds_for, step_seconds
+from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for, step_seconds
 from tests.makers import make_pattern, make_plan
 from tests.rules.test_keeping_gpu import row
 

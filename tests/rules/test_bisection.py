@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from loop.rules.bisection import LOST_MOST, ahead, decide, search
-from loop.rules.suspects import TOUCHED, Answer, Asked, Broken, Commit, Lost, Noise, Outcome, Problem, Same, Try
+from loop.bisect.bisection import LOST_MOST, ahead, decide, search
+from loop.bisect.suspects import TOUCHED, Answer, Asked, Broken, Commit, Lost, Noise, Outcome, Problem, Same, Try
 from tests.rules.simulated import (
     STEP,
     History,

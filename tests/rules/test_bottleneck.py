@@ -2,9 +2,9 @@
 
 import pytest
 
-from loop.expressions import ExpressionError
+from loop.base.expressions import ExpressionError
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
-from loop.rules.bottleneck import Reach, Seen, exceeded, first, profile, roofline, worst
+from loop.profile.bottleneck import Reach, Seen, exceeded, first, profile, roofline, worst
 from tests.makers import make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)

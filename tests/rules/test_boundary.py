@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from loop.debug.boundary import describe, search, sizes_of
 from loop.model.debugging import Outcome
-from loop.rules.boundary import describe, search, sizes_of
 
 Judge = Callable[[int], Outcome]
 

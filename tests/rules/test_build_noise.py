@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from loop.rules import build_noise
-from loop.rules.change_point import Unit
+from loop.bisect import build_noise
+from loop.bisect.change_point import Unit
 
 UPPER = [position / 64 for position in range(65)]
 

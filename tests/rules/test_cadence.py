@@ -1,6 +1,6 @@
 """The audit of a session's own promises: never silent, and honest about its estimates."""
 
-from loop.rules.cadence import audit
+from loop.steps.cadence import audit
 from tests.makers import make_finished
 
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from loop.learning.calibration import WIDEST, calibration, in_words, judged, widening
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
-from loop.rules.calibration import WIDEST, calibration, in_words, judged, widening
 from tests.makers import NOON
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from loop.rules.change_point import Fit, Levels, Unit, bounds_of, posterior, units_of, weight_of, z_score
+from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, posterior, units_of, weight_of, z_score
 from tests.effort import counted
 
 Series = dict[int, dict[int, list[float]]]

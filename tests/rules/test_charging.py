@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.metering import AiUse, ModelUse, Tokens
 from loop.model.money import EnergyRate, MachineRate, RateCard
-from loop.rules.charging import Charged, Used, charge, is_for
+from loop.money.charging import Charged, Used, charge, is_for
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from loop.base.stats import t_quantile
+from loop.gate.verification import incorrect
 from loop.model.measurement import Check, DeviceReading, Segment, VariantChecks
 from loop.model.target import Workload
-from loop.rules.compare import Clocked, confidence, incorrect, judge, log_ratios, measured, noise
-from loop.stats import t_quantile
+from loop.timing.compare import Clocked, confidence, judge, log_ratios, measured, noise
 from tests.makers import make_check, make_measurement, make_workload
 
 WORKLOAD = make_workload("w")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from loop.learning.comparison import compare
+from loop.learning.trend import trends
 from loop.model.comparison import Comparison, Judged, Seen
-from loop.rules.comparison import compare
-from loop.rules.trend import trends
 from tests.makers import NOON
 
 FACTS = {"machine": "bench", "processor": "Some CPU", "threads": "8", "torch": "2.4.0", "GPU": "not used"}

@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from loop.rules import sequential
-from loop.rules.confirming import (
+from loop.bisect.confirming import (
     FUTILE,
     MOST_PAIRS,
     MOST_RUNS,
@@ -19,6 +18,7 @@ from loop.rules.confirming import (
     runs_evidence,
     runs_say,
 )
+from loop.timing import sequential
 from tests.rules.simulated import claim
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from loop.library import figures
+from loop.library.contradictions import contradictions
 from loop.model.history import History
-from loop.rules.contradictions import contradictions
 
 
 def history(**fields: Any) -> History:

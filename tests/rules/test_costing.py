@@ -2,11 +2,11 @@
 
 import pytest
 
+from loop.base.places import project, shipped
 from loop.library import figures
 from loop.model.pattern import Pattern
-from loop.places import project, shipped
-from loop.rules.costing import Applied, applied, bill, unchanged
-from loop.rules.recorded_costs import environment_minutes_saved, saved_against, totals_through
+from loop.money.costing import Applied, applied, bill, unchanged
+from loop.money.recorded_costs import environment_minutes_saved, saved_against, totals_through
 from tests.conftest import ROOT
 from tests.makers import (
     make_build,

@@ -1,7 +1,7 @@
 """What is said of other programs before a measurement: who, how much, and what it costs."""
 
-from loop.bench.busy import Program
-from loop.rules.crowding import warning
+from loop.machine.busy import Program
+from loop.machine.crowding import warning
 
 REMEDY = "end what else runs, or allow more time"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loop.rules.device_health import Drop, Span, drop, persistent
+from loop.timing.device_health import Drop, Span, drop, persistent
 
 
 @dataclass(frozen=True)

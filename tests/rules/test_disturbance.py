@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.measurement import Segment
-from loop.rules.disturbance import counted, drop, log_time, said, waiting
+from loop.timing.disturbance import counted, drop, log_time, said, waiting
 
 
 def make_segment(seconds: tuple[float, ...], waited: tuple[float, ...] = (), side: str = "new") -> Segment:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from loop.learning.drafts import Draft, drafts, free_number, pattern_of
 from loop.model.pattern import Pattern
-from loop.rules.drafts import Draft, drafts, free_number, pattern_of
 from tests.makers import make_pattern
 from tests.rules.test_failures import KEY, row, seen
 

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from loop.rules.durations import BIAS, Sums, expected, summed
+from loop.learning.durations import BIAS, Sums, expected, summed
 
 
 def test_without_runs_the_estimate_is_all_there_is() -> None:

@@ -1,8 +1,8 @@
 """Energy: joules from the counter that measurements read, of every attempt."""
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.rules.energy import energy
-from loop.rules.sensing import taken
+from loop.money.energy import energy
+from loop.timing.sensing import taken
 from tests.makers import make_finished
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from loop.learning.environments import FACTS, alike, changed, in_words
 from loop.model.index import Environment
-from loop.rules.environments import FACTS, alike, changed, in_words
 
 L4 = ("AMD EPYC", "NVIDIA L4", "550", "12.4", "2.4.1", "g++ 12")
 CPU = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from loop.rules.change_point import posterior
-from loop.rules.failure_rates import HYPOTHESES, Runs
+from loop.bisect.change_point import posterior
+from loop.bisect.failure_rates import HYPOTHESES, Runs
 
 PASS, FAIL = 1.0, 0.0
 

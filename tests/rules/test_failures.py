@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from loop.learning.failures import remembered
+from loop.learning.remembered import sentence
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.report.remembered import sentence
-from loop.rules.failures import remembered
 from tests.makers import NOON
 
 KEY = "0" * 12

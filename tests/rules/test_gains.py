@@ -5,7 +5,7 @@ import pytest
 from loop.model.change import ChangeCompareOutput, DecisionOutput, Tried
 from loop.model.output import CompareOutput
 from loop.model.record import Finished
-from loop.rules.gains import gains
+from loop.optimize.gains import gains
 from tests.makers import make_finished, make_measurement
 
 

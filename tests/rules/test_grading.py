@@ -1,7 +1,7 @@
 """Grades follow the printed rule, the lowest letter that applies."""
 
 from loop.model.grade import RULE
-from loop.rules.grading import grade
+from loop.session.grading import grade
 from tests.makers import make_finished, make_no_speed, make_speed
 
 STEPS = (make_finished("verify"), make_finished("measure"))

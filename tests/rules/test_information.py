@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from loop.rules.information import entropy, of_counts, of_normal
+from loop.bisect.information import entropy, of_counts, of_normal
 
 
 def integrated(probability: float, apart: float) -> float:

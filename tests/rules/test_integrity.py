@@ -2,8 +2,8 @@
 
 import pytest
 
-from loop.rules import integrity
-from loop.rules.integrity import clock_lies, invalid, remembers, wrong_while_timed
+from loop.timing import integrity
+from loop.timing.integrity import clock_lies, invalid, remembers, wrong_while_timed
 from tests.makers import make_check
 
 US, MS = 1e-6, 1e-3

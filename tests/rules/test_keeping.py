@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.rules.keeping import Judged, decide
+from loop.optimize.keeping import Judged, decide
 
 
 def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:

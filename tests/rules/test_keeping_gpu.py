@@ -8,8 +8,8 @@ import pytest
 from loop.library.figures import histories
 from loop.model.decision import KeepOrStop, Restart, StopCost
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.rules import keeping_gpu
-from loop.rules.keeping_gpu import decide
+from loop.money import keeping_gpu
+from loop.money.keeping_gpu import decide
 from tests.makers import NOON, make_build, make_built, make_card, make_finished
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loop.rules.suspects import Answer, Commit, Noise, Outcome, Try
+from loop.bisect.suspects import Answer, Commit, Noise, Outcome, Try
 from tests.rules.simulated import (
     STEP,
     History,

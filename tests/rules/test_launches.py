@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.rules.launches import Placed, Seen, fillings, place, placements
+from loop.profile.launch_limits import Placed, Seen, fillings, place, placements
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 from tests.rules.test_occupancy import L4
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from loop.base.stats import ratio_interval
+from loop.learning.learnings import learnings, proposal, resolution
 from loop.model.debugging import Smallest, SmallestOutput
-from loop.rules.learnings import learnings, proposal, resolution
-from loop.stats import ratio_interval
 from tests.makers import (
     make_build,
     make_built,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.ledger import Account, Avoided, Book, Spent, Worked
-from loop.rules.ledger import BETWEEN, OPEN, WHOLE, choose, ledger, new_bugs, settle, week
-from loop.rules.totals import Saved
+from loop.money.ledger import BETWEEN, OPEN, WHOLE, choose, ledger, new_bugs, settle, week
+from loop.money.totals import Saved
 
 
 def account(session: str = "a", **fields: Any) -> Account:

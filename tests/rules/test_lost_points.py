@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from loop.debug.tries import lost_points, point
 from loop.model.change import PastSearch, Trial
-from loop.rules.tries import lost_points, point
 
 
 def trial(rows: int, outcome: str = "timed", ratio: float | None = None, **fields: Any) -> Trial:

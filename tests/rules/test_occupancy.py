@@ -2,10 +2,10 @@
 
 import pytest
 
-from loop.expressions import ExpressionError
+from loop.base.expressions import ExpressionError
 from loop.model.device import DeviceFacts
 from loop.model.target import Launch, Target
-from loop.rules.occupancy import Block, Host, device_key, on_gpu, on_host, resident
+from loop.profile.occupancy import Block, Host, device_key, on_gpu, on_host, resident
 from tests.makers import make_workload
 
 L4 = DeviceFacts(

@@ -7,7 +7,7 @@ import pytest
 from loop.library.figures import histories
 from loop.model.decision import Option, Options
 from loop.model.index import Predicted, SessionRow
-from loop.rules.pivoting import no_progress, over_budget, pivot, stop_rules, weigh, worse
+from loop.money.pivoting import no_progress, over_budget, pivot, stop_rules, weigh, worse
 from tests.rules.test_keeping_gpu import row
 
 

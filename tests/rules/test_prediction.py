@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from loop.learning.durations import expected, summed
+from loop.learning.prediction import drawn_in, forecast, is_cold, together, weighted_median, work_of
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.rules.durations import expected, summed
-from loop.rules.prediction import drawn_in, forecast, is_cold, together, weighted_median, work_of
 from tests.makers import NOON, make_pattern
 
 ONE = make_pattern("one", estimate={"minutes": 1.0})

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.device import Dtype, GpuLimits
-from loop.rules.roofs import (
+from loop.timing.roof_bounds import (
     PER_CYCLE,
     Moved,
     Roof,

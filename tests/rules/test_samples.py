@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from loop.gate.samples import few
 from loop.model.target import Workload
-from loop.rules.samples import few
 
 
 def workload(name: str, size: int = 4, **attributes: Any) -> Workload:

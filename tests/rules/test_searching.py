@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from loop.places import shipped
-from loop.rules.searching import Entry, distance, search
+from loop.base.places import shipped
+from loop.learning.searching import Entry, distance, search
 
 BASELINE = Entry(
     "baseline-first",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loop.rules.compare import MARGIN, SAME
-from loop.rules.sequential import (
+from loop.timing.compare import MARGIN, SAME
+from loop.timing.sequential import (
     MAX_BLOCKS,
     MIN_BLOCKS,
     SAME_EVIDENCE,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loop.rules.sharing import MUCH_BYTES, Company, strangers, warning
+from loop.machine.sharing import MUCH_BYTES, Company, strangers, warning
 
 
 @dataclass(frozen=True)

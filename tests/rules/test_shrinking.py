@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from loop.debug.shrinking import Entry, Failing, failing, kind_of, shrink
 from loop.model.measurement import VariantChecks
 from loop.model.target import Signature
 from loop.model.tuning import Scalar
-from loop.rules.shrinking import Entry, Failing, failing, kind_of, shrink
 from tests.makers import make_check, make_workload
 
 SIGNATURE = Signature.model_validate(

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from loop.rules.change_point import Unit
-from loop.rules.steps import Steps
+from loop.bisect.change_point import Unit
+from loop.bisect.steps import Steps
 
 PRIOR = [0.0, *[1 / 40] * 40]
 

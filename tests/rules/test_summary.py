@@ -1,6 +1,6 @@
 """How a session ended, from its records alone."""
 
-from loop.rules.summary import collect, session_status
+from loop.learning.summary import collect, session_status
 from tests.makers import (
     make_check,
     make_finished,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from loop.rules.suspects import (
+from loop.bisect.suspects import (
     Asked,
     Broken,
     Commit,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from loop.debug.tries import repeated, sentence, still_wrong
 from loop.model.debugging import Try
-from loop.rules.tries import repeated, sentence, still_wrong
 
 
 def make_try(session: str = "one", **fields: Any) -> Try:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from loop.debug.whereabouts import whereabouts
 from loop.model.measurement import Check, MapPart, Span
 from loop.model.target import Signature
-from loop.rules.whereabouts import whereabouts
 from tests.makers import make_check
 
 SIGNATURE = Signature.model_validate(

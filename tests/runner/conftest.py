@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS, Context, Result
-from loop.processes import Tick
+from loop.base.processes import Tick
 from tests.makers import make_machine, make_plan
 from tests.runner.walks import Behaviour
 from tests.targets import compiled, open_bench, write_target

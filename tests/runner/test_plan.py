@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from loop.documents import load_yaml, parse
-from loop.errors import DefinitionError
+from loop.base.documents import load_yaml, parse
+from loop.base.errors import DefinitionError
 from loop.library.definitions import Read
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, ResolvedPlan
-from loop.runner.plan import resolve
+from loop.session.plan import resolve
 
 HEAD = """\
 format: 1

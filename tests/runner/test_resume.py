@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loop.actions import Context
-from loop.runner.events import StepEnded
+from loop.session.events import StepEnded
 from tests.makers import make_finished
 from tests.runner.walks import Behaviour, Walked, at_once, found, make_step, pattern, walking
 

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from loop.actions import Context, Result
-from loop.errors import LoopError, Stopped
+from loop.base.errors import LoopError, Stopped
+from loop.base.processes import Tick
 from loop.model.record import Started
-from loop.processes import Tick
-from loop.runner.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
-from loop.runner.session import StepTimer
+from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.walk import StepTimer
 from tests.runner.walks import Behaviour, Clock, at_once, found, make_step, pattern, walk, walking
 
 

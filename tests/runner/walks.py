@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loop.actions import Context, Result
+from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.pattern import Pattern
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished
-from loop.processes import Tick
-from loop.runner.events import Happening, PatternBegan, StepBegan, StepEnded
-from loop.runner.session import Walk
+from loop.session.events import Happening, PatternBegan, StepBegan, StepEnded
+from loop.session.walk import Walk
 from tests.makers import make_pattern, make_plan
 
 Behaviour = Callable[[Context], Generator[Tick, None, Result]]

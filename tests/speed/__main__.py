@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.bench.machine import machine
-from loop.stats import geometric_mean
+from loop.base.stats import geometric_mean
+from loop.machine.machine import machine
 from tests.conftest import ROOT
 
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]

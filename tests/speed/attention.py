@@ -26,16 +26,16 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from loop.bench.build import build
-from loop.bench.child.attention import eager
-from loop.bench.child.tensors import LoopTensor, describe
-from loop.bench.machine import cores, machine
+from loop.base.places import cache_folder, include_folder, shipped
+from loop.base.processes import finish, together
+from loop.base.stats import geometric_mean
+from loop.builds.build import build
+from loop.calls.tensors import LoopTensor, describe
 from loop.library.definitions import read_file
+from loop.machine.machine import cores, machine
 from loop.model.target import Target
-from loop.places import cache_folder, include_folder, shipped
-from loop.processes import finish, together
 from loop.pytorch import operator
-from loop.stats import geometric_mean
+from loop.workers.attention import eager
 from tests.conftest import ROOT
 
 Run = Callable[[], object]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loop.bench.machine import machine
-from loop.rules.suspects import Noise, Problem
+from loop.bisect.suspects import Noise, Problem
+from loop.machine.machine import machine
 from tests.rules.simulated import History, done, heavy, problem, runs_of, slow_at_times
 from tests.rules.simulated import with_outliers as outliers
 from tests.speed.bisect_cells import Cell, Tally, history_of, left_open, percent, right, searched, words, wrong

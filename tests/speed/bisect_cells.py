@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from loop.rules.suspects import Problem
+from loop.bisect.suspects import Problem
 from tests.rules.simulated import Done, History, done, problem
 
 

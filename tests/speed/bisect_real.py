@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.bench.machine import machine
+from loop.machine.machine import machine
 from tests.bisect.kernel_histories import CASES, History, make_history
 
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]

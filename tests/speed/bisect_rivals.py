@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loop.rules.bisection import decide
-from loop.rules.suspects import Asked, Try
+from loop.bisect.bisection import decide
+from loop.bisect.suspects import Asked, Try
 from tests.rules.simulated import History, problem
 
 Array = NDArray[Any]

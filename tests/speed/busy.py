@@ -22,17 +22,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.actions.contest import Contest, Rival, itself, slowed
-from loop.bench import timing
-from loop.bench.machine import cores, machine
-from loop.bench.room import Bench, Side
-from loop.bench.timing import Timings
+from loop.base.processes import finish
+from loop.base.stats import clipped
+from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.processes import finish
-from loop.rules import compare, disturbance, sequential
-from loop.stats import clipped
+from loop.timing import compare, disturbance, sequential, timing
+from loop.timing.contest import Contest, Rival, itself, slowed
+from loop.timing.timing import Timings
+from loop.workers.bench import Bench, Side
 from tests.speed.gate import built, open_bench
 
 RECORDED = Path(__file__).parent / "recorded" / "busy.json"

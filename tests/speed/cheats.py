@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.actions.timed import Pair, every_doubt
-from loop.bench.machine import cores, machine
-from loop.bench.room import Bench
-from loop.bench.timing import Terms, Timings, Untimed, measure
-from loop.bench.verify import Job, verify
-from loop.errors import LoopError
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores, machine
 from loop.model.workloads import expand
-from loop.processes import finish
-from loop.rules.disturbance import log_time
+from loop.timing.disturbance import log_time
+from loop.timing.timed import Pair, every_doubt
+from loop.timing.timing import Terms, Timings, Untimed, measure
+from loop.workers.bench import Bench
 from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides
 

@@ -18,18 +18,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.actions.contest import Contest, itself, slowed
-from loop.actions.timed import of
-from loop.bench import timing
-from loop.bench.build import build
-from loop.bench.machine import machine
-from loop.bench.room import Bench, Side
+from loop.base.places import include_folder, project
+from loop.base.processes import finish
+from loop.builds.build import build
 from loop.library import targets
+from loop.machine.machine import machine
 from loop.model.device import Device
 from loop.model.workloads import expand
-from loop.places import include_folder, project
-from loop.processes import finish
-from loop.rules import compare, sequential
+from loop.timing import compare, sequential, timing
+from loop.timing.contest import Contest, itself, slowed
+from loop.timing.timed import of
+from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
 MIN_CALL_S = 15e-6

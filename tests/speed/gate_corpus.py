@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from loop.bench.machine import machine
-from loop.bench.room import Bench
+from loop.base.places import include_folder
+from loop.machine.machine import machine
 from loop.model.device import Device
-from loop.places import include_folder
+from loop.workers.bench import Bench
 from tests.bench.corpus import KERNELS, Kernel, Language, Outcome, outcomes, write_kernel
 
 LANGUAGES: dict[Device, tuple[Language, ...]] = {"cpu": ("C++", "PyTorch"), "cuda": ("CUDA", "PyTorch", "Triton")}

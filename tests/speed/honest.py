@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.bench.machine import cores, machine
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores, machine
 from loop.model.measurement import VariantChecks
 from loop.model.target import Target
 from loop.model.workloads import base_seed, expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.bench.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
 from tests.targets import make_sides, open_bench

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from loop.base.places import project
+from loop.base.stats import beta_quantile, median
+from loop.learning.calibration import held
+from loop.learning.prediction import Forecast, forecast, work_of
 from loop.library import definitions, figures
 from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
-from loop.places import project
-from loop.rules.calibration import held
-from loop.rules.charging import Used, charge
-from loop.rules.prediction import Forecast, forecast, work_of
-from loop.stats import beta_quantile, median
+from loop.money.charging import Used, charge
 from loop.store import index
 from tests.speed.learning_cures import cure_lines
 from tests.speed.learning_world import WEATHERS, Weather, World, stated_ratios

@@ -13,10 +13,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from loop.learning.failures import remembered
 from loop.model.history import History, by_hand
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.rules.failures import remembered
-from loop.signatures import signature
+from loop.store.signatures import signature
 
 EPISODES = 14
 """Failures in a sequence."""

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from loop.bench.machine import machine
-from loop.documents import write_atomic
+from loop.base.documents import write_atomic
+from loop.base.places import shipped
+from loop.machine.machine import machine
 from loop.model.measurement import Segment
-from loop.places import shipped
-from loop.report import Rendered, ReportInput, render_session
 from loop.report.exports.rows import Sampled, rows
 from loop.report.exports.trace import trace
 from loop.report.html import page
 from loop.report.spans import spans
+from loop.session.render import Rendered, render_session
+from loop.session.view import ReportInput
 from tests.makers import make_finished
 from tests.report import golden_sessions as golden
 from tests.report.golden_steps import (

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loop.bench.machine import machine
-from loop.documents import write_atomic
+from loop.base.documents import write_atomic
+from loop.machine.machine import machine
 from loop.store.journal import NAME as JOURNAL
 from loop.store.sessions import HEAD, RECORD
 

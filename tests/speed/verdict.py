@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from loop.bench.machine import machine
-from loop.rules import compare
-from loop.rules.sequential import MAX_BLOCKS
-from loop.stats import CONFIDENCE, ratio_interval, t_quantile
+from loop.base.stats import CONFIDENCE, ratio_interval, t_quantile
+from loop.machine.machine import machine
+from loop.timing import compare
+from loop.timing.sequential import MAX_BLOCKS
 from tests.speed.verdict_rules import (
     CHECKED,
     FASTER,
@@ -191,7 +191,7 @@ def students(logs: Array, level: float) -> Array:
 
 
 def robust(logs: Array, level: float) -> Array:
-    """The interval of `loop.stats.ratio_interval`; some rows also run through that code and must agree."""
+    """The interval of `loop.base.stats.ratio_interval`; some rows also run through that code and must agree."""
     rounds, (values, within) = logs.shape[1], clip(logs)
     quantiles = np.array([t_quantile(0.5 + level / 2, max(count - 1, 1)) for count in range(1, rounds + 1)])
     half = quantiles[within - 1] * values.std(1, ddof=1) * math.sqrt(rounds) / within

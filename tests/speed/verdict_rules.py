@@ -10,13 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loop.rules import compare
-from loop.rules.sequential import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, conclude, decide, e_value, needed_evidence
-from loop.stats import AGREE, CLIP, NEAR, t_quantile
+from loop.base.stats import AGREE, CLIP, NEAR, t_quantile
+from loop.timing import compare
+from loop.timing.sequential import (
+    MAX_BLOCKS,
+    MIN_BLOCKS,
+    SAME_EVIDENCE,
+    conclude,
+    decide,
+    e_value,
+    needed_evidence,
+)
 
 Array = NDArray[Any]
 CHECKED = 25
-"""Series a cell on which the vectorised rule has to say what `loop.rules.sequential` says."""
+"""Series a cell on which the vectorised rule has to say what `loop.timing.sequential` says."""
 ITERATIONS = 100
 """Of one process: the sample size that criterion takes by itself."""
 WORDS = ("slower", "faster", "same", "inconclusive")

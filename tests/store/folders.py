@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loop.documents import sums
+from loop.base.documents import sums
 from loop.model.record import Event
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loop import remarks
-from loop.errors import LoopError
+from loop.base import remarks
+from loop.base.errors import LoopError
 from loop.model.record import Closed
 from loop.store import database, index
 from loop.store.journal import NAME

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
+from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Opened, Started
 from loop.store.journal import Journal, finished, last_closed, open_step, read
 from tests.conftest import ROOT

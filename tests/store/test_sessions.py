@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.errors import LoopError
-from loop.locks import Held
+from loop.base.errors import LoopError
+from loop.base.locks import Held
 from loop.model.record import Closed, Event, Line, Opened, SessionRecord
 from loop.store import sessions
 from loop.store.sessions import create, every, find, wall_seconds

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.documents import content_hash
+from loop.base.documents import content_hash
 from loop.model.snapshot import Change, Snapshot
 from loop.store import snapshots
 from loop.store.sessions import SessionFolder

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.commands.samples import read_samples
-from loop.documents import sums, to_json
-from loop.errors import LoopError
+from loop.base.documents import sums, to_json
+from loop.base.errors import LoopError
 from loop.model.measurement import Segment
+from loop.session.samples import read_samples
 from loop.store import journal
 from loop.store.sessions import HEAD, RECORD, SessionFolder
 from tests.makers import make_finished

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.bench.room import Bench
-from loop.bench.verify import Job, verify
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Target
 from loop.model.workloads import expand
-from loop.processes import finish
+from loop.workers.bench import Bench
 from tests.targets import make_sides, write_target
 
 HERE = Path(__file__).parent

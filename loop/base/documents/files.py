@@ -1,0 +1,167 @@
+"""Files that are whole or not there, stable JSON, content hashes."""
+
+import contextlib
+import datetime
+import enum
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from loop.base.errors import LoopError
+from loop.base.terminals import ACTED_ON
+
+_ACTED_ON = re.compile(ACTED_ON)
+HINTS = {
+    errno.ENOSPC: "the disk is full: free some space",
+    errno.EDQUOT: "your quota is used up: free some space",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EACCES: "no permission: choose another folder, or change its owner",
+    errno.EPERM: "no permission: choose another folder, or change its owner",
+    errno.ENOENT: "its folder does not exist: create it first",
+}
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part; on disk when it returns.
+
+    Raises LoopError when the disk refuses; the old file is then untouched.
+    """
+    data = encoded(content) if isinstance(content, str) else content
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        _write_durably(temporary, data)
+        _keep_mode(path, temporary)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise unusable(path, "written", error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def encoded(text: str) -> bytes:
+    """Text as a file holds it. Only our JSON can hold lone surrogates: a backslash escape means the same there."""
+    return text.encode(errors="backslashreplace")
+
+
+def unusable(path: Path, how: str, error: OSError) -> LoopError:
+    """What the system said of a file, and what to do about it."""
+    error.filename = error.filename or str(path)
+    reason = error.strerror or type(error).__name__
+    return LoopError(f"{path}: cannot be {how}: {reason}", hint=HINTS.get(error.errno or 0))
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep_mode(path: Path, temporary: Path) -> None:
+    """A file that is replaced stays as readable, and as executable, as it was."""
+    if path.exists():
+        temporary.chmod(path.stat().st_mode & 0o777)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_json(path: Path) -> Any:
+    """The value a JSON file holds. Raises LoopError when it cannot be read or is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise unusable(path, "read", error) from error
+    except json.JSONDecodeError as error:
+        place = f"{path}:{error.lineno}:{error.colno}"
+        raise LoopError(f"{place}: expected JSON, got a mistake: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise LoopError(f"{path}: expected JSON, got {type(error).__name__}: {error}"[:300]) from error
+
+
+def to_json(value: Any) -> str:
+    """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null.
+
+    What a terminal would act on is escaped: it may be printed to one.
+    """
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False)
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """`value` as dicts, lists and scalars that JSON knows; what it does not know, as text."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="json", by_alias=True))
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat().replace("+00:00", "Z")
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
+    """SHA-256 in hex, of some content or of several contents in their order."""
+    if isinstance(content, str | bytes):
+        return hashlib.sha256(_bytes(content)).hexdigest()
+    whole = hashlib.sha256()
+    for one in map(_bytes, content):
+        whole.update(b"%d:" % len(one))  # Its length first, so that ("ab", "c") is not ("a", "bc").
+        whole.update(one)
+    return whole.hexdigest()
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode(errors="surrogateescape") if isinstance(content, str) else content
+
+
+def hash_files(paths: Iterable[Path], root: Path) -> str:
+    """SHA-256 in hex over names relative to `root` and contents, whatever the order of the paths.
+
+    Raises LoopError for a file that cannot be read or is not below `root`.
+    """
+    parts = sorted({_relative(path, root): _content(path) for path in paths}.items())
+    return content_hash(part for pair in parts for part in pair)
+
+
+def _relative(path: Path, root: Path) -> str:
+    try:
+        return path.relative_to(root).as_posix()
+    except ValueError as error:
+        raise LoopError(f"{path}: expected a file below {root}, got one outside") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise unusable(path, "read", error) from error

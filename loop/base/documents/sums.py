@@ -1,0 +1,95 @@
+"""Checksums of what is stored: a flipped bit is damage that has a name, never another figure.
+
+Files and lines without one were written by an older loop, and are read as they are. One that lost its checksum to
+a flipped bit holds a field that no model knows, and is damaged too.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from loop.base.documents.files import to_json, write_atomic
+from loop.base.errors import LoopError
+from loop.base.remarks import remark
+
+_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
+T = TypeVar("T", bound=BaseModel)
+
+
+def write_sealed(path: Path, value: Any) -> None:
+    """Write a JSON object with its checksum. Raises LoopError when the disk refuses."""
+    write_atomic(path, sealed(to_json(value)))
+
+
+def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
+    """What `write_sealed` or an older loop wrote. Raises OSError where unreadable, LoopError where damaged."""
+    try:
+        return model.model_validate_json(opened(path, read_regular(path), hint), strict=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise LoopError(f"{path}: damaged, or of another format: {what}", hint=hint, exit_code=1) from error
+
+
+def read_regular(path: Path) -> bytes:
+    """What is in a file. Raises OSError for a pipe or a device: reading one may never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_bytes()
+
+
+def sealed(text: str, before: str = "") -> str:
+    """The text of a JSON object with its checksum as the last field; `before`: that of what comes before it."""
+    body, last = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
+    wide = "\n" if "\n" in body else ""
+    return f'{body},{wide or ""} "sum": "{_sum(before, body.encode())}"{wide}}}{last}'
+
+
+def append_sealed(path: Path, text: str) -> None:
+    """One more JSON object at the end of a file of lines, each with a checksum of its own. Raises OSError."""
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        torn = b"\n" if file.read(1) not in (b"", b"\n") else b""  # A kill left a part of the line before.
+        file.write(torn + sealed(text).encode() + b"\n")
+
+
+def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
+    """The lines that `append_sealed` wrote; a damaged one is named and left out. Raises OSError."""
+    *lines, torn = read_regular(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield model.model_validate_json(opened(path, line))
+        except (LoopError, ValidationError):
+            remark(f"{path}:{number}: damaged line, left out")
+    if torn:
+        remark(f"{path}:{len(lines) + 1}: a line without its end, left out")
+
+
+def opened(path: Path, data: bytes, hint: str = "") -> bytes:
+    """A file's JSON object without its checksum. Raises LoopError where the two do not belong together."""
+    body, _, whole = parted(data)
+    if not whole:
+        hint = hint or f"move {path.parent} aside"
+        raise LoopError(f"{path}: damaged: its checksum does not match", hint=hint, exit_code=1)
+    return body
+
+
+def parted(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
+    """A JSON object without its checksum, the checksum that the next one continues, and whether they match."""
+    found = _AT_END.search(data)
+    if found is None:
+        return data, _sum(before, data), True
+    body, told = data[: found.start()], found[1].decode()
+    return body + b"}", told, told == _sum(before, body)
+
+
+def _sum(before: str, body: bytes) -> str:
+    return hashlib.blake2b(before.encode() + body, digest_size=8).hexdigest()

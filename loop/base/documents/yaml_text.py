@@ -1,0 +1,288 @@
+"""YAML 1.2 to plain data, each value with its line and column. Built on PyYAML's parser events.
+
+PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` as 45045, expands aliases
+without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from loop.base.documents.positions import Document, Marks, Place, dotted, pack
+from loop.base.documents.quoting import quote
+from loop.base.errors import Complaint, DefinitionError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 40
+MAX_VALUES = 50_000
+"""Keys and values of one file: a file of 1 MiB can hold half a million, and each costs time and memory."""
+MAX_DIGITS = 300
+PARSER: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)
+"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
+
+INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+OTHER_INTEGER = re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+SPECIAL = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+"""Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
+
+FORBIDDEN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
+DIRECTIVE = re.compile(r"(?:\A|(?<=[\r\n]))%")
+
+GRAMMAR = (
+    (
+        "mapping values are not allowed",
+        "one 'key: value' here",
+        "a second ': '; quote the text if it is one value",
+    ),
+    ("did not find expected key", "a key in line with those above it", "something else; look at the indentation"),
+    ("expected <block end>", "a key in line with those above it", "something else; look at the indentation"),
+    ("did not find expected '-' indicator", "a '-' in line with those above it", "something else"),
+    ("',' or ']'", "',' or ']'", "something else"),
+    ("',' or '}'", "',' or '}'", "something else"),
+    ("unexpected end of stream", "a closing quote", "the end of the file"),
+    ("could not find expected ':'", "'key: value'", "a line without ': '"),
+    ("<document start>", "one value", "more after its end"),
+    ("node content", "a value", "punctuation"),
+    ("unknown escape character", "an escape YAML knows", "another; write \\\\ for a backslash"),
+)
+"""What PyYAML and libyaml say of common mistakes, and what we say."""
+
+BEGAN_EARLIER = ("unexpected end of stream", "could not find expected ':'")
+"""Where these began, at an open quote or a lone word, says more than where they were noticed."""
+
+
+def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None) -> Document:
+    """Read a YAML file, or text when a `name` for it is given.
+
+    Raises DefinitionError with file, line and column for anything that is not one plain YAML document.
+    """
+    if isinstance(source, Path):
+        name = name or _shown(source)
+        text = _decode(_bytes(source, name), name)
+    else:
+        name, text = name or "<text>", source.removeprefix("\ufeff")
+        if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
+            raise _error(name, 1, 1, "at most 1 MiB", f"{len(text)} characters")
+    _refuse(FORBIDDEN, text, name, "printable text")
+    _refuse(DIRECTIVE, text, name, "no directives: a line that does not start with %")
+    return _Builder(name, text, parser or PARSER or _PurePython).document()
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _bytes(path: Path, name: str) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise _error(name, 1, 1, "a file", "a folder or a device")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _error(name, 1, 1, "a file that can be read", str(reason)) from error
+    if len(data) > MAX_BYTES:
+        raise _error(name, 1, 1, "at most 1 MiB", "a larger file")
+    return data
+
+
+def _decode(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # With a byte-order mark, the offset counts from behind it.
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        line, column = _place_at(data[: error.start].decode(errors="replace"))
+        raise _error(name, line, column, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
+
+
+def _refuse(pattern: re.Pattern[str], text: str, name: str, expected: str) -> None:
+    found = pattern.search(text)
+    if found:
+        line, column = _place_at(text[: found.start()])
+        raise _error(name, line, column, expected, _named(found.group()))
+
+
+def _named(character: str) -> str:
+    return quote(character) if character.isprintable() else f"the character U+{ord(character):04X}"
+
+
+def _place_at(before: str) -> tuple[int, int]:
+    """Line and column of what comes after `before`."""
+    lines = re.split(r"\r\n|\r|\n", before)
+    return len(lines), len(lines[-1]) + 1
+
+
+def _error(name: str, line: int, column: int, expected: str, got: str, path: str = "") -> DefinitionError:
+    return DefinitionError([Complaint(name, line, column, path, expected, got)])
+
+
+class _PurePython(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+    """PyYAML's parser without its loader."""
+
+    def __init__(self, stream: str) -> None:
+        yaml.reader.Reader.__init__(self, stream)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+
+
+class _Builder:
+    """Builds data from parser events, checking each as it comes, so that nothing hostile gets far."""
+
+    def __init__(self, name: str, text: str, parser: Any) -> None:
+        self.name = name
+        self.text = text
+        self.count = 0
+        self.events = self._events(parser)
+
+    def _events(self, parser: Any) -> Iterator[Any]:
+        """Parser events; a mistake in the grammar becomes a DefinitionError."""
+        try:
+            source = parser(self.text)
+            while source.check_event():
+                yield source.get_event()
+        except yaml.MarkedYAMLError as error:
+            raise self._grammar(error) from error
+        except (ValueError, IndexError, KeyError, RecursionError, OverflowError, yaml.YAMLError) as error:
+            raise _error(self.name, 1, 1, "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+
+    def _grammar(self, error: yaml.MarkedYAMLError) -> DefinitionError:
+        problem, mark = error.problem or "a mistake", error.problem_mark or error.context_mark
+        if any(fragment in problem for fragment in BEGAN_EARLIER):
+            mark = error.context_mark or mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        expected, got = self._explain(problem, line, column)
+        return _error(self.name, line, column, expected, got)
+
+    def _explain(self, problem: str, line: int, column: int) -> tuple[str, str]:
+        """A parser's message as what was expected, and what was there."""
+        if "cannot start any token" in problem:
+            found = self._line(line)[column - 1 : column]
+            return ("spaces", "a tab") if found == "\t" else ("a value", f"{found!r}; quote it if it is text")
+        for fragment, expected, got in GRAMMAR:
+            if fragment in problem:
+                return expected, got
+        return "YAML", problem.removeprefix("found ")
+
+    def _line(self, number: int) -> str:
+        lines = re.split(r"\r\n|\r|\n", self.text)
+        return lines[number - 1] if number <= len(lines) else ""
+
+    def document(self) -> Document:
+        """The one document of the text."""
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                break
+        else:
+            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+        event = next(self.events)
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not (event.value or event.anchor):
+            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+        data, marks = self._value(event, ())
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                raise self._complain(event, (), "one document", "a second one")
+        return Document(self.name, data, marks)
+
+    def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
+        return _error(
+            self.name, event.start_mark.line + 1, event.start_mark.column + 1, expected, got, dotted(place)
+        )
+
+    def _value(self, event: Any, place: Place) -> tuple[Any, Marks | int]:
+        self._refuse_decoration(event, place)
+        self._count(event, place)
+        mark = pack(event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, place), mark
+        if len(place) >= MAX_DEPTH:
+            raise self._complain(event, place[:3], f"at most {MAX_DEPTH} levels", "a deeper structure")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(place, mark)
+        return self._mapping(place, mark)
+
+    def _count(self, event: Any, place: Place) -> None:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise self._complain(event, place[:3], f"at most {MAX_VALUES} keys and values", "more")
+
+    def _refuse_decoration(self, event: Any, place: Place) -> None:
+        """Aliases explode, anchors serve aliases, tags construct: none of them is taken."""
+        if isinstance(event, yaml.AliasEvent):
+            raise self._complain(event, place, "a value written out", f"the alias {quote(f'*{event.anchor}')}")
+        if event.anchor:
+            raise self._complain(event, place, "a value without an anchor", quote("&" + event.anchor))
+        if event.tag is not None:
+            raise self._complain(event, place, "a value without a tag", quote(event.tag))
+
+    def _sequence(self, place: Place, mark: int) -> tuple[list[Any], Marks]:
+        found: list[Any] = []
+        marks: list[Marks | int] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            value, inner = self._value(event, (*place, len(found)))
+            found.append(value)
+            marks.append(inner)
+        return found, Marks(mark, {}, dict(enumerate(marks)))
+
+    def _mapping(self, place: Place, mark: int) -> tuple[dict[str, Any], Marks]:
+        found: dict[str, Any] = {}
+        marks = Marks(mark, {}, {})
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._key(event, place)
+            if key in found:
+                got = f"{quote(key)} again, first on line {marks.line_of(key)}"
+                raise self._complain(event, (*place, key), "each key once", got)
+            marks.keys[key] = pack(event.start_mark.line + 1, event.start_mark.column + 1)
+            found[key], marks.values[key] = self._value(next(self.events), (*place, key))
+        return found, marks
+
+    def _key(self, event: Any, place: Place) -> str:
+        self._refuse_decoration(event, place)
+        self._count(event, place)
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._complain(event, place, "a word as a key", "a structure")
+        key = self._scalar(event, place)
+        if not isinstance(key, str):
+            raise self._complain(event, place, "a word as a key", f"{quote(key)}; quote it if it is text")
+        if key == "<<" and not event.style:
+            raise self._complain(event, place, "a key", "the merge key <<")
+        return key
+
+    def _scalar(self, event: Any, place: Place) -> Any:
+        text: str = event.value
+        if event.style:
+            found = FORBIDDEN.search(text) if event.style == '"' else None
+            if found:  # Escapes bring in what the file itself may not hold.
+                raise self._complain(event, place, "printable text", _named(found.group()))
+            return text
+        if text in SPECIAL:
+            return SPECIAL[text]
+        if not (INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text)):
+            return text
+        number = _number(text) if len(text) <= MAX_DIGITS else math.inf
+        if math.isinf(number):
+            raise self._complain(event, place, "a number that a double can hold", quote(text))
+        return number
+
+
+def _number(text: str) -> int | float:
+    if INTEGER.match(text):
+        return int(text)
+    return int(text, 0) if OTHER_INTEGER.match(text) else float(text)

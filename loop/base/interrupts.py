@@ -1,0 +1,69 @@
+"""Signals are flags: a handler notes one, and whoever works looks between two things that belong together.
+
+An exception out of a handler comes between a line on disk and its number, or is dropped where Python forks.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from loop.base.errors import ExitCode, Stopped
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ONE_S = 1.0
+"""Signals that come so shortly after the first are one with it: a terminal and a parent both send theirs."""
+
+
+class _Noted:
+    """What came while signals are flags."""
+
+    depth = 0
+    """How many of those who work have asked for flags."""
+    number = 0
+    """The first signal; 0 before it."""
+    at = 0.0
+    """When it came."""
+    told = False
+    """Whether somebody has seen it, and ends."""
+
+
+_noted = _Noted()
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    """Note the first signal. A later one ends the process now: what is on disk is whole, or a torn last line."""
+    if not _noted.number:
+        _noted.number, _noted.at = number, time.monotonic()
+    elif time.monotonic() - _noted.at > ONE_S:
+        os._exit(ExitCode.INTERRUPTED)
+
+
+@contextlib.contextmanager
+def flagged() -> Iterator[None]:
+    """While it lasts Ctrl-C, SIGTERM and a closed terminal are flags; Stopped at its end where nobody saw one.
+
+    Inside of another one it only looks: the outermost decides how long signals are flags.
+    """
+    if _noted.depth:
+        yield
+        return
+    before = {name: signal.signal(name, _note) for name in SIGNALS}
+    _noted.depth, _noted.number, _noted.told = 1, 0, False
+    try:
+        yield
+        if not _noted.told:
+            check()
+    finally:
+        _noted.depth, _noted.number = 0, 0
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def check() -> None:
+    """Raise Stopped where a signal was noted: nothing is half done here."""
+    if _noted.number:
+        _noted.told = True
+        raise Stopped(f"interrupted by {signal.Signals(_noted.number).name}", ExitCode.INTERRUPTED)

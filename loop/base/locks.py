@@ -1,0 +1,147 @@
+"""Advisory locks that end with their holder: one writer a session, one user a device, one owner a folder."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from loop.base.errors import LoopError
+
+
+class Held(LoopError):
+    """Somebody else holds the lock; `holder` says who, as far as the file tells."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"{path}: held by {holder}", hint="wait for it to end, or stop it")
+        self.holder = holder
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`, or raise Held at once. The system frees it when this process ends.
+
+    Raises LoopError when the file cannot be made or written.
+    """
+    with _open(path) as file:
+        _take(file, path)
+        yield
+
+
+@contextmanager
+def waiting(path: Path, seconds: float = 30.0) -> Iterator[None]:
+    """The same for what takes moments: wait for the lock so long. Raises Held afterwards."""
+    end = time.monotonic() + seconds
+    with _open(path) as file:
+        while True:
+            try:
+                _take(file, path)
+                break
+            except Held:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        yield
+
+
+def held(path: Path) -> bool:
+    """Whether somebody holds the lock at `path`; nothing is written, and no file is made.
+
+    Raises LoopError when the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
+@contextmanager
+def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A fresh folder of ours with that prefix, removed at the end; so is what owners left that were killed.
+
+    It is locked while we live, so that nobody takes it for left behind. Raises OSError when it cannot be made.
+    """
+    sweep(parent, prefix)
+    made, handle = _made_and_held(parent, prefix)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(handle)
+
+
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove folders of that prefix whose owner has ended: those that nobody holds."""
+    for left in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # Held, somebody else's, or gone meanwhile.
+            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _made_and_held(parent: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder and what holds its lock; made again where somebody swept it before it was locked."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink and made.exists():
+                return made, handle
+            os.close(handle)
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        return path.open("a+", errors="replace")
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
+def _take(file: IO[str], path: Path) -> None:
+    """Lock the file and write into it whose it is."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
+        file.flush()
+    except BlockingIOError as error:
+        file.seek(0)
+        raise Held(path, _describe(file.read())) from error
+    except OSError as error:
+        raise _unlockable(path, error) from error
+
+
+def _unlockable(path: Path, error: OSError) -> LoopError:
+    error.filename = error.filename or str(path)
+    return LoopError(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
+
+
+def _describe(text: str) -> str:
+    try:
+        return f"process {json.loads(text)['pid']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def boot_id() -> str:
+    """Which run of the system this is; a process number means nothing in another."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.is_file() else ""

@@ -1,0 +1,125 @@
+"""Where things live, and whether others could write there: shipped files, the user's project, caches and state."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.errors import LoopError
+from loop.base.owners import make_private, private_folder, stranger, wider
+from loop.base.remarks import remark
+
+PACKAGE = Path(__file__).resolve().parents[1]
+BUNDLED_TARGET = "kernels/attention"
+MANIFEST = "target.yaml"
+
+
+def shipped(name: str) -> Path:
+    """A folder or file that ships with loop, such as `patterns`: packaged data if there, else the checkout's."""
+    packaged = PACKAGE / "_data" / name
+    return packaged if packaged.exists() else PACKAGE.parent / name
+
+
+def include_folder() -> Path:
+    """Folder of loop_kernel.h."""
+    return shipped("kernels/include")
+
+
+def cache_folder() -> Path:
+    """Builds; safe to delete. LOOP_CACHE, else the user's cache folder; a private one where others could write."""
+    return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_folder() -> Path:
+    """What the user has trusted. LOOP_STATE, else the user's state folder; private as the cache is."""
+    return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def _folder(own: str, shared: str, default: str) -> Path:
+    usual = Path.home() / default / "loop"
+    wanted = _wanted(own, shared, usual)
+    make_private(wanted)
+    why = stranger(wanted)
+    if not why:
+        return wanted
+    make_private(usual)
+    used = usual if usual != wanted and not stranger(usual) else private_folder(own.lower())
+    remark(f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}")
+    return used
+
+
+def _wanted(own: str, shared: str, usual: Path) -> Path:
+    if os.environ.get(own):
+        return Path(os.environ[own]).absolute()
+    if os.environ.get(shared):
+        return Path(os.environ[shared]).absolute() / "loop"
+    return usual
+
+
+@dataclass(frozen=True)
+class Project:
+    """A target and the folders that belong to it."""
+
+    target: Path
+    """Folder of target.yaml."""
+    sessions: Path
+    """Where its sessions are kept."""
+    bundled: bool
+    """True for the target that ships with loop."""
+
+    @property
+    def manifest(self) -> Path:
+        """The target's manifest."""
+        return self.target / MANIFEST
+
+    def own(self, name: str) -> Path | None:
+        """The project's own `patterns`, `plans` or `templates`, if it has them."""
+        folder = self.target / name
+        return folder if not self.bundled and folder.is_dir() else None
+
+
+def project(target: Path | None, here: Path) -> Project:
+    """The project to work on: `target`, else ./target.yaml, else the bundled target.
+
+    Raises LoopError when `target` has no manifest, or where others could write its sessions.
+    """
+    chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
+    if chosen is None:
+        return Project(shipped(BUNDLED_TARGET), _safe(_sessions(here)), bundled=True)
+    folder = chosen.parent if chosen.name == MANIFEST else chosen
+    folder = folder.absolute()
+    if not (folder / MANIFEST).is_file():
+        raise LoopError(
+            f"{folder}: no {MANIFEST} there",
+            hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
+        )
+    bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
+    sessions = _sessions(here) if bundled else _override() or folder / "sessions"
+    return Project(folder.resolve(), _safe(sessions), bundled)
+
+
+def _safe(sessions: Path) -> Path:
+    """The folder of sessions. One that was named has to be the user's; one in a project is no wider than that."""
+    why = stranger(sessions) if _override() else wider(sessions)
+    if why:
+        raise LoopError(
+            f"{sessions}: sessions are not kept where others can change them: {why}",
+            hint=f"chmod go-w {sessions}, or name a folder of your own: export LOOP_SESSIONS=...",
+        )
+    return sessions
+
+
+def named(folder: Path) -> list[str]:
+    """How a command names a target: nothing for the bundled one."""
+    return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
+
+
+def _override() -> Path | None:
+    chosen = os.environ.get("LOOP_SESSIONS")
+    return Path(chosen).absolute() if chosen else None
+
+
+def _sessions(here: Path) -> Path:
+    """LOOP_SESSIONS; the checkout's folder when working inside it; else ./sessions."""
+    checkout = PACKAGE.parent
+    inside = (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
+    return _override() or (checkout if inside else here.absolute()) / "sessions"

@@ -1,0 +1,381 @@
+"""Every command and worker runs in a process group of its own, with a time limit and capped output.
+
+Whatever overruns is killed with all its children, also those that left the group: each child carries a
+tag in its environment, inherited by everything it starts, and this process is made the reaper of
+orphans (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
+"""
+
+import contextlib
+import itertools
+import os
+import selectors
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from loop.base import linux
+from loop.base.errors import CannotStart, LoopError
+from loop.base.linux import adopt_orphans, die_with_parent
+
+TICK_S = 0.1  # Longest time between two ticks of a wait.
+TAG, OWNER = "LOOP_CHILD", "LOOP_STARTED_BY"
+"""Variables of every child: its own tag, and who started it."""
+GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
+OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
+INHERITED = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
+    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME", "XDG_STATE_HOME",
+]  # fmt: skip
+"""What a child sees of our environment, besides LC_*; secrets stay here."""
+STARTED: set[int] = set()  # Any other child of ours is somebody's orphan.
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A sign of life while something runs."""
+
+    note: str
+    """What is being waited for, in a few words."""
+
+
+Waiting = Generator[Tick, None, Any]
+Result = TypeVar("Result")
+
+
+@dataclass
+class Capped:
+    """The beginning and the end of a stream, and how much lay between."""
+
+    cap: int = OUTPUT_CAP
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep `data`, forgetting the middle of the stream once it is over the cap."""
+        room = self.cap // 4 - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        excess = len(self.tail) - (self.cap - self.cap // 4)
+        if excess > 0:
+            del self.tail[:excess]
+            self.dropped += excess
+
+    @property
+    def text(self) -> str:
+        """The stream as text, the gap marked."""
+        gap = f"\n... {self.dropped} bytes left out ...\n".encode() if self.dropped else b""
+        return (bytes(self.head) + gap + bytes(self.tail)).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a process ended."""
+
+    command: tuple[str, ...]
+    code: int
+    """Exit status; negative for a signal."""
+    output: str
+    """Standard output, capped."""
+    errors: str
+    """Standard error, capped."""
+    seconds: float
+    timed_out: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether it exited with 0 in time."""
+        return self.code == 0 and not self.timed_out
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.timed_out:
+            return f"killed after {self.seconds:.1f} s"
+        return describe_exit(self.code)
+
+
+def describe_exit(code: int) -> str:
+    """An exit status in words: `exit 1`, or the signal's name."""
+    if code >= 0:
+        return f"exit {code}"
+    try:
+        return f"crashed with {signal.Signals(-code).name}"
+    except ValueError:
+        return f"crashed with signal {-code}"
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The allow-listed environment of a child, with `extra` on top."""
+    kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    kept |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+    return kept | dict(extra or {})
+
+
+class Child:
+    """A running process with all its descendants; use as a context manager so that none outlives it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        pass_fds: Sequence[int] = (),
+        first: Callable[[], None] | None = None,
+    ) -> None:
+        """`first`: done in the child before it becomes the command."""
+        self.command = tuple(command)
+        self.tag = uuid.uuid4().hex
+        self.output, self.errors = Capped(), Capped()
+        self.started = time.monotonic()
+        self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
+        STARTED.add(self.process.pid)
+        self._selector = selectors.DefaultSelector()
+        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, kept)
+
+    def _start(
+        self,
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        stdin: int | None,
+        pass_fds: Sequence[int],
+        first: Callable[[], None],
+    ) -> subprocess.Popen[bytes]:
+        adopt_orphans()
+        try:
+            return subprocess.Popen(
+                self.command,
+                cwd=cwd,
+                env={**environment(env), TAG: self.tag, OWNER: name_of(os.getpid())},
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+                preexec_fn=first,
+            )
+        except OSError as error:
+            gone = cwd is not None and not cwd.is_dir()
+            where = f" in {cwd}" if gone else ""
+            hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
+            raise CannotStart(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def watch(self, fd: int) -> None:
+        """Wake `pump` when `fd` can be read, too."""
+        self._selector.register(fd, selectors.EVENT_READ, None)
+
+    def pump(self, seconds: float = TICK_S) -> None:
+        """Take over what the child has written, waiting at most `seconds` for it."""
+        linux.rouse_watcher()
+        if not self._selector.get_map():
+            time.sleep(min(seconds, 0.01))
+            return
+        for key, _ in self._selector.select(seconds):
+            if key.data is not None:
+                self._take(key)
+
+    def _take(self, key: selectors.SelectorKey) -> None:
+        data = os.read(key.fd, 1 << 16)
+        if data:
+            key.data.add(data)
+        else:
+            self._selector.unregister(key.fileobj)
+
+    @property
+    def code(self) -> int | None:
+        """Exit status once it has ended; negative for a signal."""
+        return self.process.poll()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self.started
+
+    def kill(self) -> None:
+        """Kill the child and everything it started; returns when they are gone."""
+        kill_tree(self.process.pid, self.tag)
+        try:
+            self.process.wait(timeout=GONE_S)
+        except subprocess.TimeoutExpired:
+            raise LoopError(
+                f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
+                hint="it hangs inside the kernel or a driver; a reboot frees the device",
+                exit_code=1,
+            ) from None
+        self._drain()
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + 0.2
+        open_ = self._selector.get_map()
+        while time.monotonic() < deadline and any(key.data is not None for key in open_.values()):
+            self.pump(0.02)
+
+    def close(self) -> None:
+        """Kill what is left and free the pipes."""
+        try:
+            self.kill()
+        finally:
+            STARTED.discard(self.process.pid)
+            self._selector.close()
+            for stream in (self.process.stdout, self.process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    def completed(self, timed_out: bool) -> Completed:
+        """The result, after the child has ended."""
+        code = self.process.returncode
+        return Completed(self.command, code, self.output.text, self.errors.text, self.seconds, timed_out)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    limit_s: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    note: str = "",
+) -> Generator[Tick, None, Completed]:
+    """Run a command to its end or to `limit_s`, yielding ticks while it runs.
+
+    Raises LoopError when it cannot be started; a failure of the command itself is in the result.
+    """
+    with Child(command, cwd=cwd, env=env) as child:
+        while child.code is None and child.seconds < limit_s:
+            yield Tick(note or command[0])
+            child.pump()
+        timed_out = child.code is None
+        child.kill()
+        return child.completed(timed_out)
+
+
+def finish(waiting: Generator[Tick, None, Any]) -> Any:
+    """The result of a generator of ticks, for callers that have nobody to show them to."""
+    while True:
+        try:
+            next(waiting)
+        except StopIteration as stop:
+            return stop.value
+
+
+def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Generator[Tick, None, list[Result]]:
+    """The results of several generators of ticks, in order; `width` of them run at a time.
+
+    An error of one ends the others.
+    """
+    rest = enumerate(waiting)
+    running = dict(itertools.islice(rest, width))
+    results: dict[int, Result] = {}
+    try:
+        while running:
+            for number, one in tuple(running.items()):
+                try:
+                    yield next(one)
+                except StopIteration as stop:
+                    del running[number]
+                    results[number] = stop.value
+                    running.update(itertools.islice(rest, 1))
+    finally:
+        for one in running.values():
+            one.close()
+    return [results[number] for number in sorted(results)]
+
+
+def kill_tree(pid: int, tag: str) -> None:
+    """Kill a process, its group, its descendants, and every process that carries its tag."""
+    for _ in range(3):
+        doomed = _descendants(pid) | _tagged(tag)
+        kill_group(pid)
+        for process in doomed:
+            _kill(process)
+        _see_off({process for process in doomed if process.pid != pid})
+        if not _tagged(tag) - {process for process in doomed if process.pid == pid}:
+            return
+
+
+def _see_off(processes: set[psutil.Process]) -> None:
+    """Wait up to a second until they are gone; those that were left to us are ours to reap."""
+    end = time.monotonic() + 1
+    while processes := {process for process in processes if not _reaped(process)}:
+        if time.monotonic() > end:
+            return
+        time.sleep(0.002)
+
+
+def _reaped(process: psutil.Process) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return not process.is_running()
+
+
+def _descendants(pid: int) -> set[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return {process, *process.children(recursive=True)}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def _tagged(tag: str) -> set[psutil.Process]:
+    """Living processes whose environment holds the tag; a zombie's cannot be read, and it is gone already."""
+    return {process for process in psutil.process_iter() if _carries(process, tag)}
+
+
+def _carries(process: psutil.Process, tag: str) -> bool:
+    try:
+        return process.environ().get(TAG) == tag
+    except (psutil.Error, OSError):
+        return False
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and what is in it; does not wait."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.Error:
+        return
+
+
+def name_of(pid: int) -> str:
+    """A name that no other process has since the system began; empty when it has ended, or where nobody tells.
+
+    Its number, and the ticks after which it was started, in /proc/<pid>/stat: no clock that is set changes them.
+    """
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    except (OSError, ValueError):
+        return ""
+    return f"{pid}-{fields[18]}" if state not in ("Z", "X") else ""
+
+
+def python_path() -> str:
+    """PYTHONPATH with which the child finds this very package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

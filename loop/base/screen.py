@@ -1,0 +1,167 @@
+"""The only file that prints. Data goes to stdout, talk to stderr; no animation where nobody watches."""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+from loop.base.errors import LoopError
+from loop.base.terminals import inert
+
+COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "aborted": "31", "paused": "33"}
+CLEAR_LINE = "\r\x1b[K"
+_COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
+"""A command at the end of a line: it is never folded, for it is there to be copied."""
+RIM = " │├└─"
+"""What may stand before the text of a line: room, and the branches of a tree."""
+_GLUE = "\x00"
+"""Stands for the spaces of a command while its line is folded."""
+
+
+GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+"""What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""
+
+
+def put(stream: IO[str], text: str) -> None:
+    """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def watched(stream: IO[str]) -> bool:
+    """Whether a person watches: a terminal, and nothing that asks for plain lines."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
+    return stream.isatty() and not plain
+
+
+def width(stream: IO[str]) -> int:
+    """Columns of the terminal; 80 without one."""
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
+
+
+class Screen:
+    """Talks to whoever started the program."""
+
+    def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
+        self.out, self.err = out or sys.stdout, err or sys.stderr
+        self.live = watched(self.err) and not quiet
+        self.quiet = quiet
+        """Say nothing but errors: for `--json` without a watcher."""
+
+    def data(self, text: str) -> None:
+        """What was asked for, to stdout."""
+        shown = inert(text)
+        put(self.out, shown if shown.endswith("\n") else shown + "\n")
+
+    def prose(self, text: str) -> None:
+        """Sentences that were asked for, to stdout, as wide as the terminal."""
+        self.data(fold(inert(text), width(self.out)))
+
+    def say(self, text: str = "") -> None:
+        """A line of talk, to stderr."""
+        if not self.quiet:
+            self._talk(text)
+
+    def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
+        """A line of talk that begins with a status in its colour, at least `room` characters wide."""
+        if not self.quiet:
+            self._talk(f"{before}{status.ljust(room)}{text}", status, COLOURS.get(status, "0"))
+
+    def _talk(self, text: str, word: str = "", colour: str = "") -> None:
+        """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""
+        shown = inert(text)
+        if self.err.isatty():
+            shown = fold(shown, width(self.err))
+        if word and self.live:
+            shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
+        put(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
+
+    def status(self, text: str) -> None:
+        """The line that changes while something runs; only where somebody watches."""
+        if self.live:
+            put(self.err, CLEAR_LINE + shorten(inert(text), width(self.err) - 1))
+
+    def fail(self, error: LoopError) -> None:
+        """An error and what to do next, to stderr."""
+        hint = f"\n  next: {error.hint}" if error.hint else ""
+        self._talk(f"error: {error.message}{hint}", "error", "31")
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
+        """Rows to stdout, as wide as the terminal: the last column (or `wrap`) takes what the others leave."""
+        self.data("\n".join(table_lines(heads, rows, width(self.out), wrap=wrap)))
+
+    def confirm(self, question: str) -> bool:
+        """Ask a person; False when nobody is there to answer."""
+        if not (sys.stdin.isatty() and self.err.isatty()):
+            return False
+        put(self.err, f"{inert(question)} [y/N] ")
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def fold(text: str, columns: int) -> str:
+    """Lines folded between words at `columns`, what follows indented below the text.
+
+    A command at the end of a line stays whole, and so does a word that is longer than a line: a path.
+    """
+    import textwrap
+
+    folded = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(RIM)) + 2)
+        glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line)
+        folded += textwrap.wrap(
+            glued, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        ) or [""]
+    return "\n".join(folded).replace(_GLUE, " ")
+
+
+def shorten(text: str, room: int) -> str:
+    """`text` in one line of at most `room` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= room else line[: max(room - 3, 0)] + "..."
+
+
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
+    """A table as lines of at most `columns` characters, as far as its fixed columns allow."""
+    import textwrap
+
+    cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    wrap %= len(heads)
+    widths = [max(len(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
+    others = sum(w for i, w in enumerate(widths) if i != wrap) + 2 * (len(heads) - 1)
+    widths[wrap] = max(min(widths[wrap], columns - others), 12)
+    lines = []
+    for row in [list(heads), *cells]:
+        wide, empty = row[wrap], [""] * len(row)
+        parts = textwrap.wrap(wide, widths[wrap]) if len(wide) > widths[wrap] else [wide]
+        for number, part in enumerate(parts or [""]):
+            line = empty if number else row
+            line[wrap] = part
+            lines.append("  ".join(map(str.ljust, line, widths)).rstrip())
+    return lines
+
+
+def short(seconds: float) -> str:
+    """For a table: `0.3s`, `12s`, `4m`, `2.1h`."""
+    if seconds < 90:
+        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 5400 else f"{seconds / 3600:.1f}h"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.32 s`, `12 s`, `3 min 05 s`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s" if seconds >= 0.095 else f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"

@@ -1,0 +1,155 @@
+"""Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Protocol
+
+from loop.base.errors import LoopError
+from loop.base.processes import Tick
+from loop.bisect.builds import Broken, Builder, Layout
+from loop.gate.verify import Job, verify
+from loop.model.bisect import Candidate
+from loop.model.measurement import VariantChecks
+from loop.model.target import Workload
+from loop.timing import compare, timing
+from loop.workers.bench import Bench, Side
+from loop.workers.worker import WorkerLost
+
+OTHER, TRIED = "other", "tried"
+Tries = Generator[Tick, None, tuple[float, ...]]
+"""Yields signs of life, returns the values that were observed. Raises Broken."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One candidate to be tried."""
+
+    candidate: Candidate
+    count: int
+    """Observations that are wanted."""
+    against: Candidate
+    """What a latency is held against, in the same pair."""
+    again: int = 0
+    """0: the build as it is. From 1 on: another layout of the same code."""
+    both: bool = False
+    """Whether what it is held against has that layout, too."""
+    ahead: Sequence[Layout] = ()
+    """What may be asked for next, whatever comes of this."""
+
+    @property
+    def other(self) -> Layout:
+        """What a latency is held against."""
+        return self.against, self.again if self.both else 0
+
+
+class Prober(Protocol):
+    """Something that can try a candidate."""
+
+    def tried(self, asked: Question) -> Tries:
+        """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
+        bad. Raises Broken."""
+        ...
+
+    @property
+    def remark(self) -> str:
+        """What is told beside the answer; empty where nothing is."""
+        ...
+
+
+@dataclass
+class KernelProbe:
+    """What both probes of a kernel share: builds, and today's workloads."""
+
+    bench: Bench
+    builder: Builder
+    workloads: Sequence[Workload]
+    seed: int
+    checked: dict[str, VariantChecks] = field(default_factory=dict)
+    """Build to what the gate found of it."""
+    remark: str = ""
+    """There is none."""
+
+    def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
+        """A candidate as the bench takes it. Raises Broken where it cannot be built."""
+        made = yield from self.builder.build(candidate, again)
+        return self.bench.side(self.builder.variant, made).renamed(name)
+
+    def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
+        """What today's gate says of a side on today's workloads, with fresh values by the seed."""
+        wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
+        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=False, enough=enough)])
+        return found
+
+
+@dataclass
+class LatencyProbe(KernelProbe):
+    """The speed of a commit's kernel beside that of the good end, in one pair of processes after another."""
+
+    def tried(self, asked: Question) -> Tries:
+        """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
+        sides = yield from self.sides(asked)
+        self.seed += 1
+        terms = timing.Terms(asked.count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
+        return pair_values((yield from self.timed(sides, terms)), self.workloads)
+
+    def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
+        """What it is held against and the candidate, built; the candidate is right, whatever its layout."""
+        yield from self.builder.prepare([(asked.candidate, asked.again), asked.other], asked.ahead)
+        tried = yield from self.side(TRIED, asked.candidate, asked.again)
+        if not asked.again:
+            yield from self._right(tried)
+        return [(yield from self.side(OTHER, *asked.other)), tried]
+
+    def timed(
+        self, sides: Sequence[Side], terms: timing.Terms, pending: timing.Pending | None = None
+    ) -> Generator[Tick, None, timing.Timings]:
+        """Both sides turn about on today's workloads. Raises Broken where one of them cannot be timed."""
+        try:
+            timings = yield from timing.measure(self.bench, sides, self.workloads, terms, pending)
+        except LoopError as error:
+            raise Broken(error.message) from error
+        if timings.wrong:
+            side, check = timings.wrong[0]
+            raise Broken(f"{side} gave a wrong answer while it was timed: {check.message}")
+        return timings
+
+    def _right(self, side: Side) -> Generator[Tick, None, None]:
+        assert side.build_id is not None
+        if side.build_id not in self.checked:
+            self.checked[side.build_id] = yield from self.checks(side, 0)
+        failure = self.checked[side.build_id].first_failure
+        if failure is not None:
+            raise Broken(f"incorrect, so it has no speed: {failure.message}")
+
+
+def pair_values(timings: timing.Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
+    """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
+    return tuple(fmean(values) for values in zip(*(logs_of(timings, one) for one in workloads), strict=False))
+
+
+def logs_of(timings: timing.Timings, workload: Workload) -> list[float]:
+    """One log(time tried / time of the other) a pair of processes, of a workload."""
+    segments = [one for one in timings.segments if one.workload == workload.name]
+    return [-value for value in compare.log_ratios(segments, OTHER, TRIED)]
+
+
+@dataclass
+class CorrectnessProbe(KernelProbe):
+    """Whether a commit's kernel is right by today's gate."""
+
+    def tried(self, asked: Question) -> Tries:
+        """1 for right, 0 for wrong, each on fresh values."""
+        yield from self.builder.prepare([(asked.candidate, 0)], asked.ahead)
+        side = yield from self.side(TRIED, asked.candidate)
+        values: list[float] = []
+        for number in range(asked.count):
+            try:
+                found = yield from self.checks(side, number)
+            except WorkerLost as lost:
+                raise Broken(str(lost)) from lost
+            if all(check.status == "unsupported" for check in found.checks):
+                raise Broken(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
+            values.append(0.0 if found.first_failure else 1.0)
+        return tuple(values)

@@ -1,0 +1,294 @@
+"""From sources to a shared library that carries the hash of all that it was built from.
+
+While the compiler works every file is written down that it, its assembler and its linker look for, and what the
+loader looks for afterwards (`reads`). The build id is a hash of those contents, of the recipe and of the processor
+that -march=native stands for. A cached build is used as long as each of those files is what it was (`answers`).
+"""
+
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.documents import content_hash
+from loop.base.processes import Tick, environment, run
+from loop.builds import known_builds as answers
+from loop.builds import reads
+from loop.builds.compiler_errors import BuildFailed, failure, how_to_install
+from loop.builds.known_builds import LIBRARY, LOG, Answer
+from loop.builds.opens import SEEN
+from loop.library.response_files import named_by
+from loop.machine.machine import compiler_version, processor_identity
+from loop.model.measurement import Build
+from loop.model.target import BuildRecipe, CAbiVariant
+
+SCAN_LIMIT_S = 60.0
+TRIES = 3
+"""How often a build is begun again because its files change while it works."""
+FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
+ENGLISH = {"LC_ALL": "C"}
+"""Environment of a compiler whose messages are to be read here."""
+UNASKED = frozenset({"HOME", "TMPDIR"})
+"""Variables whose value makes no other question: answers know their home, each build has its own TMPDIR."""
+PLACES = UNASKED | {"PATH", "PYTHONPATH", "LC_ALL"}
+"""Variables that are no part of an id, because they only tell where programs are: what those read is known."""
+THIS_COMMAND = secrets.token_hex(16)
+"""Part of the id of a build that only this process may use."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a variant would be built from, by what its preprocessor says."""
+
+    identity: str
+    """Hash of these files, the recipe and the compiler's version. A build id covers more."""
+    framework_headers: tuple[str, ...]
+    units: int
+    files: tuple[str, ...] = ()
+    """Files of the variant's folder among them, by their path from there."""
+    read: tuple[str, ...] = ()
+    """All of them, as the compiler names them."""
+
+
+def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
+    """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
+    files = yield from _files_read(variant, folder, include)
+    headers = tuple(file for file in files if FRAMEWORK.search(file))
+    inside = {os.path.relpath(folder / file, folder) for file in files}
+    own = tuple(sorted(name for name in inside if not name.startswith("..")))
+    return Sources(_identity(variant, folder, files), headers, len(variant.sources), own, tuple(files))
+
+
+def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, list[str]]:
+    """Every file that the compiler reads."""
+    _need_compiler(variant.build.compiler)
+    for source in variant.sources:
+        if not (folder / source).is_file():
+            raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
+    command = [*_base(variant, include), "-M", *variant.sources]
+    done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
+    if not done.ok:
+        raise failure(done, "read")
+    return sorted(set(dependencies(done.output)))
+
+
+def dependencies(rule: str) -> list[str]:
+    """Files named on the right of the make rules that `-M` prints, make's own quoting undone."""
+    joined = rule.replace("\\\n", " ")
+    names: list[str] = []
+    for line in joined.splitlines():
+        names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+
+
+def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
+    """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
+    parts: list[str] = []
+    for file in files:
+        path = folder / file
+        name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
+        parts += [name, content_hash(path.read_bytes())]
+    version = compiler_version(variant.build.compiler) or ""
+    return content_hash("\0".join([*sorted_pairs(parts), *_recipe(variant, folder), version]))[:32]
+
+
+def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
+    """What is asked of the compiler, whatever the files hold."""
+    flags = variant.build.flags
+    said = [*flags, *named_by(flags, folder).values()]
+    native = processor_identity() if any("native" in text for text in said) else ""
+    return [variant.build.compiler, *flags, *variant.sources, native]
+
+
+def sorted_pairs(parts: list[str]) -> list[str]:
+    """Name and hash pairs, in the order of the names."""
+    pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
+    return [text for pair in pairs for text in pair]
+
+
+def seen_environment() -> dict[str, str]:
+    """What a compiler sees of our environment."""
+    return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
+
+
+def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
+    """Hash of what is asked of the compiler and of its environment: for each there are answers, one a content."""
+    seen = sorted((name, value) for name, value in seen_environment().items() if name not in UNASKED)
+    return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
+        :32
+    ]
+
+
+def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
+    """The cached build of exactly what is there now, if it is whole."""
+    answer = answers.find(question(variant, folder, include), folder, cache)
+    record = answers.record_of(answer, cache) if answer else None
+    return _build(name, variant, answer, cache, record, cached=True) if answer and record else None
+
+
+def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
+    """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
+    record = answers.whole(cache / build_id)
+    if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
+        return None
+    return Build(
+        variant=variant_name,
+        build_id=build_id,
+        library=str(cache / build_id / LIBRARY),
+        seconds=record["seconds"],
+        cached=True,
+        units=1,
+        compiler=record["compiler"],
+    )
+
+
+def ground(
+    name: str,
+    variant: CAbiVariant,
+    folder: Path,
+    but: Iterable[str],
+    *,
+    cache: Path,
+    include: Path,
+    limit_s: float,
+) -> Generator[Tick, None, str]:
+    """Hash of what a build rests on, `but` for some flags: the same for every value that these may have.
+
+    Raises BuildFailed as `build` does.
+    """
+    yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
+    answer = answers.find(question(variant, folder, include), folder, cache)
+    if answer is None:
+        raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
+    flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
+    recipe = variant.build.model_copy(update={"flags": flags})
+    return _build_id(variant.model_copy(update={"build": recipe}), folder, include, answer)
+
+
+def _build_id(variant: CAbiVariant, folder: Path, include: Path, answer: Answer) -> str:
+    """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
+    parts = [
+        *_recipe(variant, folder),
+        *reads.identity(answer.facts, include),
+        *reads.identity(answer.loads, include),
+    ]
+    parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
+    return content_hash([*parts, THIS_COMMAND if answer.unknown else ""])[:32]
+
+
+def build(
+    name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path, limit_s: float
+) -> Generator[Tick, None, Build]:
+    """Build a variant, or find it in the cache.
+
+    Raises BuildFailed with the first error's file and line when it does not compile.
+    """
+    asked = question(variant, folder, include)
+    known = answers.find(asked, folder, cache)
+    record = answers.record_of(known, cache) if known else None
+    if known and record:
+        return _build(name, variant, known, cache, record, cached=True)
+    damaged = known is not None and (cache / known.build_id).exists()
+    sources = yield from scan(variant, folder, include)
+    for _ in range(TRIES):
+        try:
+            answer, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
+        except reads.Changed as changed:
+            last = str(changed)
+            continue
+        answers.keep(asked, answer, cache)
+        made = _build(name, variant, answer, cache, record, cached=False)
+        note = "the cached build was damaged: not what was recorded; built again" if damaged else made.note
+        return made.model_copy(update={"note": note})
+    raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
+
+
+def _build(
+    name: str, variant: CAbiVariant, answer: Answer, cache: Path, record: answers.Record, *, cached: bool
+) -> Build:
+    return Build(
+        variant=name,
+        build_id=answer.build_id,
+        library=str(cache / answer.build_id / LIBRARY),
+        seconds=record["seconds"],
+        cached=cached,
+        units=len(variant.sources),
+        framework_headers=answer.framework_headers,
+        compiler=record["compiler"],
+        note=f"each command builds it again: {answer.unknown[0]}" if answer.unknown else None,
+    )
+
+
+def _compile(
+    variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
+) -> Generator[Tick, None, tuple[Answer, answers.Record]]:
+    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed."""
+    stand_in = question(variant, folder, include)
+    with answers.new_folder(cache) as made:
+        scratch = made / "scratch"
+        scratch.mkdir()
+        command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
+        command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
+        begun = time.monotonic()
+        done, looked = yield from reads.traced(
+            command, made / "looked.json", cwd=folder, limit_s=limit_s, env={**ENGLISH, "TMPDIR": str(scratch)},
+            note=f"compiling {variant.sources[0]}",
+        )  # fmt: skip
+        if not done.ok:
+            raise failure(done, "compile")
+        if not (made / LIBRARY).is_file():
+            compiler = variant.build.compiler
+            raise BuildFailed(
+                f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
+            )
+        seconds = time.monotonic() - begun
+        answer = yield from _answer(variant, folder, include, sources, looked, made)
+        (made / LOG).write_text(done.errors)
+        shutil.rmtree(scratch)
+        compiler = compiler_version(variant.build.compiler) or ""
+        answer, record = answers.finished(made, answer, stand_in, command, seconds, compiler)
+        answers.move_into_place(made, cache / answer.build_id, answer.library)
+        return answer, record
+
+
+def _answer(
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, looked: reads.Looked, made: Path
+) -> Generator[Tick, None, Answer]:
+    """What the library in `made` was built from, and its id."""
+    loading = yield from reads.loading(made / LIBRARY, made / "looked.json", SCAN_LIMIT_S)
+    (made / "looked.json").unlink(missing_ok=True)
+    facts = reads.settled(looked, folder, made, moves=True)
+    if not looked.seen:
+        facts = {name: reads.fact_of(str(folder / name), set()) for name in sources.read}
+    said = [*looked.unknown, *loading.unknown, *reads.changed(looked, folder, made)]
+    said += reads.unknowns(facts, folder, made / LIBRARY, variant.build.flags)
+    loads = reads.settled(loading, Path.cwd(), made, moves=False)
+    answer = Answer("", "", facts, loads, tuple(dict.fromkeys(said)), sources.framework_headers, answers.home())
+    return answer.named(_build_id(variant, folder, include, answer))
+
+
+def linked(recipe: BuildRecipe) -> list[str]:
+    """Libraries among the flags: the linker wants them after what uses them."""
+    return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
+
+
+def _base(variant: CAbiVariant, include: Path) -> list[str]:
+    return [variant.build.compiler, *variant.build.flags, f"-I{include}"]
+
+
+def _shared(recipe: BuildRecipe) -> list[str]:
+    if Path(recipe.compiler).name == "nvcc":
+        return ["-shared", "-Xcompiler", "-fPIC"]
+    return ["-shared", "-fPIC"]
+
+
+def _need_compiler(compiler: str) -> None:
+    if compiler_version(compiler) is not None:
+        return
+    if shutil.which(compiler) is not None:
+        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
+    raise BuildFailed(f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True)

@@ -1,0 +1,223 @@
+"""The cache of builds: a folder a build, and for each question to the compiler the answers that are known.
+
+`<build id>/` holds a library with its record. `questions/<question>/<build id>.json` holds what that library was
+built from: it answers the question as long as all of that is as it was. An answer of which something cannot be
+known is kept by this process alone.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypedDict
+
+from loop.base.documents import content_hash, sums, to_json
+from loop.base.errors import LoopError
+from loop.base.locks import own_folder
+from loop.base.owners import stranger
+from loop.base.remarks import remark
+from loop.builds import reads
+from loop.builds.reads import Fact, Facts
+
+LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
+FORMAT = 2
+MOST = 256
+"""Answers kept for a question: the oldest go first."""
+
+
+class Record(TypedDict):
+    """What `build.json` holds."""
+
+    format: int
+    build_id: str
+    sha256: str
+    seconds: float
+    compiler: str
+    command: list[str]
+    loads: dict[str, list[object]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One library, and all that it was built from."""
+
+    build_id: str
+    library: str
+    """Hash of its bytes."""
+    facts: Facts
+    """What the compiler and all it started looked for; relative to the variant's folder."""
+    loads: Facts
+    """What the loader looks for; relative to the folder in which loop runs."""
+    unknown: tuple[str, ...]
+    """Why more may be in it than these."""
+    framework_headers: tuple[str, ...]
+    home: str
+    """The user's home folder when it was built."""
+
+    def named(self, build_id: str) -> "Answer":
+        """The same, with its id."""
+        return replace(self, build_id=build_id)
+
+    def holds(self, folder: Path) -> bool:
+        """Whether all that it was built from is as it was."""
+        if self.home != home() and any(reads.is_below(str(folder / name), self.home) for name in self.facts):
+            return False  # Another home has other files of those names.
+        return reads.hold(self.facts, folder) and reads.hold(self.loads, Path.cwd())
+
+
+def home() -> str:
+    """The user's home folder, as a compiler sees it."""
+    return os.environ.get("HOME", "/nowhere")
+
+
+OURS: dict[tuple[str, Path], dict[str, Answer]] = {}
+"""Question and cache, to the answers that only this process may use."""
+
+
+def find(question: str, folder: Path, cache: Path) -> Answer | None:
+    """The answer that holds for what is in `folder` now, whether or not its library is still there."""
+    known = (*OURS.get((question, cache), {}).values(), *_stored(cache / QUESTIONS / question))
+    return next((answer for answer in known if answer.holds(folder)), None)
+
+
+def _stored(place: Path) -> Iterator[Answer]:
+    """The stored answers to a question, the latest first; one that is damaged does not count."""
+    for path in _by_age(place):
+        try:
+            yield _read(path)
+        except OSError:  # Gone meanwhile, or somebody else's, which is said.
+            continue
+        except (ValueError, KeyError, TypeError, IndexError, LoopError):
+            remark(f"{path} is damaged: what it tells of a build is not used, and that is made again")
+
+
+def _by_age(place: Path) -> list[Path]:
+    try:
+        return sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Answer:
+    if why := stranger(path):
+        remark(f"{path} is not used: {why}")
+        raise PermissionError(why)
+    found = json.loads(sums.opened(path, sums.read_regular(path)))
+    return Answer(
+        path.stem,
+        found["library"],
+        reads.read_back(found["facts"]),
+        reads.read_back(found["loads"]),
+        (),
+        tuple(found["framework_headers"]),
+        found["home"],
+    )
+
+
+def keep(question: str, answer: Answer, cache: Path) -> None:
+    """Remember an answer: on disk, or in this process where something of it cannot be known."""
+    if answer.unknown:
+        OURS.setdefault((question, cache), {})[answer.build_id] = answer
+        return
+    place = cache / QUESTIONS / question
+    fields = {
+        "library": answer.library,
+        "framework_headers": answer.framework_headers,
+        "home": answer.home,
+        "facts": reads.listed(answer.facts),
+        "loads": reads.listed(answer.loads),
+    }
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        sums.write_sealed(place / f"{answer.build_id}.json", fields)
+        for old in _by_age(place)[MOST:]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(cache, error) from error
+
+
+def whole(folder: Path) -> Record | None:
+    """The record of a finished build, if it is that build's and its library is the one that was recorded."""
+    if why := stranger(folder / LIBRARY) or stranger(folder / RECORD):
+        remark(f"{folder} is not used: {why}")
+        return None
+    try:
+        record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
+        found = (record["build_id"], record["sha256"], record["format"])
+        expected = (folder.name, content_hash((folder / LIBRARY).read_bytes()), FORMAT)
+        complete = Record.__annotations__.keys() <= record.keys()
+    except (OSError, ValueError, KeyError, TypeError, LoopError):
+        return None
+    return record if found == expected and complete else None
+
+
+def record_of(answer: Answer, cache: Path) -> Record | None:
+    """The record of an answer's library, if that is whole and the one that was meant."""
+    record = whole(cache / answer.build_id)
+    return record if record and record["sha256"] == answer.library else None
+
+
+@contextmanager
+def new_folder(cache: Path) -> Iterator[Path]:
+    """A folder of the cache to build in; also gone when a kill left one, once somebody else builds.
+
+    Raises LoopError where the cache cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            made = stack.enter_context(own_folder(cache, ".making-"))
+        except OSError as error:
+            raise _unusable(cache, error) from error
+        yield made
+
+
+def _unusable(cache: Path, error: OSError) -> LoopError:
+    return LoopError(
+        f"{cache}: cannot write the build cache: {error.strerror}",
+        hint="set LOOP_CACHE to a folder that can be written",
+    )
+
+
+def finished(
+    made: Path, answer: Answer, stand_in: str, command: list[str], seconds: float, compiler: str
+) -> tuple[Answer, Record]:
+    """Give the library in `made` its id, in place of what stood in for it, and write its record."""
+    data = (made / LIBRARY).read_bytes().replace(stand_in.encode(), answer.build_id.encode())
+    (made / LIBRARY).write_bytes(data)
+    record: Record = {
+        "format": FORMAT,
+        "build_id": answer.build_id,
+        "sha256": content_hash(data),
+        "seconds": round(seconds, 3),
+        "compiler": compiler,
+        "command": [word.replace(stand_in, answer.build_id) for word in command],
+        "loads": reads.listed(_absolute(answer.loads)),
+    }
+    (made / RECORD).write_text(sums.sealed(to_json(record)))
+    return replace(answer, library=record["sha256"]), record
+
+
+def _absolute(facts: Facts) -> dict[str, Fact]:
+    return {os.path.join(Path.cwd(), name): fact for name, fact in facts.items()}
+
+
+def move_into_place(made: Path, place: Path, sha256: str) -> None:
+    """Rename into the cache; when another session was quicker with the same bytes, its work stands."""
+    if _stands(place, sha256):
+        return
+    with own_folder(place.parent, ".old-") as doomed:
+        try:
+            if place.exists():
+                place.rename(doomed / "old")
+            made.rename(place)
+        except OSError:
+            if not _stands(place, sha256):
+                raise
+
+
+def _stands(place: Path, sha256: str) -> bool:
+    there = whole(place)
+    return there is not None and there["sha256"] == sha256

@@ -1,0 +1,127 @@
+"""What kernels take, by the compiler's own report: registers, spills, stack and shared memory of each instance.
+
+nvcc's assembler prints it with `-Xptxas -v`; the build keeps what the compiler printed beside the library.
+"""
+
+import re
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loop.base.processes import Tick
+from loop.builds.binaries import DISASSEMBLERS, demangle, disassembler
+from loop.builds.disassembly import hot_loops
+from loop.builds.known_builds import LOG
+from loop.model.measurement import Build
+from loop.model.resources import KernelResources
+from loop.model.target import BuildRecipe
+
+ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<symbol>[^']+)' for '(?P<architecture>sm_\w+)'")
+FUNCTION = re.compile(r"ptxas info\s*: Function properties for '?(?P<symbol>[^\s']+)'?")
+STACK = re.compile(
+    r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+)
+USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers")
+SHARED = re.compile(r"(\d+) bytes smem")
+CUT = re.compile(r"^\.\.\. \d+ bytes left out \.\.\.$", re.MULTILINE)
+REPORT_FLAGS = {"-res-usage", "--resource-usage"}
+PTXAS_FLAGS = ("-Xptxas", "--ptxas-options")
+ASK = "add `-Xptxas -v` to its `build.flags`"
+
+
+def made_by_nvcc(recipe: BuildRecipe) -> bool:
+    """Whether it is NVIDIA's compiler that a recipe names."""
+    return Path(recipe.compiler).name == "nvcc"
+
+
+def asks_for_report(flags: Sequence[str]) -> bool:
+    """Whether the assembler is told to print what kernels take: `-Xptxas -v`, `-Xptxas=-v`, `-res-usage`."""
+    words: list[str] = []
+    for before, flag in zip(["", *flags], flags, strict=False):
+        name, _, value = flag.partition("=")
+        words += [value] if name in PTXAS_FLAGS else [flag] if before in PTXAS_FLAGS else []
+    options = {option for word in words for option in word.split(",")}
+    return bool(options & {"-v", "--verbose"} or REPORT_FLAGS & set(flags))
+
+
+@dataclass
+class Report:
+    """What an assembler printed, entry by entry."""
+
+    kernels: dict[tuple[str, str], KernelResources] = field(default_factory=dict)
+    """Architecture and symbol to the kernel."""
+    architecture: str = ""
+    entry: str = ""
+    """The kernel that is being compiled."""
+    function: str = ""
+    """The function that the next line of stack and spills is about."""
+
+    def take(self, line: str) -> None:
+        """Read one line."""
+        if found := ENTRY.match(line):
+            self.architecture, self.entry = found["architecture"], found["symbol"]
+            self._add(self.entry, entry=True)
+        elif found := FUNCTION.match(line):
+            self.function = found["symbol"]
+        elif found := STACK.match(line):
+            stores, loads = int(found["stores"]), int(found["loads"])
+            self._add(self.function, stack_bytes=int(found["stack"]), spill_stores=stores, spill_loads=loads)
+        elif found := USED.match(line):
+            shared = SHARED.search(line)
+            registers = int(found["registers"])
+            self._add(self.entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
+
+    def _add(self, symbol: str, **facts: int) -> None:
+        if not self.architecture:
+            return
+        key = (self.architecture, symbol)
+        base = KernelResources(symbol=symbol, name=symbol, architecture=self.architecture, entry=False)
+        self.kernels[key] = self.kernels.get(key, base).model_copy(update=facts)
+
+    @property
+    def found(self) -> tuple[KernelResources, ...]:
+        """Kernels, and functions they call that have a stack frame or spill."""
+        return tuple(one for one in self.kernels.values() if one.entry or one.stack_bytes or one.spill_bytes)
+
+
+def parse(log: str) -> tuple[KernelResources, ...]:
+    """Every kernel of a compiler's log, mangled names for names; nothing where it was not asked to report."""
+    report = Report()
+    for line in log.splitlines():
+        report.take(line)
+    return report.found
+
+
+@dataclass(frozen=True)
+class Read:
+    """The compiler's report on one build, and what it leaves open."""
+
+    kernels: tuple[KernelResources, ...]
+    """For every architecture in it."""
+    cut: bool
+    """Whether the log was too long to be kept whole, so that kernels may be missing."""
+
+
+def read_report(made: Build) -> Generator[Tick, None, Read]:
+    """What the compiler said when this library was built; names demangled."""
+    path = Path(made.library).parent / LOG
+    log = path.read_text(errors="replace") if path.is_file() else ""
+    kernels = parse(log)
+    names = yield from demangle([one.symbol for one in kernels])
+    named = tuple(one.model_copy(update={"name": names[one.symbol]}) for one in kernels)
+    return Read(named, bool(CUT.search(log)))
+
+
+def with_loops(
+    made: Build, kernels: Iterable[KernelResources]
+) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], str]]:
+    """The kernels (all of one architecture) with their hot loops, and why those are unknown, where they are."""
+    listed = tuple(kernels)
+    if not listed:
+        return listed, ""
+    tools = disassembler()
+    loops = yield from hot_loops(Path(made.library), listed[0].architecture, tools)
+    if loops is None:
+        cannot = f"{tools.cuobjdump} cannot read {made.library}" if tools else "no cuobjdump with nvdisasm"
+        return listed, f"{cannot}; {DISASSEMBLERS}"
+    return tuple(one.model_copy(update={"loop": loops.get(one.symbol)}) for one in listed), ""

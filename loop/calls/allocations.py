@@ -1,0 +1,129 @@
+"""A Python variant's own tensors with guard zones around them: what its kernels write beyond them shows.
+
+PyTorch hands every factory call to a dispatch mode, also those of C++ extensions. Memory that a variant kept from
+an earlier call, and what operators allocate inside, has no zones.
+"""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loop.calls.guards import HIGH, Surroundings, draw, zone_bytes
+from loop.calls.tensors import extent
+
+FACTORIES = {
+    getattr(torch.ops.aten, name)
+    for name in (
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
+        *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"),
+    )
+}
+
+
+@dataclass
+class _Bytes:
+    """Bytes of a device inside a block, as NVIDIA's array interface describes them."""
+
+    block: Tensor
+    begin: int
+    size: int
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self.block.data_ptr() + self.begin
+        return {"shape": (self.size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def inside(block: Tensor, begin: int, size: int) -> Tensor:
+    """Some bytes of a block as a tensor whose storage ends where they end: it cannot be resized."""
+    if block.is_cuda:
+        return torch.as_tensor(_Bytes(block, begin, size), device=block.device)
+    kind: Any = type("_Array", (ctypes.c_char * size,), {})
+    array = kind.from_address(block.data_ptr() + begin)
+    array.block = block  # It has to outlive the tensor.
+    return torch.frombuffer(array, dtype=torch.uint8)
+
+
+@dataclass
+class _Guarded:
+    """A tensor that was handed out, and its zones."""
+
+    shape: tuple[int, ...]
+    address: int
+    block: Tensor
+    zones: Surroundings
+
+    @property
+    def stray(self) -> str:
+        """What was written outside of it, in words."""
+        before, after = len(self.zones.before), len(self.zones.after)
+        ends = self.block[:before], self.block[len(self.block) - after :]
+        return self.zones.stray(*(end.cpu().numpy().tobytes() for end in ends))
+
+
+class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it lasts, tensors that are made stand between zones."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: list[_Guarded] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The result of an operator; of a factory, in memory of ours."""
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket not in FACTORIES or type(result) is not Tensor or not self._takes(result):
+            return result
+        return self._guarded(result)
+
+    def _takes(self, result: Tensor) -> bool:
+        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
+        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
+            return False
+        if result.device.type == "cuda":
+            return not torch.cuda.is_current_stream_capturing()
+        return not result.is_pinned()
+
+    def _guarded(self, result: Tensor) -> Tensor:
+        shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
+        zone, size = zone_bytes(shape, strides, "float32"), extent(shape, strides) * item
+        zones = Surroundings(zone, zone)
+        block = torch.empty(zone + size + zone, dtype=torch.uint8, device=result.device)
+        for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
+            block[place : place + zone].copy_(_bytes(data))
+        tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
+        self.made.append(_Guarded(shape, tensor.data_ptr(), block, zones))
+        return tensor
+
+
+def _bytes(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def stray_writes(call: Callable[[], Any]) -> list[str]:
+    """What one call writes outside of tensors that it made, a sentence each.
+
+    Nothing is said of a call that does not work this way.
+    """
+    mode = GuardedAllocations()
+    try:
+        with mode:
+            result = call()
+    except Exception:
+        return []
+    if any(one.block.is_cuda for one in mode.made):
+        torch.cuda.synchronize()
+    found = [(one, stray) for one in mode.made if (stray := one.stray)]
+    return [f"writes outside {_name(one, result)}: {stray}" for one, stray in found]
+
+
+def _name(one: _Guarded, result: Any) -> str:
+    if type(result) is Tensor and result.data_ptr() == one.address:
+        return "its output"
+    return f"a tensor {list(one.shape)} that it allocated"

@@ -1,0 +1,230 @@
+"""Memory that the judge shares with one worker: inputs that only the judge makes, and a slot for each output.
+
+The worker computes in it and the judge looks into it, so that nothing a variant does in its own process stands
+between a result and its judge.
+"""
+
+import ctypes
+import fcntl
+import itertools
+import mmap
+import os
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loop.calls.call import Call, TensorFile
+from loop.calls.control import CONTROL_BYTES, MAX_OFFSETS
+from loop.calls.guards import differing, said_bytes
+from loop.calls.tensors import POISON
+from loop.model.target import ITEM_SIZES
+
+ALIGNMENT = 256
+GUARD_BYTES = 4096
+"""Random bytes before and after each tensor, which have to be there afterwards."""
+RANDOM_BYTES = 1 << 17
+"""So many random bytes fill all gaps between tensors, each beginning somewhere among them."""
+MOST_CALLS = 256
+"""Calls of a sample at most."""
+SLOTS_BYTES = 4 << 20
+"""Memory that the outputs of a sample may take together; a single one may take more."""
+HUGE_BYTES = 128 << 20
+"""From this size on large pages save more than they take."""
+POISONED = {item: bytes([POISON]) * item for item in ITEM_SIZES.values()}
+
+
+class Values:
+    """What the judge made for one input, with the room for windows; shared by all sides that read it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._twice: ctypes.Array[ctypes.c_char] | None = None
+
+    def write(self, place: int, count: int) -> None:
+        """Write the values to an address, rotated by `count` bytes, round the end."""
+        if not self.data:
+            return
+        if self._twice is None:
+            self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
+        ctypes.memmove(place, ctypes.addressof(self._twice) + count, len(self.data))
+
+
+@dataclass
+class Pool:
+    """The values of one input in the shared memory."""
+
+    tensor: TensorFile
+    values: Values
+    offset: int
+    """Where it begins, in bytes."""
+    turned: int = 0
+    """Bytes by which it is rotated."""
+
+    def write(self, base: int, count: int) -> None:
+        """Write the values rotated by `count` bytes."""
+        self.values.write(base + self.offset, count)
+        self.turned = count
+
+    def intact(self, memory: mmap.mmap) -> bool:
+        """Whether it still holds what was written."""
+        data = self.values.data
+        return memory[self.offset : self.offset + len(data)] == data[self.turned :] + data[: self.turned]
+
+
+@dataclass
+class Arena:
+    """The shared memory of one worker; use `close` when it has ended."""
+
+    handle: int = field(default_factory=lambda: new_file())
+    """File descriptor that the worker inherits."""
+    size: int = CONTROL_BYTES
+    pools: list[Pool] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    """Where the output of each call begins, in bytes."""
+    slot_bytes: int = 0
+    _spoilt: list[tuple[int, bytes]] = field(default_factory=list)
+    """Where elements of inputs are others until the very order, and what they will be."""
+    _names: list[str] = field(default_factory=lambda: ["", ""])
+    """What each tensor is, in the order of memory, between nothing and nothing."""
+
+    def __post_init__(self) -> None:
+        os.ftruncate(self.handle, self.size)
+        self._map()
+
+    def _map(self) -> None:
+        self.memory = mmap.mmap(self.handle, self.size)
+        if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            self.memory.madvise(mmap.MADV_HUGEPAGE)
+        self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
+        self._anchor = ctypes.c_char.from_buffer(self.memory)
+        self.base = ctypes.addressof(self._anchor)
+        self._guards: dict[int, bytes] = {}
+        """Where each gap between two tensors begins, and what was written there."""
+
+    def _unmap(self) -> None:
+        self.words.release()
+        del self._anchor
+        self.memory.close()
+
+    def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
+        """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
+        item = ITEM_SIZES[call.output.dtype]
+        self.slot_bytes = call.output.elements * item
+        count = min(most, MOST_CALLS, MAX_OFFSETS // len(call.inputs), SLOTS_BYTES // max(self.slot_bytes, 1))
+        place, zones, self.pools, self.slots = CONTROL_BYTES, [], [], []
+        self._names = ["", *(f"input {one.name}" for one in call.inputs)]
+        for tensor, one in zip(call.inputs, values, strict=True):
+            begin, place = _after(place, len(one.data))
+            zones.append((begin, len(one.data)))
+            self.pools.append(Pool(tensor, one, begin))
+        for _ in range(max(count, 1)):
+            begin, place = _after(place, self.slot_bytes)
+            zones.append((begin, self.slot_bytes))
+            self.slots.append(begin)
+        self._names += ["output"] * len(self.slots) + [""]
+        self._resize(place + GUARD_BYTES)
+        self._guard(zones)
+        for pool in self.pools:
+            pool.write(self.base, 0)
+
+    def _resize(self, size: int) -> None:
+        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # What was there before is gone.
+            self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
+        self._unmap()
+        self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self.size > os.fstat(self.handle).st_size:
+            os.ftruncate(self.handle, self.size)
+        self._map()
+
+    def _guard(self, zones: Sequence[tuple[int, int]]) -> None:
+        """Fill what lies between the tensors with random bytes: parts of one long row of them."""
+        begin, row = CONTROL_BYTES, os.urandom(RANDOM_BYTES)
+        for first, size in [*zones, (self.size, 0)]:
+            part = random.randrange(RANDOM_BYTES - (first - begin) + 1)
+            self._guards[begin] = row[part : part + first - begin]
+            self.memory[begin:first] = self._guards[begin]
+            begin = first + size
+
+    def clear(self) -> None:
+        """Give the memory of the tensors back."""
+        self.pools, self.slots = [], []
+        self._resize(CONTROL_BYTES)
+
+    def poison(self, count: int) -> None:
+        """Make the first outputs NaN, so that an element nobody writes shows."""
+        for slot in self.slots[:count]:
+            ctypes.memset(self.base + slot, POISON, self.slot_bytes)
+
+    def spoil(self, pool: int, element: int, mask: int) -> None:
+        """Make an element of an input another one, until `mend`: a NaN, or where there is a mask by its bits."""
+        one = self.pools[pool]
+        item = ITEM_SIZES[one.tensor.dtype]
+        at = one.offset + element * item
+        true = self.memory[at : at + item]
+        self._spoilt.append((at, true))
+        other = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little") if mask else POISONED[item]
+        self.memory[at : at + item] = other
+
+    def mend(self) -> None:
+        """Give spoilt elements their values again."""
+        while self._spoilt:
+            at, true = self._spoilt.pop()
+            self.memory[at : at + len(true)] = true
+
+    def glimpse(self, number: int, places: Sequence[int]) -> bytes:
+        """Some bytes of the output of one call."""
+        begin = self.slots[number]
+        return bytes(self.memory[begin + place] for place in places)
+
+    def output(self, number: int) -> bytes:
+        """The output of one call."""
+        return self.memory[self.slots[number] : self.slots[number] + self.slot_bytes]
+
+    def changed(self) -> list[str]:
+        """Names of inputs that do not hold what the judge wrote."""
+        return [pool.tensor.name for pool in self.pools if not pool.intact(self.memory)]
+
+    def strays(self) -> list[str]:
+        """What was written outside the tensors, a sentence for each gap between two of them."""
+        gaps = zip(self._guards.items(), itertools.pairwise(self._names), strict=True)
+        found = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
+        return list(dict.fromkeys(filter(None, found)))
+
+    def places(self) -> dict[str, list[int]]:
+        """Where everything lies, for the worker."""
+        return {"inputs": [pool.offset for pool in self.pools], "slots": self.slots}
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._unmap()
+        os.close(self.handle)
+
+
+def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
+    """What was written into the gap between two tensors, said of the nearer one; empty when nothing was."""
+    if now == zone:
+        return ""
+    places = differing(now, zone)
+    behind = before and (not after or places[0] <= len(zone) - 1 - places[-1])
+    where = f"{before}: {said_bytes(places)} after its end" if behind else f"{after}: {said_bytes(places)} before"
+    return f"writes outside its {where}" + ("" if behind else " its beginning")
+
+
+def _after(place: int, size: int) -> tuple[int, int]:
+    """Where a tensor begins after a guard, and where it ends."""
+    begin = -(-(place + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT
+    return begin, begin + size
+
+
+def new_file() -> int:
+    """A file that has no name: it is gone with the last process that holds it. It only grows.
+
+    A worker that made it shorter would end us: who reads behind the end of a file is killed.
+    """
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        return handle
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,152 @@
+"""A compiled variant on a CUDA device: its tensors in device memory, timed by graph replay. No torch."""
+
+import functools
+from collections.abc import Sequence
+
+from loop.calls.cuda.driver import RED_ZONE, Device, DeviceBuffer, Stream, take_back_l2
+from loop.calls.cuda.graph import late_work
+from loop.calls.guarded import Memory
+from loop.calls.guards import VALUES, Guard, Surroundings, draw
+from loop.calls.refusal import Refused
+from loop.calls.variants import CompiledCall, Run
+
+LATE_S = 20e-3
+"""Work that goes on for longer after the stream is done was not all on the stream. What is shorter shows in the
+output, which is read before: the host's clock cannot tell it from an interruption."""
+
+
+@functools.cache
+def the_device() -> Device:
+    """This process's device: the first that is visible."""
+    return Device()
+
+
+@functools.cache
+def the_stream() -> Stream:
+    """The stream that variants are given."""
+    return the_device().stream()
+
+
+class DeviceTensor:
+    """Device memory with the face of `host_memory.Buffer`."""
+
+    def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE) -> None:
+        self.size, self.data, self.shift = size, b"", shift
+        self._memory: DeviceBuffer = the_device().memory(size + shift, zone)
+        self._twice: DeviceBuffer | None = None
+        self.turned = 0
+        self.address = self._memory.address + shift
+        before, after = self._memory.zones
+        self._surroundings = Surroundings(before + shift, after, dtype)
+        self.surround(draw(VALUES))
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` into it, and remember it."""
+        self._memory.write(self.address, data)
+        self.data, self._twice, self.turned = data, None, 0
+
+    def take(self, origin: DeviceBuffer, offset: int) -> None:
+        """Fill it from the byte `offset` of another buffer on."""
+        self._memory.copy_from(origin, self.size, offset)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+    def know(self, data: bytes) -> None:
+        """Learn what numbers like the tensor's own are."""
+        self._surroundings.know(data)
+
+    def rotate(self, count: int) -> None:
+        """Move what it was filled with by `count` bytes, round the end."""
+        self.turned = count
+        if self.shift:
+            self._memory.write(self.address, self.data[count:] + self.data[:count])
+            return
+        if self._twice is None:
+            self._twice = the_device().memory(2 * self.size)
+            self._twice.fill(self.data + self.data)
+        self._memory.copy_from(self._twice, self.size, count)
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or what the guard says."""
+        if guard is None:
+            self._memory.poison()
+        else:
+            self._memory.write(self.address, self.between(guard))
+
+    def between(self, guard: Guard) -> bytes:
+        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
+        return self._surroundings.fill(guard, self.size)
+
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+        before, after = self._surroundings.renew(guard)
+        self._memory.write(self.address - len(before), before)
+        self._memory.write(self.address + self.size, after)
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return self._memory.read()[self.shift :]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it holds anything else than it was filled with, rotated as it was last."""
+        return self.read() != self.data[self.turned :] + self.data[: self.turned]
+
+    @property
+    def stray(self) -> str:
+        """What was written outside the tensor, in words; empty when nothing was."""
+        return self._surroundings.stray(*self._memory.read_zones(self.shift))
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Pages of a device cannot be closed: compute-sanitizer sees what the zones do not."""
+        return False
+
+    def release(self) -> None:
+        """Nothing to do: nothing was closed."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """No address of the host."""
+        return 0, 0
+
+
+class DeviceCompiledCall(CompiledCall):
+    """One call of a compiled CUDA variant."""
+
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Device memory for one tensor; the first also takes the stream."""
+        self.stream = the_stream().handle
+        return DeviceTensor(size, shift, dtype, zone)
+
+    def bind(self, offsets: Sequence[int] | None = None) -> Run:
+        """The call on windows of its inputs. Made alone it waits until the stream is done."""
+        return _Launch(super().bind(offsets))
+
+    def output(self) -> bytes:
+        """The last output's bytes.
+
+        Raises Refused when work went on elsewhere after the stream was done, and when the variant has lines of the
+        second-level cache kept for it: values of one call would wait there for the next.
+        """
+        the_stream().synchronise()
+        kept = take_back_l2(the_device().driver, the_stream().handle)
+        if kept:
+            raise Refused(f"left a window of {kept} bytes that the L2 cache keeps on the stream it was given")
+        data = super().output()
+        late = late_work(the_device(), the_stream())
+        if late > LATE_S:
+            raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
+        return data
+
+
+class _Launch:
+    """A launch on the stream; as something to run it also waits."""
+
+    def __init__(self, launch: Run) -> None:
+        self.launch = launch
+
+    def __call__(self) -> None:
+        self.launch()
+        the_stream().synchronise()

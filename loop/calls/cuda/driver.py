@@ -1,0 +1,351 @@
+"""The CUDA driver through ctypes: one device, its memory, streams and events. No torch: it starts in milliseconds.
+
+Everything happens in the device's primary context, the one that a CUDA runtime linked into a variant
+takes as well: memory and streams made here are good there. It lives as long as the process.
+"""
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from loop.calls.cuda.errors import with_hint
+from loop.calls.cuda.functions import ADDRESS, ENUM, HANDLE, OLDER, SIGNATURES, SIZE
+from loop.calls.refusal import Refused
+from loop.calls.tensors import POISON
+
+LIBRARY = "libcuda.so.1"
+RED_ZONE = 4096
+"""Bytes on either side of a buffer, at least."""
+ALIGNMENT = 256
+MIN_FLUSH_BYTES = 256 * 2**20
+NAME_BYTES = 256
+NON_BLOCKING = 1
+"""CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
+"""CUdevice_attribute."""
+ACCESS_POLICY_WINDOW = 1
+"""CUstreamAttrID."""
+STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
+"""CUresult where there is nothing to run on."""
+
+
+class NoDevice(Refused):
+    """There is no GPU to run on, or no driver for it: nothing a variant could have done better."""
+
+
+class Driver:
+    """The driver's functions, called by name."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._functions = {name: _bind(library, name) for name in SIGNATURES}
+
+    def attempt(self, name: str, *arguments: Any) -> int:
+        """Call a function; its CUresult, 0 for success."""
+        return int(self._functions[name](*arguments))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; raises Refused with its name and the driver's own words when it fails."""
+        code = self.attempt(name, *arguments)
+        if code:
+            raise Refused(f"{name}: {self.explain(code)}")
+
+    def make(self, name: str, kind: Any, *arguments: Any) -> int:
+        """Call a function whose first argument is where its result, of the ctypes type `kind`, goes."""
+        result = kind()
+        self.call(name, ctypes.byref(result), *arguments)
+        return int(result.value or 0)
+
+    def explain(self, code: int) -> str:
+        """Name and meaning of a CUresult, as the driver gives them, and what to do about it."""
+        name, text = self._text("cuGetErrorName", code), self._text("cuGetErrorString", code)
+        said = f"{name or 'unknown error'} ({code}): {text}" if text else f"unknown error {code}"
+        return with_hint(said, code)
+
+    def _text(self, function: str, code: int) -> str:
+        found = ctypes.c_char_p()
+        self.attempt(function, code, ctypes.byref(found))
+        return (found.value or b"").decode(errors="replace")
+
+
+def _bind(library: ctypes.CDLL, name: str) -> Any:
+    try:
+        function = getattr(library, name if hasattr(library, name) else OLDER.get(name, name))
+    except AttributeError as error:
+        raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it") from error
+    function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
+    return function
+
+
+def load(library: str) -> Driver:
+    """The driver in a shared library, started; raises NoDevice where there is no driver or no device."""
+    try:
+        driver = Driver(ctypes.CDLL(library))
+    except OSError as error:
+        raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})") from error
+    code = driver.attempt("cuInit", 0)
+    if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
+        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}")
+    if code:
+        raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
+    return driver
+
+
+def cuda_release(driver: Driver) -> tuple[int, int]:
+    """The newest CUDA release whose code this driver runs, as in (13, 0)."""
+    version = driver.make("cuDriverGetVersion", ctypes.c_int)
+    return version // 1000, version % 1000 // 10
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a GPU is; nothing has to be made on it to know that."""
+
+    name: str
+    uuid: str
+    """As NVML and nvidia-smi write it: `GPU-...`."""
+    capability: tuple[int, int]
+    memory_bytes: int
+    sms: int
+    clock_hz: float
+    """The highest of its multiprocessors."""
+    bytes_per_s: float
+    """Of its memory, which moves data twice a cycle."""
+    l2_bytes: int
+
+
+def facts(driver: Driver, number: int) -> Facts:
+    """What the driver says of a device, by the handle that `cuDeviceGet` gave."""
+    text = ctypes.create_string_buffer(NAME_BYTES)
+    driver.call("cuDeviceGetName", text, NAME_BYTES, number)
+    uuid = (ctypes.c_ubyte * 16)()
+    driver.call("cuDeviceGetUuid_v2", uuid, number)
+    digits = bytes(uuid).hex()
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return Facts(
+        name=text.value.decode(errors="replace"),
+        uuid="GPU-" + "-".join(parts),
+        capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
+        memory_bytes=driver.make("cuDeviceTotalMem_v2", SIZE, number),
+        sms=attribute(driver, MULTIPROCESSORS, number),
+        clock_hz=1e3 * attribute(driver, CLOCK_KHZ, number),
+        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * attribute(driver, BUS_BITS, number) / 8,
+        l2_bytes=attribute(driver, L2_BYTES, number),
+    )
+
+
+def attribute(driver: Driver, which: int, number: int) -> int:
+    """A CUdevice_attribute of a device."""
+    return driver.make("cuDeviceGetAttribute", ctypes.c_int, which, number)
+
+
+@functools.cache
+def the_driver() -> Driver:
+    """This process's driver."""
+    return load(LIBRARY)
+
+
+class Owned:
+    """Something of the driver's, given back when it is closed or forgotten."""
+
+    def __init__(self, driver: Driver, handle: int, give_back: str) -> None:
+        self.driver, self.handle, self._give_back = driver, handle, give_back
+
+    def close(self) -> None:
+        """Give it back. That the driver may refuse, after a crash or at the end, is no news."""
+        if self.handle:
+            self.driver.attempt(self._give_back, self.handle)
+            self.handle = 0
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.close()
+
+
+class Stream(Owned):
+    """A queue of work. Blocking ones keep order with the legacy default stream, others do not."""
+
+    def __init__(self, driver: Driver, *, blocking: bool = False) -> None:
+        handle = driver.make("cuStreamCreate", HANDLE, 0 if blocking else NON_BLOCKING)
+        super().__init__(driver, handle, "cuStreamDestroy_v2")
+
+    def synchronise(self) -> None:
+        """Wait until its work is done; raises Refused when a kernel crashed."""
+        self.driver.call("cuStreamSynchronize", self.handle)
+
+
+class AccessPolicyWindow(ctypes.Structure):
+    """`CUaccessPolicyWindow`, with room for all else that a CUstreamAttrValue may be."""
+
+    _fields_ = (
+        ("base_ptr", HANDLE),
+        ("num_bytes", SIZE),
+        ("hit_ratio", ctypes.c_float),
+        ("hit_property", ENUM),
+        ("miss_property", ENUM),
+        ("_padding", ctypes.c_ubyte * 64),
+    )
+
+
+def take_back_l2(driver: Driver, stream: int) -> int:
+    """Take away the access policy window that somebody set on a stream; its bytes, 0 where there was none."""
+    window = AccessPolicyWindow()
+    failed = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    if failed or not window.num_bytes:
+        return 0  # A GPU before Ampere has no windows.
+    driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(AccessPolicyWindow()))
+    return int(window.num_bytes)
+
+
+class Event(Owned):
+    """A moment in a stream."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver, driver.make("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
+
+    def record(self, stream: Stream) -> None:
+        """Let it be the moment at which all work queued so far is done."""
+        self.driver.call("cuEventRecord", self.handle, stream.handle)
+
+    def synchronise(self) -> None:
+        """Wait until it has come."""
+        self.driver.call("cuEventSynchronize", self.handle)
+
+
+def elapsed_s(begin: Event, end: Event) -> float:
+    """Seconds from one event to another, both past; the driver counts in half microseconds."""
+    milliseconds = ctypes.c_float()
+    begin.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), begin.handle, end.handle)
+    return milliseconds.value / 1e3
+
+
+class Device:
+    """One GPU, its primary context current in the calling thread."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.driver = the_driver()
+        self.index = index
+        self._number = self._find(index)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, self._number)
+        self.driver.call("cuCtxSetCurrent", context)
+        known = facts(self.driver, self._number)
+        self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
+        self.l2_bytes, self.sms = known.l2_bytes, known.sms
+        self.copies = Stream(self.driver)
+        """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
+        self._scratch: DeviceBuffer | None = None
+
+    def _find(self, index: int) -> int:
+        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
+        if index >= count:
+            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
+        return self.driver.make("cuDeviceGet", ctypes.c_int, index)
+
+    @property
+    def free_bytes(self) -> int:
+        """Device memory that nobody has taken."""
+        free, total = SIZE(), SIZE()
+        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def memory(self, size: int, zone: int = RED_ZONE) -> "DeviceBuffer":
+        """Memory for a tensor of `size` bytes, poisoned, with at least `zone` bytes on either side."""
+        return DeviceBuffer(self, size, zone)
+
+    def stream(self, *, blocking: bool = False) -> Stream:
+        """A new stream, by default one that keeps no order with the legacy default stream."""
+        return Stream(self.driver, blocking=blocking)
+
+    def synchronise_all(self) -> None:
+        """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
+        self.driver.call("cuCtxSynchronize")
+
+    def reset_persisting_l2(self) -> None:
+        """Give lines of L2 that a kernel asked to keep back to all."""
+        self.driver.call("cuCtxResetPersistingL2Cache")
+
+    def flush(self, stream: Stream) -> int:
+        """Queue a write of more than L2 holds, so that what follows finds nothing of its own there; bytes written.
+
+        Never between the events of a timing.
+        """
+        size = max(2 * self.l2_bytes, MIN_FLUSH_BYTES)
+        if self._scratch is None:
+            self._scratch = self.memory(size)
+        self.driver.call("cuMemsetD8Async", self._scratch.address, 0, size, stream.handle)
+        return size
+
+
+class DeviceBuffer(Owned):
+    """Device memory for one tensor, with a zone on either side for accesses outside it.
+
+    Reads and writes of the host wait for no stream: synchronise the one that computes first.
+    """
+
+    def __init__(self, device: Device, size: int, zone: int = RED_ZONE) -> None:
+        self.device, self.size = device, size
+        self._room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone
+        super().__init__(device.driver, self._allocate(device.driver), "cuMemFree_v2")
+        self.address = self.handle + zone
+        self.zones = zone, self._room - zone - size
+        """Bytes before and after the tensor."""
+        self._set(self.handle, self._room, None)
+
+    def _allocate(self, driver: Driver) -> int:
+        found = ADDRESS()
+        code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
+        if code:
+            wanted = f"cannot have {self.size} bytes of device memory, {self.device.free_bytes} are free"
+            raise Refused(f"{wanted}: cuMemAlloc_v2: {driver.explain(code)}")
+        return found.value
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` (of exactly the tensor's size) into it."""
+        if len(data) != self.size:
+            raise ValueError(f"expected {self.size} bytes, got {len(data)}")
+        self.write(self.address, data)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Put `data` at an address of its own: in the tensor, or in a zone."""
+        if data:
+            copies = self.device.copies
+            self.driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), copies.handle)
+            copies.synchronise()
+
+    def poison(self, stream: Stream | None = None) -> None:
+        """Make every element NaN: at once, or queued on `stream`."""
+        self._set(self.address, self.size, stream)
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return self._read(self.address, self.size)
+
+    def copy_from(self, other: "DeviceBuffer", size: int, offset: int, stream: Stream | None = None) -> None:
+        """Copy `size` bytes of `other` from its byte `offset` on to the start of this: at once, or on `stream`."""
+        if size > self.size or not 0 <= offset <= other.size - size:
+            raise ValueError(f"bytes {offset} to {offset + size} of {other.size} do not go into {self.size}")
+        if size:
+            chosen = stream or self.device.copies
+            self.driver.call("cuMemcpyDtoDAsync_v2", self.address, other.address + offset, size, chosen.handle)
+        if stream is None:
+            self.device.copies.synchronise()
+
+    def read_zones(self, shift: int = 0) -> tuple[bytes, bytes]:
+        """The bytes before the tensor's byte `shift`, and those after its end."""
+        before, after = self.zones
+        return self._read(self.handle, before + shift), self._read(self.address + self.size, after)
+
+    def _read(self, address: int, size: int) -> bytes:
+        if not size:
+            return b""
+        data = (ctypes.c_char * size)()
+        self.driver.call("cuMemcpyDtoHAsync_v2", data, address, size, self.device.copies.handle)
+        self.device.copies.synchronise()
+        return data.raw
+
+    def _set(self, address: int, size: int, stream: Stream | None) -> None:
+        if size:
+            chosen = stream or self.device.copies
+            self.driver.call("cuMemsetD8Async", address, POISON, size, chosen.handle)
+        if stream is None:
+            self.device.copies.synchronise()

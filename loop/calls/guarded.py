@@ -1,0 +1,180 @@
+"""The tensors of one call with what stands around them: written before a call, looked at after it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from loop.calls.faults import Place
+from loop.calls.guards import VALUES, Guard, differing, draw, said_bytes, zone_bytes
+from loop.calls.tensors import DTYPES, byte_size, extent, gather, scatter, strides_of
+
+
+class Memory(Protocol):
+    """Memory for one tensor between two zones: of the host, or of a device."""
+
+    size: int
+    data: bytes
+    address: int
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` (of exactly the tensor's size) into it, and remember it."""
+
+    def rotate(self, count: int) -> None:
+        """Move what it was filled with by `count` bytes, round the end."""
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or what the guard says."""
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it holds anything else than it was filled with, rotated as it was last."""
+
+    def know(self, data: bytes) -> None:
+        """Learn what numbers like the tensor's own are."""
+
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+
+    def between(self, guard: Guard) -> bytes:
+        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
+
+    @property
+    def stray(self) -> str:
+        """What was written outside the tensor, in words; empty when nothing was."""
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put the tensor at the end, or the beginning, of pages outside which every access faults; whether it
+        can be."""
+
+    def release(self) -> None:
+        """Let accesses outside be again."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Addresses of the host around it where nothing else is."""
+
+
+MakeMemory = Callable[[int, int, str, int], Memory]
+"""Memory of so many bytes, misaligned by so many, for a type, with zones of so many bytes."""
+
+
+class Unguarded:
+    """Tensors whose memory is not ours: nothing stands around them, and nothing is seen."""
+
+    names: Sequence[str] = ()
+    """The tensors that have zones, as in `its input x`."""
+    prefills = False
+    """Whether what stands in the output before a call is ours to choose."""
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+
+    def strays(self) -> list[str]:
+        """What was written outside of tensors, a sentence each."""
+        return []
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put each tensor at the end, or the beginning, of memory outside which every access faults.
+
+        False where the memory is not of that kind; then nothing has changed.
+        """
+        return False
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+
+    def places(self) -> Sequence[Place]:
+        """Where each tensor stands, if that is memory of the host and ours."""
+        return ()
+
+    def own_strays(self) -> list[str]:
+        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
+        return []
+
+
+class Guarded(Unguarded):
+    """Inputs and output of a compiled variant's call."""
+
+    prefills = True
+
+    def __init__(self, call: dict[str, Any], layout: str, make: MakeMemory) -> None:
+        self.layout, output = layout, call["output"]
+        self.names = (*(f"its input {tensor['name']}" for tensor in call["inputs"]), "its output")
+        self.items = [DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
+        self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
+        self.strides = [strides_of(shape, layout) for shape in self.shapes]
+        self.inputs = [self._memory(make, tensor, n) for n, tensor in enumerate(call["inputs"])]
+        shape, dtype = tuple(output["shape"]), output["dtype"]
+        zone = zone_bytes(shape, strides_of(shape, "contiguous"), dtype)
+        self.output = make(byte_size(shape, dtype), 0, dtype, zone)
+        self.all = (*self.inputs, self.output)
+        self.fill(call)
+
+    def _memory(self, make: MakeMemory, tensor: dict[str, Any], n: int) -> Memory:
+        dtype, shape, item = tensor["dtype"], self.shapes[n], self.items[n]
+        zone = zone_bytes(shape, self.strides[n], dtype)
+        if self.layout == "strided":
+            return make(extent(shape, self.strides[n]) * item, 0, dtype, zone)
+        size = byte_size(shape, dtype) + tensor["room"] * item
+        return make(size, item if self.layout == "misaligned" else 0, dtype, zone)
+
+    def fill(self, call: dict[str, Any]) -> None:
+        """Take the values of a call's files."""
+        self.values = [Path(tensor["path"]).read_bytes() for tensor in call["inputs"]]
+        for memory, data in zip(self.inputs, self.values, strict=True):
+            memory.know(data)
+        self.surround([draw(VALUES) for _ in self.all])
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+        for memory, guard in zip(self.all, guards, strict=True):
+            memory.surround(guard)
+        self._restore(guards[:-1])
+
+    def _restore(self, guards: Sequence[Guard]) -> None:
+        for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
+            memory.fill(self._laid_out(n, data, memory.between(guard)) if self.layout == "strided" else data)
+
+    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
+        return scatter(data, self.shapes[n], self.strides[n], self.items[n], between)
+
+    def _own(self, n: int) -> bytes:
+        """The bytes of an input's elements, of all that stands in its memory."""
+        return gather(self.inputs[n].read(), self.shapes[n], self.strides[n], self.items[n])
+
+    def changed(self, n: int) -> bool:
+        """Whether an input was written to; its gaps are none of its elements."""
+        return self.inputs[n].changed and (self.layout != "strided" or self._own(n) != self.values[n])
+
+    def strays(self) -> list[str]:
+        """What was written outside of tensors, a sentence each."""
+        found = [self._between_rows(n) or memory.stray for n, memory in enumerate(self.inputs)]
+        named = zip(self.names, (*found, self.output.stray), strict=True)
+        return [f"writes outside {name}: {stray}" for name, stray in named if stray]
+
+    def _between_rows(self, n: int) -> str:
+        """What was written to the gaps of an input that has any."""
+        if self.layout != "strided" or not self.inputs[n].changed:
+            return ""
+        found, expected = self.inputs[n].read(), self._laid_out(n, self._own(n), self.inputs[n].data)
+        return f"{said_bytes(differing(found, expected))} between its rows" if found != expected else ""
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put each tensor at the end, or the beginning, of memory outside which every access faults."""
+        if not all(memory.enclose(at_end=at_end) for memory in self.all):
+            return False
+        self._restore([draw(VALUES) for _ in self.inputs])
+        return True
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+        for memory in self.all:
+            memory.release()
+
+    def places(self) -> list[Place]:
+        """Where each tensor stands."""
+        named = zip(self.names, self.all, strict=True)
+        return [Place(name, one.address, one.address + one.size, one.reach) for name, one in named]

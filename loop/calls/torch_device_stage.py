@@ -1,0 +1,117 @@
+"""A Python function's calls on a CUDA device: a CUDA graph where that works, else launch by launch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.cuda import CUDAGraph, Event, synchronize
+
+from loop.calls.cuda.graph import LEFT_WORK
+from loop.calls.orders import Windows
+from loop.calls.refusal import Refused
+from loop.calls.torch_side import check_result
+from loop.calls.torch_stage import FunctionStage
+
+FLUSH_BYTES = 256 << 20
+
+
+class DeviceFunctionStage(FunctionStage):
+    """Calls of a Python function on device tensors. Results stay there until they are given."""
+
+    captured = False
+
+    graph: Any = None
+    again = 0
+    """Calls that are made twice, because the variant is to be slower."""
+    _flushed: Any = None
+    _captured: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        turns = [turn // pool.element_size() for turn, pool in zip(self.places.turns, self.pools, strict=True)]
+        self.pools = [pool.roll(turn).to("cuda") for turn, pool in zip(turns, self.pools, strict=True)]
+        self.origins = [torch.cat([pool, pool]) for pool in self.pools]
+        self._captured = {}
+
+    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+        """Rotate inputs; capture the calls where these windows are new."""
+        key = tuple(tuple(window) for window in windows)
+        runs = [self._bind(offsets) for offsets in windows]
+        self.again = max(1, round(self.slow * len(runs))) if self.slow else 0
+        self.runs = [*runs[: self.again], *runs]
+        if (
+            key not in self._captured
+        ):  # The values of the calls before: those that come now are new to all of them.
+            self._captured[key] = self._capture()
+        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
+            first = count // pool.element_size()
+            pool.copy_(origin[first : first + len(pool)])
+        self.graph, self.results = self._captured[key]
+        self.captured = self.graph is not None
+        for result in self.results:
+            poison(result)
+        if cold:
+            self._flush()
+        synchronize()
+
+    def _capture(self) -> tuple[Any, list[Any]]:
+        stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        results: list[Any] = []
+        try:
+            with torch.cuda.stream(stream):
+                for run in self.runs:
+                    run()
+                stream.synchronize()
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    results = [run() for run in self.runs]
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            synchronize()
+            if "unjoined work" in str(error):
+                raise Refused(LEFT_WORK) from error
+            return None, []
+        return graph, results
+
+    def _flush(self) -> None:
+        """Write more than the second-level cache holds."""
+        if self._flushed is None:
+            self._flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self._flushed.zero_()
+
+    def run(self, count: int) -> int:
+        """Make the calls so many times; nanoseconds by the device's events. All its work is done then."""
+        begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        begin.record()
+        for _ in range(count):
+            if self.graph is not None:
+                self.graph.replay()
+            else:
+                self.results = [run() for run in self.runs]
+        end.record()
+        synchronize()
+        return int(float(begin.elapsed_time(end)) * 1e6)
+
+    def give(self) -> None:
+        """Copy the result of each call into its slot."""
+        given = self.results[self.again :]
+        for result in given:
+            check_result(result, self.shape, self.dtype)
+        if given:
+            host = torch.stack(given).cpu()  # One way to the host for all of them.
+            for slot, row in zip(self.slots, host, strict=False):
+                slot.copy_(row)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        super().close()
+        self.origins, self.graph, self._captured = [], None, {}
+
+
+def poison(result: Any) -> None:
+    """Make a result NaN that a graph will write again."""
+    if type(result) is Tensor and result.is_floating_point():
+        result.fill_(float("nan"))

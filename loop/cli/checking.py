@@ -1,0 +1,129 @@
+"""`loop patterns check|graph|schema`: definitions against everything they refer to. Nothing executes."""
+
+import json
+from pathlib import Path
+
+from loop.actions import ACTIONS
+from loop.base.documents import to_json
+from loop.base.documents.schema import draft7
+from loop.base.errors import DefinitionError, ExitCode, LoopError
+from loop.base.places import PACKAGE, project
+from loop.base.screen import Screen
+from loop.library import definitions, figures, targets
+from loop.library.rates import TAKEN
+from loop.model.base import Model
+from loop.model.exported import ExportedSession
+from loop.model.history import History
+from loop.model.money import RateCard
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.model.target import Target
+from loop.report.graph import Answer, Graph, dot, mermaid, tree
+from loop.session.plan import check_pattern
+from loop.steps.setting import read_setting
+
+
+def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Check one file, or everything the project defines; complaints to stdout, one a line."""
+    try:
+        checked = _check_file(path, target) if path is not None else _check_all(target)
+    except DefinitionError as error:
+        complaints = [str(complaint) for complaint in error.complaints]
+        screen.data(_complaints_json(complaints) if as_json else "\n".join(complaints))
+        return ExitCode.USAGE
+    screen.data(_complaints_json([]) if as_json else f"{checked} definitions, no complaints")
+    return ExitCode.OK
+
+
+def _complaints_json(complaints: list[str]) -> str:
+    return to_json({"schema_version": 1, "ok": not complaints, "complaints": complaints})
+
+
+def _check_all(target: Path | None) -> int:
+    setting = read_setting(target)
+    figures.rates(setting.project)
+    figures.histories()
+    complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+    for plan in setting.plans.values():
+        complaints += definitions.unknown_patterns(plan, setting.patterns)
+    if complaints:
+        raise DefinitionError(complaints)
+    return len(setting.patterns) + len(setting.plans) + 2
+
+
+def _check_file(path: Path, target: Path | None) -> int:
+    """A pattern, unless the file is a target or plan by name or place."""
+    if path.is_dir():
+        files = sorted(path.glob("*.yaml"))
+        if not files:
+            raise LoopError(f"{path}: no .yaml file there")
+        return sum(_check_file(file, target) for file in files)
+    if path.name == "target.yaml":
+        targets.target(project(path, Path.cwd()))
+    elif path.parent.name == "plans":
+        definitions.read_file(path, Plan)
+    else:
+        read = definitions.read_file(path, Pattern)
+        known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
+        complaints = check_pattern(read, known, {})
+        if complaints:
+            raise DefinitionError(complaints)
+    return 1
+
+
+def graph(target: Path | None, screen: Screen, form: str, *, as_json: bool) -> int:
+    """Which plans chain which patterns, and which patterns answer which outcomes. `form`: mermaid, dot or tree."""
+    setting = read_setting(target)
+    found = Graph(
+        plans={name: read.value.patterns for name, read in setting.plans.items()},
+        answers=[
+            Answer(name, answer.when, answer.pattern)
+            for name, read in setting.patterns.items()
+            for answer in read.value.next
+        ],
+    )
+    if as_json:
+        answers = [{"from": one.pattern, "when": one.when, "to": one.to} for one in found.answers]
+        screen.data(to_json({"schema_version": 1, "plans": found.plans, "answers": answers}))
+    elif form == "tree":
+        screen.prose("\n".join(tree(found)))
+    else:
+        screen.data({"mermaid": mermaid, "dot": dot}[form](found))
+    return ExitCode.OK
+
+
+SCHEMAS: dict[str, type[Model]] = {
+    "pattern": Pattern,
+    "plan": Plan,
+    "target": Target,
+    "rates": RateCard,
+    "history": History,
+    "report": ExportedSession,
+}
+"""JSON Schemas that ship with loop, by file name."""
+
+
+def schema_text(name: str) -> str:
+    """One JSON Schema (draft 7) as it is stored."""
+    schema = draft7(SCHEMAS[name])
+    if name == "pattern":
+        step = schema["definitions"]["Step"]["properties"]
+        step["action"] = {**step["action"], "enum": list(ACTIONS)}
+    if name == "rates":  # A project's own card takes the rest from the shipped one.
+        schema["required"] = [field for field in schema["required"] if field not in TAKEN]
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def show_schema(name: str, write: bool, screen: Screen) -> int:
+    """Print one JSON Schema, or write all of them where the bundled files point."""
+    if name not in SCHEMAS:
+        raise LoopError(f"no schema {name!r}", hint=f"there are {', '.join(SCHEMAS)}")
+    if not write:
+        screen.data(schema_text(name))
+        return ExitCode.OK
+    for each in SCHEMAS:
+        path = PACKAGE / "schema" / f"{each}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(schema_text(each))
+        screen.data(str(path))
+    return ExitCode.OK

@@ -1,0 +1,118 @@
+"""`loop patterns list|show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode
+from loop.base.places import project
+from loop.base.screen import Screen, seconds_text
+from loop.learning import statistics_command as statistics
+from loop.learning.searching import Entry, search
+from loop.library import definitions
+from loop.library.definitions import Read
+from loop.model.pattern import Pattern
+from loop.site.lookup import failures_of, pattern_fields
+from loop.store import index
+
+LOOKED_BACK = 50
+"""Sessions whose failures a search looks through."""
+
+
+def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
+    return definitions.patterns(project(target, Path.cwd()))
+
+
+def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All patterns, a row each."""
+    return _show_rows(_patterns(target), screen, as_json)
+
+
+def search_patterns(question: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    chosen = project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
+    hits = search(
+        question,
+        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+    )
+    if not hits and not as_json:
+        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
+        return ExitCode.GATE_FAILED
+    if hits and hits[0].matched < hits[0].asked:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    return _show_rows({hit.key: patterns[hit.key] for hit in hits}, screen, as_json)
+
+
+def _show_rows(found: Mapping[str, Read[Pattern]], screen: Screen, as_json: bool) -> int:
+    if as_json:
+        rows = [_summary(read.value) for read in found.values()]
+        screen.data(to_json({"schema_version": 1, "patterns": rows}))
+        return ExitCode.OK
+    screen.table(
+        ("#", "", "pattern", "steps", "answers"),
+        [(p.number, p.priority, p.name, len(p.steps), p.problem) for p in (r.value for r in found.values())],
+    )
+    return ExitCode.OK
+
+
+def _summary(pattern: Pattern) -> dict[str, object]:
+    keep = {"name", "number", "title", "priority", "problem", "use_when"}
+    return {**pattern.model_dump(mode="json", include=keep), "steps": len(pattern.steps)}
+
+
+def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One pattern in full."""
+    read = definitions.choose(_patterns(target), name, "pattern")
+    pattern = read.value
+    shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
+    if as_json:
+        fields = {"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}
+        screen.data(to_json({**fields, "statistics": statistics.as_fields(shown)}))
+        return ExitCode.OK
+    screen.prose(
+        f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
+    )
+    screen.prose(f"use when: {', '.join(pattern.use_when)}")
+    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
+    if pattern.without is not None:
+        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
+        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
+    screen.data("")
+    rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
+    screen.table(("step", "action", "budget", "what"), rows)
+    for answer in pattern.next:
+        screen.prose(f"\nwhen {answer.when}: {answer.pattern}")
+    if pattern.evidence:
+        screen.data("")
+        screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
+    screen.prose("\n" + "\n".join(statistics.lines(shown)))
+    screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
+    return ExitCode.OK
+
+
+def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All plans, a row each."""
+    found = definitions.plans(project(target, Path.cwd()))
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "plans": [read.value for read in found.values()]}))
+        return ExitCode.OK
+    rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
+    screen.table(("plan", "patterns", "min", "objective"), rows)
+    return ExitCode.OK
+
+
+def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One plan."""
+    read = definitions.choose(definitions.plans(project(target, Path.cwd())), name, "plan")
+    plan = read.value
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "file": str(read.path), **plan.model_dump(mode="json")}))
+        return ExitCode.OK
+    screen.prose(f"{plan.name}: {plan.title}\n\n")
+    screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
+    sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
+    screen.prose("\n" + sets)
+    screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
+    return ExitCode.OK

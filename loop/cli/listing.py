@@ -1,0 +1,81 @@
+"""`loop sessions list` and `reindex`: from the index alone, so that thousands of sessions are listed at once."""
+
+import json
+from pathlib import Path
+
+from loop.base.errors import ExitCode
+from loop.base.locks import held
+from loop.base.places import project
+from loop.base.screen import Screen, seconds_text
+from loop.model.tally import Listed
+from loop.store import index
+
+LOCK = "lock"
+"""Held by the process that writes a session."""
+SHOWN = 5
+"""Damaged folders that are named below a list; `--json` has all."""
+
+
+def _root(target: Path | None) -> Path:
+    return project(target, Path.cwd()).sessions
+
+
+def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All sessions, a row each, oldest first; folders with something wrong are named."""
+    root = _root(target)
+    found = index.listing(root)
+    rows = [_row(one, root) for one in found]
+    if as_json:
+        screen.data(json.dumps({"schema_version": 1, "sessions": rows}, indent=1, ensure_ascii=False))
+        return ExitCode.OK
+    if not rows:
+        screen.say(f"no sessions in {root}; `loop run session` makes one")
+        return ExitCode.OK
+    keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
+    heads = ("session", "status", "", "device", "took", "usd", "fastest")
+    screen.table(heads, [[_cell(key, row[key]) for key in keys] for row in rows], wrap=0)
+    say_damage(found, screen)
+    return ExitCode.OK
+
+
+def say_damage(found: list[Listed], screen: Screen) -> None:
+    """Name the folders that are damaged, copied or of another format."""
+    bad = [one for one in found if one.problem or one.copy_of]
+    for one in bad[:SHOWN]:
+        screen.say(f"{one.folder}: {index.reason(one)}")
+    if len(bad) > SHOWN:
+        screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
+
+
+def _cell(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
+    return str(value)
+
+
+def _row(one: Listed, root: Path) -> dict[str, object]:
+    """What a list says of one folder."""
+    known = {"id": one.folder, "target": one.target, "plan": one.plan, "device": one.device}
+    figures = {"grade": one.grade or None, "seconds": one.seconds, "usd": one.usd, "fastest": one.fastest}
+    if not one.readable or one.copy_of:
+        blank = dict.fromkeys(figures)
+        return {**known, "status": "copy" if one.copy_of else "damaged", **blank, "reason": index.reason(one)}
+    marks: dict[str, object] = {"recorded": True} if one.recorded else {}
+    marks |= {"reason": one.problem} if one.problem else {}
+    if one.recorded:
+        return {**known, "status": "recorded", **figures, **marks}
+    if one.status is None:
+        status = "running" if held(root / one.folder / LOCK) else "open"
+        return {**known, "status": status, **dict.fromkeys(figures), **marks}
+    return {**known, "status": one.status, **figures, **marks}
+
+
+def reindex(target: Path | None, screen: Screen) -> int:
+    """Read all session folders again."""
+    root = _root(target)
+    count = index.reindex(root)
+    screen.say(f"{count} session{'' if count == 1 else 's'} in {root}")
+    say_damage(index.damaged(root), screen)
+    return ExitCode.OK

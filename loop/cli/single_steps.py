@@ -1,0 +1,298 @@
+"""`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loop.actions import Context
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError
+from loop.base.machine_failures import Folders
+from loop.base.places import include_folder
+from loop.base.remarks import remark
+from loop.base.screen import Screen
+from loop.machine.machine import machine
+from loop.model.device import Device
+from loop.model.pattern import Estimate, Pattern, Step
+from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
+from loop.model.record import Finished
+from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+from loop.model.workloads import expand
+from loop.session.drive import Show, drive, nowhere
+from loop.session.shown import show_findings
+from loop.session.walk import Walk
+from loop.steps.setting import (
+    Setting,
+    choose_device,
+    choose_emulated,
+    choose_sets,
+    choose_threads,
+    choose_variants,
+    open_bench,
+    read_setting,
+    trusted_setting,
+    with_given,
+)
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What the user asked for."""
+
+    variants: Sequence[str] = ()
+    target: Path | None = None
+    device: str = "auto"
+    workloads: Sequence[str] = ()
+    """Names of workload sets; the target's first when empty."""
+    threads: int | None = None
+    seed: int = 0
+    rounds: int = 3
+    cold: bool = False
+    """Empty the caches before each timed call."""
+    emulate: bool = False
+    """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
+    sanitize: bool = False
+    """With sanitizers: on a GPU compute-sanitizer's tools, under the emulator those of g++."""
+    gpu: str = "sm_89"
+    """The GPU that is reckoned with where kernels are held against one: its compute capability."""
+    json: bool = False
+
+
+STEPS: dict[str, tuple[dict[str, Any], ...]] = {
+    "build": ({"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},),
+    "verify": (
+        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
+        {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
+        {"id": "emulate", "title": "Under the emulator", "action": "kernel.emulate", "budget_s": 60},
+        {
+            "id": "sanitize",
+            "title": "Under compute-sanitizer",
+            "action": "kernel.sanitize",
+            "with": {"wrong": True},
+            "budget_s": 120,
+            "limit_s": 600,
+        },
+    ),
+    "measure": (
+        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
+        {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
+        {"id": "measure", "title": "Against the baseline", "action": "kernel.measure", "budget_s": 120},
+    ),
+    "prove-gate": (
+        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
+        {
+            "id": "prove",
+            "title": "Wrong on purpose",
+            "action": "kernel.prove_gate",
+            "with": {"python": True},
+            "budget_s": 600,
+            "gate": "prove.ok and prove.total > 0",
+        },
+    ),
+    "resources": (
+        {"id": "resources", "title": "What a GPU would do", "action": "kernel.resources", "budget_s": 60},
+    ),
+}
+"""What each command does, in order; a failure ends it."""
+EMULATES = ("build", "verify", "resources")
+"""Commands that also take variants which can only be emulated."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What runs where."""
+
+    device: Device
+    variants: tuple[str, ...]
+    emulated: tuple[str, ...] = ()
+
+
+def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
+    """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
+    only = request.emulate or (
+        request.sanitize and choose_device(request.device, target, request.variants) == "cpu"
+    )
+    names = request.variants or (target.emulated if only else ())
+    device = choose_device("cpu" if only else request.device, target, names)
+    variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
+    if what in EMULATES:
+        return Chosen(device, variants, emulated)
+    if not variants:
+        hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
+        raise LoopError(
+            f"no GPU: {', '.join(emulated)} can only be emulated, and what is emulated is not timed", hint
+        )
+    return Chosen(device, variants)
+
+
+def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
+    """Build, verify or measure variants; the exit code."""
+    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    sets = choose_sets(request.workloads, setting.target)
+    plan = Plan(
+        format=1,
+        name="bench",
+        title=f"{what} {' '.join(request.variants)}".strip(),
+        patterns=("bench",),
+        workloads=sets,
+        checks=tuple(setting.target.workloads) if what == "verify" and not request.workloads else (),
+        budget=PlanBudget(minutes=1),
+    )
+    chosen = choose(what, request, setting.target)
+    if request.sanitize and chosen.device == "cpu" and chosen.variants:
+        names = ", ".join(chosen.variants)
+        remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
+    steps = [dict(step) for step in STEPS[what] if concerns(step, chosen, request)]
+    if steps[-1]["id"] == "sanitize":  # It may say why a variant is wrong.
+        steps = [{**step, "on_fail": "continue"} if step["id"] == "verify" else step for step in steps]
+    if what == "measure":
+        steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
+    if what == "resources":
+        steps[-1]["with"] = {"device": choose_gpu(request.gpu, setting.target)}
+    pattern = Pattern(
+        format=1,
+        name="bench",
+        number=1,
+        title=plan.title,
+        problem="one variant at the bench",
+        use_when=("at the bench",),
+        estimate=Estimate(minutes=1),
+        steps=tuple(Step.model_validate(step) for step in steps),
+    )
+    return walk_alone(setting, plan, pattern, chosen, request, screen)
+
+
+def concerns(step: Mapping[str, Any], chosen: Chosen, request: BenchRequest) -> bool:
+    """Whether a step has anything to do."""
+    sanitized = request.sanitize and chosen.device == "cuda"
+    needed = {"kernel.verify": chosen.variants, "kernel.emulate": chosen.emulated, "kernel.sanitize": sanitized}
+    return bool(needed.get(step["action"], True))
+
+
+def doctor(request: BenchRequest, screen: Screen) -> int:
+    """The environment pattern alone; the exit code."""
+    setting = trusted_setting(request.target, screen)
+    pattern = setting.patterns["environment-validation"].value
+    plan = Plan(
+        format=1,
+        name="doctor",
+        title=pattern.title,
+        patterns=(pattern.name,),
+        workloads=choose_sets(request.workloads, setting.target),
+        budget=PlanBudget(minutes=pattern.estimate.minutes),
+    )
+    return walk_alone(setting, plan, pattern, choose("doctor", request, setting.target), request, screen)
+
+
+def walk_alone(
+    setting: Setting, plan: Plan, pattern: Pattern, chosen: Chosen, request: BenchRequest, screen: Screen
+) -> int:
+    """Walk one pattern without leaving a session; the exit code."""
+    planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
+    threads = choose_threads(request.threads)
+    with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
+        context = Context(
+            bench=bench,
+            plan=plan,
+            variants=chosen.variants,
+            emulated=chosen.emulated,
+            machine=machine(),
+            seed=request.seed,
+            folder=setting.project.target,
+        )
+        if pattern.name == "bench" and len(pattern.steps) > 1:
+            bench.warm_up()  # torch is imported while the compiler works
+        resolved = ResolvedPlan(plan=plan, patterns=(planned,))
+        walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
+        ending = drive(walk, Show(screen), nowhere)
+    failed = any(record.status != "passed" for record in walk.finished)
+    if request.json:
+        screen.data(to_json(findings(walk.finished, failed)))
+    else:
+        show_findings(walk.finished, again(request), screen)
+    return ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+
+
+def again(request: BenchRequest) -> Callable[[str, int], str]:
+    """Makes the command that verifies a variant as it was asked for, on the same values."""
+    sets = [word for name in request.workloads for word in ("--workloads", name)]
+    device = ["--device", request.device] if request.device != "auto" else []
+    how = [*device, *(["--emulate"] if request.emulate else []), *(["--sanitize"] if request.sanitize else [])]
+    threads = ["--threads", str(request.threads)] if request.threads else []
+    target = ["--target", str(request.target)] if request.target else []
+
+    def command(variant: str, seed: int) -> str:
+        return shlex.join(
+            ["loop", "kernels", "verify", variant, *sets, *how, *threads, *target, "--seed", str(seed)]
+        )
+
+    return command
+
+
+def findings(finished: Sequence[Finished], failed: bool) -> dict[str, Any]:
+    """What `--json` prints."""
+    keep = {"step", "status", "seconds", "message", "hint", "output"}
+    steps = [record.model_dump(mode="json", include=keep) for record in finished]
+    return {"schema_version": 1, "status": "failed" if failed else "passed", "steps": steps}
+
+
+def choose_gpu(name: str, target: Target) -> str:
+    """A GPU of the target's, by compute capability. Raises LoopError for one that it does not know."""
+    if target.devices and name not in target.devices:
+        known = ", ".join(f"{key} ({one.name})" for key, one in target.devices.items())
+        raise LoopError(f"target {target.name} has no device {name!r}", hint=f"its devices: {known}")
+    return name
+
+
+def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """The variants of a target."""
+    setting = read_setting(target)
+    if as_json:
+        variants = {name: v.model_dump(mode="json") for name, v in setting.target.variants.items()}
+        screen.data(to_json({"schema_version": 1, "target": setting.target.name, "variants": variants}))
+        return ExitCode.OK
+    rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in setting.target.variants.items()]
+    screen.table(("variant", "kind", "device", "types", "idea"), rows)
+    return ExitCode.OK
+
+
+def show_variant(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One variant, its recipe, and the workload sets of its target."""
+    setting = read_setting(target)
+    chosen = choose_variants([name], setting.target, _any_device(setting.target, name))[0]
+    variant = setting.target.variants[chosen]
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "name": chosen, **variant.model_dump(mode="json")}))
+        return ExitCode.OK
+    screen.prose(f"{chosen}: {variant.title}")
+    for line in _recipe(variant, setting):
+        screen.prose(f"  {line}")
+    for set_name in setting.target.workloads:
+        count = len(expand(setting.target, [set_name], variant.dtypes[0]))
+        screen.data(f"  workloads {set_name}: {count}")
+    screen.data(f"try: loop kernels measure {chosen}")
+    return ExitCode.OK
+
+
+def _any_device(target: Target, name: str) -> Any:
+    variant = target.variants.get(name)
+    return "cuda" if variant is not None and variant.device == "cuda" else "cpu"
+
+
+def _recipe(variant: Variant, setting: Setting) -> list[str]:
+    folder = setting.project.target
+    if isinstance(variant, CAbiVariant):
+        command = " ".join([variant.build.compiler, *variant.build.flags])
+        sources = [f"source {folder / source}" for source in variant.sources]
+        return [f"entry {variant.entry}", *sources, f"built by {command}"]
+    if isinstance(variant, PythonVariant):
+        return [f"imported from {variant.module}:{variant.function}"]
+    return [f"run as {' '.join(variant.run)}"]
+
+
+def header(screen: Screen) -> int:
+    """Path of the C header that a kernel includes."""
+    screen.data(str(include_folder() / "loop_kernel.h"))
+    return ExitCode.OK

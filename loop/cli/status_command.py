@@ -1,0 +1,224 @@
+"""`loop status`: what runs, what waits for a person, what it costs, keep or stop the GPU, and what comes next."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError
+from loop.base.locks import held
+from loop.base.places import Project, project
+from loop.base.screen import Screen
+from loop.cli import drafts_command as drafts
+from loop.cli import next_plan_command as next_plan
+from loop.cli import worktrees
+from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, lines, markdown
+from loop.learning.predicting import expected, predicted_cost
+from loop.library import figures
+from loop.model.decision import StopCost, hours_text
+from loop.model.index import SessionRow
+from loop.model.money import RateCard
+from loop.model.record import Line, SessionHead, latest_attempts
+from loop.model.tally import Listed
+from loop.money import keeping_gpu
+from loop.money.charging import gpu_rate
+from loop.session import closing
+from loop.session.bounds import spent_usd
+from loop.steps.setting import Setting, read_setting
+from loop.store import index, sessions, ticks
+from loop.store.journal import finished, open_step
+from loop.store.sessions import LOCK, SessionFolder
+
+GOES_ON = ("aborted", "paused")
+"""How a session ended that can go on; one without an end can, too."""
+SHOWN = 10
+"""Sessions that wait, the newest; the list of sessions has all."""
+NAMED = 3
+"""Drafts and worktrees that are named; the others are counted."""
+LOOKED_BACK = 200
+"""Sessions that the decision on the GPU rests on."""
+
+
+def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, as_markdown: bool = False) -> int:
+    """Everything, in one of three forms."""
+    status = gather(target, datetime.datetime.now(datetime.UTC))
+    if as_json:
+        screen.data(to_json({"schema_version": 2, **asdict(status)}))
+    elif as_markdown:
+        screen.data(markdown(status))
+    else:
+        screen.prose("\n".join(lines(status)))
+    return ExitCode.OK
+
+
+def gather(target: Path | None, now: datetime.datetime) -> Status:
+    """Where a project stands. A definition with a mistake leaves out what needs definitions, and is named."""
+    here = project(target, Path.cwd())
+    card = figures.rates(here)
+    listed = [one for one in index.listing(here.sessions) if not one.recorded and not one.copy_of]
+    can = [one for one in listed if one.readable and one.status in (None, *GOES_ON)]
+    busy = {one.folder for one in can if held(here.sessions / one.folder / LOCK)}
+    running = tuple(_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy))
+    waiting = [one for one in can if one.folder not in busy]
+    setting, problem = _setting(target)
+    milestone, no_milestone = _milestone(setting, card, target, problem)
+    return Status(
+        target=setting.target.name if setting else str(here.target),
+        at=now,
+        running=running,
+        waiting=tuple(_waiting(one, here.sessions, card) for one in reversed(waiting[-SHOWN:])),
+        more_waiting=max(0, len(waiting) - SHOWN),
+        left=tuple(_left(setting, here, listed)),
+        gpu=_gpu(setting, here, card, now, running=bool(running)),
+        sessions=sum(one.readable for one in listed),
+        usd=sum(one.usd or 0.0 for one in listed) + sum(one.usd for one in running),
+        last=listed[-1].folder if listed else "none",
+        milestone=milestone,
+        no_milestone=no_milestone,
+    )
+
+
+def _setting(target: Path | None) -> tuple[Setting | None, str]:
+    try:
+        return read_setting(target), ""
+    except LoopError as error:
+        return None, error.message
+
+
+def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> Running:
+    """A session by its journal, which its own process goes on writing."""
+    head, walked = folder.head(), folder.lines()
+    step, began = open_step(walked), walked[-1].at if walked else None
+    seconds = _so_far(walked, now)
+    said = [one.note for one in ticks.read(folder.path / ticks.NAME) if step and one.step == step.step]
+    return Running(
+        id=head.id,
+        plan=head.plan.plan.name,
+        step=f"{step.pattern}/{step.step}" if step else "",
+        title=step.title if step else "",
+        since=began if step else None,
+        step_s=(now - began).total_seconds() if step and began else 0.0,
+        step_budget_s=step.budget_s if step else 0.0,
+        note=said[-1] if said else "",
+        done=len(latest_attempts(finished(walked))),
+        of=sum(len(head.plan.find(name).pattern.steps) for name in head.plan.plan.patterns),
+        seconds=seconds,
+        budget_s=head.plan.plan.budget.minutes * 60,
+        predicted_s=_predicted(head),
+        usd=spent_usd(seconds, card, head),
+    )
+
+
+def _so_far(walked: Sequence[Line], now: datetime.datetime) -> float:
+    """Seconds of all its walks, up to now."""
+    since = (now - walked[-1].at).total_seconds() if walked else 0.0
+    return sessions.wall_seconds(walked)[0] + max(0.0, since)
+
+
+def _predicted(head: SessionHead) -> tuple[float, float, float] | None:
+    known = head.predicted
+    return (known.seconds, known.low_s, known.high_s) if known else None
+
+
+def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
+    """A session that can go on; what is wrong with its files where they cannot be read."""
+    folder = SessionFolder(root / one.folder)
+    status = one.status or "open"
+    try:
+        head, record, walked = folder.head(), folder.record(), folder.lines()
+    except LoopError as error:
+        return Waiting(one.folder, status, error.message, "loop sessions list", one.usd or 0.0)
+    asked = closing.waiting_for(finished(walked))
+    asked = "" if head.resume_command in asked else asked  # It is said anyway.
+    step = open_step(walked)
+    killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
+    why = "; ".join(filter(None, (record.reason if record else killed, asked)))
+    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked)[0], card, head)
+    return Waiting(one.folder, status, why, head.resume_command, usd)
+
+
+def _left(setting: Setting | None, here: Project, listed: Sequence[Listed]) -> Iterator[Left]:
+    """Drafts, worktrees and damaged folders."""
+    found = drafts.offered(setting) if setting else ()
+    if found:
+        yield Left(f"{_some(found, 'draft')} of a pattern to read", f"loop patterns drafts show {found[0]}")
+    trees = worktrees.left_over(here.sessions)
+    if trees:
+        names = _some([one.name for one in trees], "worktree")
+        yield Left(f"{names} left over, edits: {_edits(trees)}", worktrees.REMOVE)
+    bad = [one.folder for one in listed if one.problem]
+    if bad:
+        yield Left(f"{_some(bad, 'session folder')} with something wrong", "loop sessions list")
+
+
+def _some(names: Sequence[str], noun: str) -> str:
+    """`2 drafts (one, other)`."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({', '.join(names[:NAMED])}{more})"
+
+
+def _edits(trees: Sequence[worktrees.Place]) -> str:
+    edited = sum(one.said != "none" for one in trees)
+    return f"in {edited}, which stay until they are looked at" if edited else "none"
+
+
+def _gpu(setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool) -> Gpu:
+    """Whether the GPU of the last session on one is worth its idle hours."""
+    name = setting.target.name if setting else None
+    rows = [row for row in index.rows(here.sessions, last=LOOKED_BACK, target=name) if not row.recorded]
+    on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None]
+    if not on_gpu:
+        return Gpu("unknown", "no session has run on a GPU here")
+    last = on_gpu[-1]
+    rate = gpu_rate(card, last.environment.gpu)
+    if running:
+        return Gpu("in use", "a session runs")
+    if rate is None:
+        return Gpu("unknown", f"the rate card has no price for {last.environment.gpu}: loop cost rates")
+    stop = _stop(on_gpu, card, rate.usd_per_hour)
+    if isinstance(stop, str):
+        return Gpu("unknown", stop)
+    return _weighed(on_gpu, last, rate.usd_per_hour, stop, now)
+
+
+def _stop(rows: Sequence[SessionRow], card: RateCard, usd_per_hour: float) -> StopCost | str:
+    """What a stop costs, or why that is not known."""
+    restart = keeping_gpu.restart_of(rows, "cuda")
+    if restart is None:
+        return "no restart was measured: in no session was anything compiled and then timed on a GPU"
+    try:
+        who, waiting = keeping_gpu.who_waits(card, None)
+    except ValueError as error:
+        return str(error)
+    return keeping_gpu.stop_cost(restart, usd_per_hour, who, waiting, 0.0)
+
+
+def _weighed(
+    rows: Sequence[SessionRow], last: SessionRow, usd_per_hour: float, stop: StopCost, now: datetime.datetime
+) -> Gpu:
+    """By how long it has stood: whoever stops at the break-even pays at most twice what foresight would."""
+    assert last.started is not None
+    idle = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
+    even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
+    ways = keeping_gpu.policies(
+        keeping_gpu.gaps_hours(rows, "cuda"), usd_per_hour, (stop.low_usd + stop.high_usd) / 2
+    )
+    stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} (${idle * usd_per_hour:.2f})"
+    at_once = bool(ways) and ways[0].keep_hours == 0
+    kept = bool(ways) and ways[0].keep_hours is None
+    decision = "stop" if at_once or (idle > even[1] and not kept) else "keep"
+    return Gpu(decision, f"if it is still held: {stood}. {keeping_gpu.advice(even, ways)}")
+
+
+def _milestone(
+    setting: Setting | None, card: RateCard, target: Path | None, problem: str
+) -> tuple[Milestone | None, str]:
+    if setting is None:
+        return None, problem
+    try:
+        first, _ = next_plan.propose(setting, target)
+    except LoopError as error:
+        return None, error.message
+    takes = ", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head))))
+    return Milestone(first.idea.objective, first.idea.why, takes, first.command), ""

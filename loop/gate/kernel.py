@@ -1,0 +1,222 @@
+"""Build, load, verify and measure the selected variants."""
+
+import subprocess
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.processes import Tick, together
+from loop.builds import build
+from loop.builds.compiler_errors import BuildFailed
+from loop.gate.toolkit import must_fit
+from loop.gate.verification import Verification, untaken
+from loop.gate.verify import Job
+from loop.gate.verify import verify as verify_sides
+from loop.machine.machine import cores
+from loop.model.base import Model
+from loop.model.device import Device
+from loop.model.measurement import Build
+from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
+from loop.model.target import CAbiVariant, Workload
+from loop.model.workloads import expand
+from loop.steps.context import Context, NoArguments, Result, Working
+from loop.workers.bench import BASELINE, Bench
+from loop.workers.device_memory import fitting
+from loop.workers.worker import START_LIMIT_S, Refusal, WorkerLost
+
+
+class SourceLimits(Model):
+    """What a variant's sources may be."""
+
+    units: Annotated[int, Field(ge=1)] = 1
+    """Translation units a variant may have."""
+
+
+def sources(context: Context, arguments: SourceLimits) -> Working:
+    """What the compiler would read: how many units, and whether framework headers are among it."""
+    units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
+    for name, variant in context.bench.compiled(context.variants).items():
+        try:
+            found = yield from build.scan(variant, context.folder, context.bench.include)
+        except BuildFailed as failed:
+            return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
+        ids.append(f"{name}={found.identity}")
+        units = max(units, found.units)
+        headers |= set(found.framework_headers)
+        if found.units > arguments.units:
+            problems.append(f"{name} has {found.units} translation units: include them from one file")
+    if headers:
+        problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
+    message = "; ".join(problems) or "one translation unit a variant, no framework headers"
+    return Result(
+        SourcesOutput(
+            ok=not problems,
+            message=message,
+            identity=" ".join(ids),
+            units=units,
+            framework_headers=tuple(sorted(headers)),
+        )
+    )
+
+
+def build_variants(context: Context, arguments: NoArguments) -> Working:
+    """Compile what is not in the cache. A variant that fails leaves the others standing."""
+    bench = context.bench
+    wanted = {**bench.compiled(context.variants), **bench.emulations(context.emulated)}
+    made, failures = yield from compile_all(context, wanted)
+    compiled = [one for one in made if not one.cached]
+    identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
+    return Result(
+        BuildOutput(
+            ok=not failures,
+            message=failures[0].message if failures else _describe_builds(made),
+            hint=failures[0].hint if failures else None,
+            identity=identity,
+            builds=made,
+            units=max((one.units for one in made), default=0),
+            framework_headers=tuple(sorted({header for one in made for header in one.framework_headers})),
+            seconds=sum(one.seconds for one in compiled),
+        )
+    )
+
+
+def _describe_builds(made: Sequence[Build]) -> str:
+    if not made:
+        return "nothing to compile"
+    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in made]
+    return ", ".join([*parts, *(one.note for one in made if one.note)])
+
+
+def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
+    """Builds of all selected variants that compile, and the failures of the others."""
+    return (yield from compile_all(context, context.bench.compiled(context.variants)))
+
+
+def compile_all(
+    context: Context, variants: Mapping[str, CAbiVariant], *, to_run: bool = True
+) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
+    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
+
+    What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
+    """
+    tries = (_attempt(context, *one, to_run=to_run) for one in variants.items())
+    attempts = yield from together(tries, cores())
+    made = tuple(one for one in attempts if isinstance(one, Build))
+    return made, [one for one in attempts if isinstance(one, BuildFailed)]
+
+
+def _attempt(
+    context: Context, name: str, variant: CAbiVariant, *, to_run: bool
+) -> Generator[Tick, None, Build | BuildFailed]:
+    bench, limit_s = context.bench, context.kill_after_s
+    try:
+        if to_run:
+            must_fit(variant)
+        return (
+            yield from build.build(
+                name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
+        )
+    except BuildFailed as failed:
+        return failed.of(name)
+
+
+def load(context: Context, arguments: NoArguments) -> Working:
+    """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
+    made, failures = yield from builds(context)
+    if failures:
+        return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
+    loaded: list[str] = []
+    for one in made:
+        problem = yield from _try_to_load(context.bench, one)
+        if problem:
+            undefined = _undefined(problem)
+            hint = f"define {undefined[0]} in the same translation unit" if undefined else None
+            return Result(LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined))
+        loaded.append(one.variant)
+    message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
+    return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
+
+
+def _try_to_load(bench: Bench, one: Build) -> Generator[Tick, None, str]:
+    """What goes wrong when a library is loaded; empty when nothing does."""
+    with bench.open(bench.side(one.variant, one)) as worker:
+        try:
+            yield from worker.receive(START_LIMIT_S, f"loading {one.variant}")
+        except (Refusal, WorkerLost) as error:
+            return str(error)
+    return ""
+
+
+def _undefined(problem: str) -> tuple[str, ...]:
+    """The symbol of an `undefined symbol: ...` message, demangled where c++filt is at hand."""
+    _, found, rest = problem.partition("undefined symbol: ")
+    if not found:
+        return ()
+    symbol = rest.split()[0].rstrip(",")
+    try:
+        done = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=False, timeout=10)
+    except OSError:
+        return (symbol,)
+    return (done.stdout.strip() or symbol,)
+
+
+class VerifyTerms(Model):
+    """How much is verified."""
+
+    seeds: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Sets of values for each workload that is timed; the other workloads get one."""
+
+
+def verify(context: Context, arguments: VerifyTerms) -> Working:
+    """Every selected variant, and the baseline as a control, on every workload against float64."""
+    made, failures = yield from builds(context)
+    bench = context.bench
+    names = usable(context, made)
+    timed = workloads(context, context.plan.workloads)
+    wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
+    by_name = {one.variant: one for one in made}
+    sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
+    room = fitting(bench, wanted, [*sides, baseline])
+    controlled = [one for one in timed if one in room.workloads]
+    jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
+    *found, control = yield from verify_sides(bench, jobs)
+    missing = [f"{name}: it has no build" for name in context.variants if name not in names]
+    missing += [*room.left_out, *(text for side in sides for text in untaken(side, wanted))]
+    rest = (tuple(failures), context.variants, context.seed, context.command, tuple(missing))
+    output = Verification(tuple(found), control, *rest).output(VerifyOutput)
+    return Result(output.model_copy(update={"message": room.said_after(output.message)}))
+
+
+def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
+    """Variants that need no build or have one."""
+    built = {one.variant for one in made}
+    compiled = context.bench.compiled(context.variants)
+    return tuple(name for name in context.variants if name in built or name not in compiled)
+
+
+def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
+    """Each workload with so many seeds, those of one shape together: their buffers are used again."""
+    sets = context.plan.workloads
+    others = [workloads(context, sets, context.seed + more) for more in range(1, seeds)]
+    return [one for same in zip(timed, *others, strict=True) for one in same]
+
+
+def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
+    """Each workload and seed once."""
+    return tuple({(one.name, one.seed): one for one in checked}.values())
+
+
+def extra_sets(context: Context) -> list[str]:
+    """Workload sets of the plan that are checked and not timed."""
+    return [name for name in context.plan.checks if name in context.bench.target.workloads]
+
+
+def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""
+    target = context.bench.target
+    dtype = target.dtypes[device or context.bench.device]
+    return expand(target, sets, dtype, context.seed if seed is None else seed)

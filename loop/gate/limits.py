@@ -1,0 +1,88 @@
+"""How long a call may take before it hangs: the limit grows with its work, by what smaller calls took."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from loop.base.expressions import Expression
+from loop.model.target import Target, Workload
+from loop.model.workloads import Takes, accepts, formula_values, single
+
+FIRST_CALL_LIMIT_S = 60.0
+"""The first call of a Python variant in a process: it may compile."""
+LONGEST_S = 900.0
+"""No call is waited for longer."""
+PATIENCE = 20.0
+"""A call may take so many times what a smaller one says: caches that it no longer fits cost a factor of ten."""
+LARGE_WORK = 1e6
+"""Operations from which a call may take long: loops in Python need a second for them."""
+STEP = 64.0
+"""Where a call has more than so many times the work of all before it, smaller ones are tried first."""
+
+
+@dataclass
+class CallLimit:
+    """The limit of one variant's calls, and what it has learned of their time."""
+
+    target: Target
+    variant: Takes
+    least_s: float
+    """A call that has not come back by then hangs, unless smaller ones say that it needs longer."""
+    fixed_s: float | None = None
+    """The limit of every call; None: as its work says."""
+    work: float = 0.0
+    """Work of the largest call that came back."""
+    seconds: float = 0.0
+    """What that one took."""
+
+    def of(self, workload: Workload) -> float:
+        """Seconds after which a call hangs."""
+        if self.fixed_s is not None:
+            return self.fixed_s
+        work = work_of(self.target, workload)
+        scaled = self.seconds * work / self.work if self.work and work >= LARGE_WORK else 0.0
+        return min(max(self.least_s, PATIENCE * scaled), LONGEST_S)
+
+    def learn(self, workload: Workload, seconds: float) -> None:
+        """A call has come back."""
+        work = work_of(self.target, workload)
+        if work >= self.work:
+            self.work, self.seconds = work, seconds
+
+    def smaller(self, workload: Workload) -> Iterator[Workload]:
+        """Workloads to learn from before this one: of a 4096th and a 64th of its work, as far as nothing tells."""
+        work = work_of(self.target, workload)
+        if self.fixed_s is None and work >= LARGE_WORK:
+            for share in (STEP * STEP, STEP):
+                if self.work * STEP < work and self.work < work / share:
+                    yield shrunk(self.target, self.variant, workload, work / share)
+
+
+def work_of(target: Target, workload: Workload) -> float:
+    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
+    counted = 0.0
+    if target.flops is not None:
+        counted = Expression.parse(target.flops, arithmetic=True).evaluate_number(formula_values(workload))
+    return counted or float(prod(workload.sizes.values()))
+
+
+def shrunk(target: Target, variant: Takes, workload: Workload, work: float) -> Workload:
+    """A workload of about that much work: its largest sizes halved, as far as the variant takes the result."""
+    small, stuck = workload, set[str]()
+    while work_of(target, small) > work:
+        free = {name: size for name, size in small.sizes.items() if size > 1 and name not in stuck}
+        if not free:
+            break
+        name = max(free, key=lambda one: free[one])
+        halved = _with_sizes(target, small, {**small.sizes, name: free[name] // 2})
+        if accepts(variant, halved):
+            small = halved
+        else:
+            stuck.add(name)
+    return small
+
+
+def _with_sizes(target: Target, workload: Workload, sizes: dict[str, int]) -> Workload:
+    given = {name: value for name, value in workload.attributes.items() if value is not None}
+    entry = {**sizes, **given, "values": workload.values, "dtype": workload.dtype}
+    return single(target, entry, workload.dtype)

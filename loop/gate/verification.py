@@ -1,0 +1,159 @@
+"""What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from loop.builds.compiler_errors import BuildFailed
+from loop.gate.verify import MOST_HUNG
+from loop.model.measurement import Check, VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.target import Workload
+from loop.model.verdict import Against, NoSpeedVerdict
+from loop.model.workloads import unsupported
+from loop.workers.bench import Side
+
+VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
+"""What is said of a variant by the first check that failed; the others make it incorrect."""
+Kind = TypeVar("Kind", bound=VerifyOutput)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The checks of all variants and of the control."""
+
+    found: tuple[VariantChecks, ...]
+    control: VariantChecks
+    failures: tuple[BuildFailed, ...]
+    """Variants that do not compile."""
+    meant: tuple[str, ...]
+    """Names of the variants that were to be verified."""
+    seed: int
+    command: Callable[..., str]
+    """Makes a command of loop on this target."""
+    missing: tuple[str, ...] = ()
+    """What was not exercised, besides what hung."""
+
+    def output(self, kind: type[Kind]) -> Kind:
+        """The output of the step."""
+        trusted = self.control.right
+        right = tuple(checks.variant for checks in self.found if checks.right and trusted)
+        return kind(
+            ok=len(right) == len(self.meant) and trusted,
+            message=self.message,
+            hint=self.hint,
+            verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
+            not_exercised=(*self.missing, *self.given_up),
+            variants=self.found,
+            control=self.control,
+            seed=self.seed,
+            right=right,
+            wrong=tuple(checks.variant for checks in self.found if checks.first_failure),
+        )
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Variants whose checks ended early, because so many had hung."""
+        hung = {one.variant: sum(check.status == "hung" for check in one.checks) for one in self.found}
+        return tuple(
+            f"{name} on the workloads after its call number {count} that hung"
+            for name, count in hung.items()
+            if count >= MOST_HUNG
+        )
+
+    @property
+    def message(self) -> str:
+        """One line, the most telling thing first."""
+        wrong = [(checks, checks.first_failure) for checks in self.found if checks.first_failure]
+        if self.control.first_failure:
+            also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
+            doubt = "baseline, reference or tolerance is not to be trusted there"
+            if self.control.first_failure.status in VERBS:
+                doubt = "the baseline computes nothing, so that nothing can be held against it"
+            return f"the control failed: {doubt}: {self.control.first_failure.message}{also}"
+        if wrong:
+            checks, first = wrong[0]
+            name, rest = checks.variant, [one.variant for one, _ in wrong[1:]]
+            others = f"; so {'is' if len(rest) == 1 else 'are'} {', '.join(rest)}"
+            word = VERBS.get(first.status, "is incorrect")
+            counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
+            return f"{name} {word}: {first.message}{counted}{others if rest else ''}"
+        if self.failures:
+            return f"no build: {self.failures[0].message}"
+        idle = [checks.variant for checks in self.found if not checks.count("right")]
+        if idle:
+            return f"nothing was checked of {idle[0]}: {self._why_idle(idle[0])}"
+        return ", ".join(map(_right, self.found)) or "no variant to verify"
+
+    def _why_idle(self, name: str) -> str:
+        """Why a variant has no check: what was left out for it alone, else for all."""
+        mine = [text.removeprefix(f"{name} on ") for text in self.missing if text.startswith(f"{name} on ")]
+        return next(iter([*mine, *self.missing]), "there is no workload")
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next; None when nothing is wrong."""
+        if self.control.first_failure and self.control.first_failure.status in VERBS:
+            return "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
+        if self.control.first_failure:
+            return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
+        wrong = next((checks for checks in self.found if checks.first_failure), None)
+        if wrong is None:
+            return self.failures[0].hint if self.failures else self._other_workloads
+        return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
+
+    @property
+    def _other_workloads(self) -> str | None:
+        """What to do where a variant had nothing to compute."""
+        if all(checks.count("right") for checks in self.found):
+            return None
+        types = f"`{self.command('kernels', 'list')}` shows the types of each"
+        return f"{types}: say dtype=... in --workloads, or name another set"
+
+
+def _right(checks: VariantChecks) -> str:
+    """`cpu right in 74 checks`, or every state with its count where there are others."""
+    if checks.count("right") == len(checks.checks):
+        return f"{checks.variant} right in {len(checks.checks)} checks"
+    return f"{checks.variant} {checks.tally}"
+
+
+def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+    """Workloads on which a side has no check, because it does not take them: by their type, or by `takes`."""
+    every = tuple(workloads)
+    types = {one.name: one.dtype for one in every if one.dtype not in side.dtypes}
+    beyond = {one.name: unsupported(side, one) for one in every if one.name not in types}
+    sizes = {name: why for name, why in beyond.items() if why}
+    texts = []
+    if types:
+        what = f"{_many(types)} of type {', '.join(dict.fromkeys(types.values()))}"
+        texts.append(f"{side.name} on {what}: it takes {', '.join(side.dtypes)}")
+    if sizes:
+        what = ", ".join(dict.fromkeys(sizes.values()))
+        texts.append(f"{side.name} on {_many(sizes)}: not supported, {what} (`takes: {side.takes}`)")
+    return tuple(texts)
+
+
+def _many(left: Mapping[str, str]) -> str:
+    return f"{len(left)} workloads" if len(left) > 1 else next(iter(left))
+
+
+def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoSpeedVerdict, ...]:
+    """A verdict for every workload on which a variant was wrong, crashed, hung, refused or tampered.
+
+    Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
+    """
+    first: dict[str, Check] = {}
+    for check in sorted(checks.checks, key=lambda one: one.status != "tampered"):
+        if not check.passed:
+            first.setdefault(check.workload.name, check)
+    return tuple(
+        NoSpeedVerdict(
+            variant=checks.variant,
+            workload=check.workload.name,
+            against=against,
+            verdict="invalid" if check.status == "tampered" else "incorrect",
+            reason=check.message,
+        )
+        for check in first.values()
+    )

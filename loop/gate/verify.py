@@ -1,0 +1,254 @@
+"""Is it right? A variant computes in its own process, the judge compares in another."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from loop.base.errors import LoopError
+from loop.base.processes import Tick
+from loop.gate.limits import FIRST_CALL_LIMIT_S, CallLimit
+from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
+from loop.model.target import ITEM_SIZES, Workload
+from loop.model.workloads import accepts, shape, unsupported
+from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.kept import KeptWorker
+from loop.workers.worker import FORGED, Refusal, Worker, WorkerLost
+
+CALL_LIMIT_S = 20.0
+"""A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
+MOST_HUNG = 2
+"""Checks of one side that may hang; the rest is not tried then, each would take as long."""
+OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one side is checked on."""
+
+    side: Side
+    workloads: Sequence[Workload]
+    layouts: bool = True
+    """Whether inputs of other layouts are tried too, on one workload of each type."""
+    enough: bool = False
+    """Whether the first failure ends it."""
+    call_limit_s: float | None = None
+    """A call that has not come back by then hangs; None: as its work says."""
+
+
+def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
+    """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
+
+    All workers are started first: their imports go on while the judge works out the first answers. The reference
+    is worked out twice on the first workload: one that does not repeat itself judges nothing.
+    """
+    checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
+    try:
+        for checker in checkers:
+            checker.worker.start()
+        wanted = {values_key(workload): workload for job in jobs for workload in job.workloads}
+        twice = True
+        for workload in wanted.values():
+            if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
+                yield from bench.expect(workload, twice=twice)
+                twice = False
+            for checker in checkers:
+                yield from checker.check(workload)
+    finally:
+        for checker in checkers:
+            checker.worker.close()
+    return tuple(checker.checks for checker in checkers)
+
+
+def values_key(workload: Workload) -> tuple[str, int]:
+    """What tells a workload from others: its name, and the seed of its values."""
+    return workload.name, workload.seed
+
+
+class Checker:
+    """One side with its worker, and what was found of it so far."""
+
+    def __init__(self, job: Job, worker: KeptWorker) -> None:
+        self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
+        self.keys = {values_key(workload) for workload in job.workloads}
+        self.found: list[Check] = []
+        self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
+        """Types of which other layouts were tried, or are not to be."""
+        self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
+        self._called: Worker | None = None
+        """The process that has answered a call."""
+
+    @property
+    def checks(self) -> VariantChecks:
+        """What was found so far."""
+        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+
+    def concerns(self, workload: Workload) -> bool:
+        """Whether this side is still to be checked on a workload."""
+        hung = sum(check.status == "hung" for check in self.found)
+        over = hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
+        return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
+
+    def check(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Add the checks of one workload, if it concerns this side."""
+        for layout in self._layouts(workload):
+            if self.concerns(workload):
+                self.found.append((yield from self._check(workload, layout)))
+
+    def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+        """What one workload comes to in one layout, whether or not it is among the job's."""
+        yield from self.bench.expect(workload)
+        return (yield from self._check(workload, layout))
+
+    def _layouts(self, workload: Workload) -> Sequence[Layout]:
+        usual: tuple[Layout, ...] = ("contiguous",)
+        elements = [shape(text, workload) for text in self.bench.target.signature.inputs.values()]
+        if workload.dtype in self.laid_out or any(0 in sizes for sizes in elements):
+            return usual
+        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.terms["kind"] == "command":
+            return usual
+        self.laid_out.add(workload.dtype)
+        return (*usual, *OTHER_LAYOUTS)
+
+    def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+        place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
+        beyond = unsupported(self.side, workload)
+        if beyond:
+            message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
+            return _unusable(workload, layout, "unsupported", message).model_copy(update={"beyond": beyond})
+        try:
+            yield from self._learn(workload)
+            return (yield from self._compute(workload, layout, place))
+        except WorkerLost as lost:
+            return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
+        except Refusal as refusal:
+            return _unusable(workload, layout, _status(refusal, layout), f"{refusal} on {place}")
+
+    def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Make smaller calls before one that may take long, so that it is not taken for one that hangs."""
+        for small in self.limit.smaller(workload):
+            try:
+                yield from self.bench.expect(small)
+                note = f"{self.side.name} on {small.name}, to know what {workload.name} may take"
+                yield from self.ask(small, self.bench.call(small, self.side.name).to_json(), "contiguous", note)
+            except (WorkerLost, Refusal, LoopError):
+                return  # The call itself will show what is the matter.
+            yield from self.bench.discard(small)
+
+    def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
+        yield from self.bench.expect(workload)
+        call = self.bench.call(workload, self.side.name).to_json()
+        note = f"{self.side.name} on {place}"
+        reply = yield from self.ask(workload, call, layout, note)
+        with self.worker.stopped():  # Nothing of it changes an output while it is read.
+            outputs = files_of(call, reply)
+            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=outputs)
+        for path in outputs:  # Nobody who is checked later finds a right answer there.
+            Path(path).unlink(missing_ok=True)
+        return judged(self.side, workload, layout, reply, finding)
+
+    def ask(
+        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
+    ) -> Generator[Tick, None, dict[str, Any]]:
+        """Have the worker make a call, and remember what that took."""
+        loaded = yield from self.worker.load()
+        limit_s = self.limit.of(workload)
+        if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
+            limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
+        begun = time.monotonic()
+        how = {"call": call, "layout": layout, "hurried": self.side.emulated}
+        reply = yield from self.worker.ask("call", limit_s=limit_s, note=note, **how)
+        self._called = loaded
+        self.limit.learn(workload, time.monotonic() - begun)
+        return reply
+
+
+def files_of(call: Mapping[str, Any], reply: Mapping[str, Any]) -> list[str]:
+    """The files of a call's outputs. Raises WorkerLost where a reply names others, or one of them is torn."""
+    output = call["output"]
+    size = prod(output["shape"]) * ITEM_SIZES[output["dtype"]]
+    own = [f"{output['path']}.{number}" for number in range(len(reply["outputs"]))]
+    whole = all(os.path.isfile(path) and os.path.getsize(path) == size for path in own)
+    if not own or reply["outputs"] != own or not whole:
+        raise WorkerLost("tampered", FORGED, "")
+    return own
+
+
+def _status(refusal: Refusal, layout: Layout) -> str:
+    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words."""
+    if refusal.how == "raised":
+        return "crashed"
+    return "unsupported" if refusal.how == "declined" and layout != "contiguous" else "refused"
+
+
+def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> Check:
+    return Check.model_validate({"workload": workload, "inputs": layout, "status": status, "message": message})
+
+
+def judged(
+    side: Side, workload: Workload, layout: Layout, reply: dict[str, Any], finding: dict[str, Any]
+) -> Check:
+    """What the worker noticed and the judge found, as one check."""
+    worst, first = (_mismatch(finding.get(key)) for key in ("worst", "first"))
+    place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
+    message = complaint(side, reply, finding, worst, place)
+    return Check(
+        workload=workload,
+        inputs=layout,
+        status="tampered" if reply["broken"] else "wrong" if message else "right",
+        message=message or f"largest error {finding['max_error']:.1e}",
+        max_error=finding["max_error"],
+        plain_max_error=finding["plain_max_error"],
+        wrong=finding["wrong"],
+        total=finding["total"],
+        worst=worst,
+        first=first,
+        map=finding.get("map", {}),
+        spans=finding.get("spans", {}),
+    )
+
+
+def complaint(
+    side: Side, reply: dict[str, Any], finding: dict[str, Any], worst: Mismatch | None, place: str
+) -> str:
+    """What is wrong with an output, the most telling thing first; empty when nothing is."""
+    flaky = reply.get("flaky", False)
+    if reply["broken"]:
+        return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
+    if reply["changed"]:
+        return f"changed its input {', '.join(reply['changed'])} on {place}"
+    if reply["writes"]:
+        return f"{'; '.join(reply['writes'])} on {place}"
+    if reply.get("reads"):
+        outputs = f"; {finding['wrong']} of {finding['total']} elements wrong" if finding["wrong"] else ""
+        return f"reads outside {reply['reads']}: other bytes there change the output on {place}{outputs}"
+    if finding["wrong"] and worst is not None:
+        again = "; a second run gave another output: flaky" if flaky else ""
+        return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
+    if finding["message"]:
+        return f"{finding['message']} on {place}"
+    if reply.get("unwritten"):
+        return f"what stood in its output before the call changes the output on {place}"
+    if side.deterministic and flaky:
+        return f"the same inputs gave two different outputs on {place}"
+    return ""
+
+
+def _mismatch(found: dict[str, Any] | None) -> Mismatch | None:
+    return Mismatch.model_validate(found) if found else None
+
+
+def where(mismatch: Mismatch) -> str:
+    """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
+    place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
+    expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))
+    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
+
+
+def _value(value: float | None) -> str:
+    if value is None or abs(value) < 1e300:
+        return "nan" if value is None else f"{value:.6g}"
+    return "inf" if value > 0 else "-inf"

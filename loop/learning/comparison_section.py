@@ -1,0 +1,240 @@
+"""Sessions beside each other, as sections of a page: what differs, what moved, and what is not compared."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loop.base.stats import geometric_mean
+from loop.model.comparison import Comparison, Judged, Revisions, Row, Seen
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
+from loop.report.plain import shortened
+from loop.report.sections import Section
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+ROOM = 2
+"""Sessions whose intervals fit beside each other on a terminal."""
+FILES = 10
+"""Changed files that are named."""
+WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
+UNKNOWN = "?"
+
+
+def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
+    """The page. `wide`: with the intervals, however many sessions there are."""
+    yield Section("Sessions", table=_sessions(found.sessions), wrap=-1)
+    yield Section("Not compared", found.refused)
+    for variant in dict.fromkeys(row.variant for row in found.rows):
+        yield _variant(variant, found, wide or len(found.sessions) <= ROOM)
+    if found.times_comparable:
+        yield from _latencies(found)
+    yield Section("Environment", tuple(_environment(found)))
+    yield Section("Sources", tuple(line for one in found.revisions for line in _sources(one, found.sessions)))
+    yield Section("Cost and time", table=_costs(found.sessions), after=tuple(_unmeasured(found.sessions)))
+    yield Section("Time by pattern", table=_patterns(found.sessions))
+    for letter, one in _lettered(found.sessions):
+        yield Section(f"{letter}, as its report states it", one.stated)
+
+
+def _lettered(sessions: Sequence[Seen]) -> list[tuple[str, Seen]]:
+    return list(zip(LETTERS, sessions, strict=False))
+
+
+def _heads(sessions: Sequence[Seen]) -> tuple[str, ...]:
+    return tuple(f">{letter}" for letter, _ in _lettered(sessions))
+
+
+def _sessions(sessions: Sequence[Seen]) -> Table | None:
+    rows = tuple(
+        (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target or UNKNOWN, _device(one))
+        for letter, one in _lettered(sessions)
+    )
+    return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
+
+
+def _device(one: Seen) -> str:
+    gpu = one.facts.get("GPU")
+    return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device or UNKNOWN
+
+
+def _variant(variant: str, found: Comparison, wide: bool) -> Section:
+    rows = [row for row in found.rows if row.variant == variant]
+    baseline = next(one.baseline for one in found.sessions if one.baseline)
+    heads = columns("Workload", *_heads(found.sessions), "Change")
+    cells = tuple((row.workload, *(_cell(cell, wide) for cell in row.cells), _change(row)) for row in rows)
+    return Section(
+        f"{variant} against {baseline}",
+        table=filled(heads, (*cells, *_mean(rows, len(found.sessions)))),
+        after=(*_verdicts(rows, found.sessions), *_regressions(variant, found.sessions), *_vague(rows)),
+    )
+
+
+def _cell(cell: Judged | None, wide: bool) -> str:
+    if cell is None:
+        return "-"
+    if cell.ratio is None or cell.interval is None:
+        return cell.verdict
+    if not wide:
+        return "?" if cell.vague else say.times(cell.ratio)
+    return say.ratio(cell.ratio, cell.interval)
+
+
+def _change(row: Row) -> str:
+    if row.change is None or row.moved is None:
+        return "-"
+    return f"{say.times(row.change)} {WORDS[row.moved]}"
+
+
+def _mean(rows: Sequence[Row], count: int) -> tuple[tuple[str, ...], ...]:
+    """Geometric means over the workloads that all have a ratio on; none where one of these says nothing."""
+    speaking = [place for place in range(count) if any(_ratio(row, place) for row in rows)]
+    common = [row for row in rows if all(_ratio(row, place) for place in speaking)]
+    vague = any(cell.vague for row in common for cell in row.cells if cell)
+    if len(common) < 2 or len(speaking) < 2 or vague:
+        return ()
+    means = {place: geometric_mean([_ratio(row, place) or 1.0 for row in common]) for place in speaking}
+    cells = [say.times(means[place]) if place in means else "-" for place in range(count)]
+    change = say.times(means[speaking[-1]] / means[speaking[0]])
+    return ((f"geometric mean of {len(common)}", *cells, change),)
+
+
+def _ratio(row: Row, place: int) -> float | None:
+    cell = row.cells[place]
+    return cell.ratio if cell else None
+
+
+def _verdicts(rows: Sequence[Row], sessions: Sequence[Seen]) -> Iterator[str]:
+    for place, (letter, _) in enumerate(_lettered(sessions)):
+        words = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
+        if words:
+            yield f"{letter}: {', '.join(f'{word} on {count}' for word, count in words.most_common())}"
+    for row in rows:
+        if row.verdict_changed:
+            there = [cell.verdict for cell in row.cells if cell]
+            yield f"verdict changed on {row.workload}: {' -> '.join(there)}"
+
+
+def _regressions(variant: str, sessions: Sequence[Seen]) -> Iterator[str]:
+    for letter, one in _lettered(sessions):
+        if variant in one.regressed:
+            yield f"{letter}: slower than its known good of then"
+
+
+def _vague(rows: Sequence[Row]) -> Iterator[str]:
+    if any(cell.vague for row in rows for cell in row.cells if cell):
+        yield "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
+
+
+def _latencies(found: Comparison) -> Iterator[Section]:
+    """Microseconds, where one machine measured them on one day in two sessions at least."""
+    for variant in dict.fromkeys(row.variant for row in found.rows):
+        rows = [row for row in found.rows if row.variant == variant and _timed(row) > 1]
+        heads = [f">{letter}, {side}" for letter, _ in _lettered(found.sessions) for side in ("library", "ours")]
+        cells = tuple((row.workload, *(text for cell in row.cells for text in _us(cell))) for row in rows)
+        said = f"of one machine, one day and {_one_environment(found)}; noise of the hour is still in them"
+        yield Section(
+            f"Latency of {variant}", (said,) if cells else (), filled(columns("Workload", *heads), cells)
+        )
+
+
+def _timed(row: Row) -> int:
+    return sum(bool(_us(cell)[1]) for cell in row.cells)
+
+
+def _one_environment(found: Comparison) -> str:
+    """What is claimed of the environment: no more than is on record."""
+    if not found.unknown:
+        return "one environment"
+    return f"one environment as far as it is on record, without {say.listed([*found.unknown])}"
+
+
+def _us(cell: Judged | None) -> tuple[str, str]:
+    if cell is None or cell.reference_us is None or cell.candidate_us is None:
+        return "", ""
+    return say.latency(cell.reference_us), say.latency(cell.candidate_us)
+
+
+def _environment(found: Comparison) -> Iterator[str]:
+    for one in found.environment:
+        pairs = zip(LETTERS, one.values, strict=False)
+        yield f"{one.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
+    if not found.environment:
+        yield "nothing that is on record differs"
+    if found.same:
+        yield f"the same: {', '.join(f'{fact} {value}' for fact, value in found.same.items())}"
+    yield from _missing(found)
+    if found.environment:
+        yield "a ratio may move because the library or the machine did, and not the kernel"
+
+
+def _missing(found: Comparison) -> Iterator[str]:
+    """Facts that some sessions do not know, session by session."""
+    differ = {one.fact for one in found.environment}
+    facts = dict.fromkeys(fact for one in found.sessions for fact in one.facts if fact not in differ)
+    for letter, one in _lettered(found.sessions):
+        without = [fact for fact in facts if one.facts.get(fact) is None]
+        if without:
+            yield f"not on record for {letter}: {', '.join(without)}"
+
+
+def _sources(one: Revisions, sessions: Sequence[Seen]) -> Iterator[str]:
+    letters = {seen.id: letter for letter, seen in _lettered(sessions)}
+    pair = f"{letters[one.older]} to {letters[one.newer]}"
+    yield f"{pair}: {_relation(one)}"
+    dirty = [letters[seen.id] for seen in sessions if seen.dirty and seen.id in (one.older, one.newer)]
+    if dirty:
+        yield f"{pair}: {say.listed(dirty)} had changes that were not committed"
+    for text in one.commits:
+        yield f"{pair}: {shortened(text, 100)}"
+    if one.count > len(one.commits):
+        yield f"{pair}: and {say.count(one.count - len(one.commits), 'older commit')}"
+    if one.files:
+        yield f"{pair}: changed: {', '.join(_files(one.files))}"
+
+
+def _relation(one: Revisions) -> str:
+    words = {
+        "same": "the same commit",
+        "after": f"{say.count(one.count, 'commit')} later",
+        "before": f"{say.count(one.missing, 'commit')} earlier",
+        "apart": f"on another line: {say.count(one.count, 'commit')} of its own, {one.missing} not in it",
+        "unknown": f"not known: {one.reason}",
+    }
+    return words[one.relation]
+
+
+def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
+    ranked = sorted(files, key=lambda name: -sum(files[name]))
+    for name in ranked[:FILES]:
+        yield f"{shortened(name, 100)} (+{files[name][0]} -{files[name][1]})"
+    if len(ranked) > FILES:
+        yield say.count(len(ranked) - FILES, "more file")
+
+
+def _costs(sessions: Sequence[Seen]) -> Table | None:
+    resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
+    took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
+    cost = ("cost", *(UNKNOWN if one.usd is None else say.usd(one.usd) for one in sessions))
+    parts = tuple((f"of it {name}", *(_charged(one, name) for one in sessions)) for name in resources)
+    return filled(columns("", *_heads(sessions)), (took, cost, *parts))
+
+
+def _charged(one: Seen, resource: str) -> str:
+    mine = [charge.usd for charge in one.charges if charge.resource == resource]
+    return say.usd(sum(mine)) if mine else UNKNOWN
+
+
+def _unmeasured(sessions: Sequence[Seen]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for letter, one in _lettered(sessions):
+        for missing in one.unmeasured:
+            reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
+    return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())
+
+
+def _patterns(sessions: Sequence[Seen]) -> Table | None:
+    names = dict.fromkeys(name for one in sessions for name in one.patterns)
+    rows = tuple(
+        (name, *(say.seconds(one.patterns[name]) if name in one.patterns else "-" for one in sessions))
+        for name in names
+    )
+    return filled(columns("Pattern", *_heads(sessions)), rows)

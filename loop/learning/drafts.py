@@ -1,0 +1,112 @@
+"""A failure that comes back becomes the draft of a pattern: what fails, how one looks, what cured it. Pure."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.learning.failures import cure_of
+from loop.model.index import FailureSeen, SessionRow
+from loop.model.memory import Cure
+from loop.model.pattern import Estimate, Evidence, Failure, Pattern, Step
+
+TIMES = 3
+"""Sessions that have to meet a failure before a pattern is drafted for it."""
+FIRST_NUMBER = 100
+"""Patterns of a project's own are numbered from here."""
+LONGEST_SLUG = 40
+SHORTEST_MINUTES = 0.01
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One session that met a failure."""
+
+    session: str
+    failure: FailureSeen
+    cure: Cure | None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A failure that was met often enough, before a person has looked at it."""
+
+    key: str
+    text: str
+    meetings: tuple[Meeting, ...]
+    """One a session, the oldest first."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pattern: words of the signature, and the beginning of its hash."""
+        slug = "-".join(re.findall(r"[a-z0-9]+", self.text.lower()))[:LONGEST_SLUG].strip("-")
+        return f"{slug if slug[:1].isalpha() else f'failure-{slug}'.strip('-')}-{self.key[:6]}"
+
+    @property
+    def last(self) -> Meeting:
+        """The last session that met it."""
+        return self.meetings[-1]
+
+    @property
+    def cures(self) -> tuple[Cure, ...]:
+        """What got past it, the last first, each session once."""
+        found = {one.cure.session: one.cure for one in reversed(self.meetings) if one.cure}
+        return tuple(found.values())
+
+
+def drafts(rows: Sequence[SessionRow], settled: Collection[str] = (), times: int = TIMES) -> tuple[Draft, ...]:
+    """Failures that at least `times` sessions met, but for those whose key is `settled`: accepted or dismissed."""
+    met: dict[str, dict[str, tuple[int, FailureSeen]]] = {}
+    for index, row in enumerate(rows):
+        for one in row.failures if not row.recorded else ():
+            if one.key and one.key not in settled:
+                met.setdefault(one.key, {}).setdefault(row.id, (index, one))
+    often = {key: found for key, found in met.items() if len(found) >= times}
+    return tuple(_draft(rows, key, found.values()) for key, found in often.items())
+
+
+def _draft(rows: Sequence[SessionRow], key: str, met: Iterable[tuple[int, FailureSeen]]) -> Draft:
+    meetings = tuple(Meeting(rows[index].id, one, cure_of(rows, index, one)) for index, one in met)
+    return Draft(key, meetings[-1].failure.signature, meetings)
+
+
+def pattern_of(draft: Draft, of: Pattern, cured: Sequence[str], diff: str, number: int) -> Pattern:
+    """The draft as a pattern: the steps of the pattern that failed, up to the one that did, with what cured it.
+
+    `of`: that pattern as the last session had it. `cured`: what each of the draft's cures was, in words.
+    """
+    failed = draft.last.failure
+    steps = tuple(_steps(of.steps, failed.step, cured))
+    return Pattern(
+        format=1,
+        name=draft.name,
+        number=number,
+        title=f"Answer to: {draft.text}"[:100],
+        problem=f"Step {failed.step} of {of.name} fails: {draft.text}. {len(draft.meetings)} sessions met it.",
+        use_when=(draft.text, f"{of.name}/{failed.step} fails"),
+        estimate=Estimate(minutes=max(SHORTEST_MINUTES, round(sum(s.budget_s for s in steps) / 60, 2))),
+        steps=steps,
+        evidence=tuple(_evidence(draft, cured)),
+        failure=Failure(signature=draft.key, text=draft.text, cured_by=tuple(cured), diff=diff),
+    )
+
+
+def _steps(steps: Sequence[Step], failed: str, cured: Sequence[str]) -> Iterator[Step]:
+    """Those up to the failed one, whose gates may read what the earlier ones found."""
+    for step in steps:
+        if step.id == failed:
+            mend = step.mend or (f"last time: {cured[0]}" if cured else None)
+            yield step.model_copy(update={"mend": mend})
+            return
+        yield step
+
+
+def _evidence(draft: Draft, cured: Sequence[str]) -> Iterator[Evidence]:
+    notes = [(one.session, f"{one.failure.pattern}/{one.failure.step} failed so") for one in draft.meetings]
+    notes += [(cure.session, words) for cure, words in zip(draft.cures, cured, strict=True)]
+    for session, note in sorted(notes):
+        yield Evidence(session=session, note=note)
+
+
+def free_number(taken: Iterable[int]) -> int:
+    """The number of the next pattern of a project's own."""
+    return max([FIRST_NUMBER - 1, *taken]) + 1

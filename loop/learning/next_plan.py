@@ -1,0 +1,175 @@
+"""What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from loop.learning.statistics import Statistics
+from loop.model.index import SessionRow
+from loop.model.tally import Saved
+
+AHEAD = 1.5
+"""A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
+LOST = 2
+"""Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
+HANDED = ("aborted", "paused")
+BEST_FIRST = ("measured", "history", "prior")
+
+
+@dataclass(frozen=True)
+class Idea:
+    """One thing that the next session could do."""
+
+    plan: str
+    """Name of the plan."""
+    objective: str
+    """What for, in one sentence."""
+    why: tuple[str, ...]
+    """What in the records leads to it."""
+    variant: str | None = None
+    """The variant it is about; None for all."""
+    resume: str | None = None
+    """The session that is gone on with, instead of a new one."""
+
+
+@dataclass(frozen=True)
+class Benefit:
+    """What a session may bring, with the evidence for it."""
+
+    text: str
+    minutes: float | None
+    """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
+    evidence: str | None
+    """Class of evidence; None where nothing is known."""
+
+
+def ideas(
+    rows: Sequence[SessionRow], ground: str, lost: Mapping[str, int], standings: Mapping[str, Statistics]
+) -> tuple[Idea, ...]:
+    """What could be done next, the most urgent first; never empty.
+
+    `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
+    variant that were taken back since the last that was kept.
+    """
+    own = [row for row in rows if not row.recorded and row.status is not None]
+    found = [
+        *_waiting(own),
+        *_incorrect(own),
+        *_regressed(own),
+        *_failed(own),
+        *_unmeasured(own, ground),
+        *_slow(own, lost, standings),
+    ]
+    return tuple(found) or (_nothing(own),)
+
+
+def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    last = rows[-1:]
+    for row in last:
+        if row.status in HANDED:
+            why = f"{row.id} is {row.status}: {row.reason}"
+            yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
+
+
+def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    for variant, row in _standing(rows, lambda row: row.incorrect):
+        why = f"its output was wrong in {row.id}, and no session since has found it right"
+        yield Idea("debug", f"Make {variant} correct", (why,), variant)
+
+
+def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    for variant, row in _standing(rows, lambda row: row.regressed):
+        why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
+        yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
+
+
+def _standing(
+    rows: Sequence[SessionRow], of: Callable[[SessionRow], tuple[str, ...]]
+) -> Iterator[tuple[str, SessionRow]]:
+    """Variants with a fault that no later session has cleared, each with the session that found it last."""
+    judged: dict[str, SessionRow] = {}
+    for row in rows:
+        judged |= dict.fromkeys((*row.ratios, *row.incorrect, *row.regressed), row)
+    return ((variant, row) for variant, row in judged.items() if variant in of(row))
+
+
+def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    """The last session ended with an error: the failure that came most often before."""
+    row = rows[-1] if rows else None
+    if row is None or row.status != "failed" or row.incorrect or row.regressed:
+        return
+    times = {one.signature: _count(rows, one.key or one.signature) for one in row.failures}
+    for one in sorted(row.failures, key=lambda one: -times[one.signature])[:1]:
+        often = times[one.signature]
+        before = f"; it has failed so in {often} sessions" if often > 1 else ""
+        why = f"{one.pattern}/{one.step} failed in {row.id}: {one.signature}{before}"
+        yield Idea(row.plan, f"Mend {one.pattern}/{one.step} and run again", (why,))
+
+
+def _count(rows: Iterable[SessionRow], key: str) -> int:
+    return sum(any(key in (one.key, one.signature) for one in row.failures) for row in rows)
+
+
+def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
+    measured = [row for row in rows if row.ratios]
+    if not measured:
+        yield Idea("baseline", "Build, verify and measure against the library", ("no session has measured speed",))
+    elif all(row.ground != ground for row in measured):
+        why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
+        yield Idea("baseline", "Verify and measure what has changed", (why,))
+
+
+def _slow(
+    rows: Sequence[SessionRow], lost: Mapping[str, int], standings: Mapping[str, Statistics]
+) -> Iterator[Idea]:
+    """Variants behind the baseline, the slowest first; those on which changes kept losing come last."""
+    ratios: dict[str, tuple[float, SessionRow]] = {}
+    for row in rows:
+        sure = {variant: ratio for variant, ratio in row.ratios.items() if variant not in row.unsure}
+        ratios |= {variant: (ratio, row) for variant, ratio in sure.items()}
+    behind = {variant: known for variant, known in ratios.items() if known[0] < AHEAD}
+    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, behind[name][0])):
+        ratio, row = behind[variant]
+        why = [f"{variant} ran at {ratio:.2f} of the baseline's speed in {row.id}"]
+        given_up = lost.get(variant, 0)
+        if given_up:
+            why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
+        plan = "tune" if given_up >= LOST and _usable("tuning", standings) else "optimize"
+        what = f"Search {variant}'s tiles and warps" if plan == "tune" else f"Make {variant} faster"
+        yield Idea(plan, what, tuple(why), variant)
+
+
+def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
+    known = standings.get(pattern)
+    return known is not None and known.standing not in ("doubtful", "retired")
+
+
+def _nothing(rows: Sequence[SessionRow]) -> Idea:
+    last = next((row for row in reversed(rows) if row.ratios), None)
+    if last is not None and last.unsure:
+        why = f"{', '.join(last.unsure)} could not be judged in {last.id}"
+        return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
+    why = f"every variant that was judged runs at {AHEAD} of the baseline's speed or more, and all gates passed"
+    return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
+
+
+def benefit(idea: Idea, chain: Sequence[str], standings: Mapping[str, Statistics], ground_is_new: bool) -> Benefit:
+    """What running a chain of patterns may bring."""
+    if idea.plan in ("optimize", "tune") and idea.variant:
+        return Benefit(
+            f"{idea.variant} at up to {AHEAD}x of the baseline; no saving of time is counted", None, None
+        )
+    if not ground_is_new:
+        return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
+    parts = [(best, standings[name]) for name in chain if name in standings and (best := _best(standings[name]))]
+    if not parts:
+        return Benefit("an answer; no session shows what its patterns avoid", None, None)
+    evidence = max((best.evidence for best, _ in parts), key=BEST_FIRST.index)
+    minutes = sum(best.minutes / best.sessions * known.success.mean for best, known in parts)
+    names = ", ".join(known.pattern for _, known in parts)
+    return Benefit(f"{minutes:.0f} minutes that {names} avoid, on {evidence} evidence", minutes, evidence)
+
+
+def _best(known: Statistics) -> Saved | None:
+    """The savings that rest on the best evidence."""
+    counted = [one for one in known.saved if one.sessions and one.minutes > 0]
+    return min(counted, key=lambda one: BEST_FIRST.index(one.evidence), default=None)

@@ -1,0 +1,169 @@
+"""Before a session begins: what its plan will take and cost, from the sessions before it."""
+
+import json
+from collections.abc import Sequence
+
+from loop.base.errors import ExitCode
+from loop.base.screen import Screen, seconds_text, short
+from loop.learning.durations import Duration
+from loop.learning.environments import FACTS
+from loop.learning.prediction import LOOKED_BACK, MEASURED, Forecast, Work, forecast
+from loop.library import figures
+from loop.model.index import Environment, SessionRow
+from loop.model.money import RateCard
+from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
+from loop.model.record import SessionHead
+from loop.money.charging import gpu_rate, rates_of
+from loop.steps.setting import Setting
+from loop.store import index
+
+NO_PRICE = "the rate card has no price for this GPU: name its rate as `gpu:` in rates.yaml (loop cost rates)"
+
+
+def foresee(head: SessionHead, setting: Setting) -> SessionHead:
+    """The head with what its plan is expected to take and to cost."""
+    rows = index.rows(setting.project.sessions, last=LOOKED_BACK)
+    found = forecast_of(head, rows)
+    plan = ResolvedPlan(
+        plan=head.plan.plan,
+        patterns=tuple(_planned(one, found) for one in head.plan.patterns),
+    )
+    whole = plan_forecast(head, rows)
+    return head.model_copy(update={"plan": plan, "predicted": priced(whole, figures.rates(setting.project), head)})
+
+
+def work_of(head: SessionHead) -> Work:
+    """What a session is about to run, and where."""
+    plan, environment = head.plan.plan, Environment.of(head.machine, head.device)
+    return Work(
+        target=head.target,
+        device=head.device,
+        variants=frozenset((*head.variants, *head.emulated)),
+        workloads=frozenset((*plan.workloads, *plan.checks)),
+        threads=head.threads,
+        place=tuple(getattr(environment, name) for name in FACTS),
+        ground=head.ground,
+    )
+
+
+def forecast_of(head: SessionHead, rows: list[SessionRow]) -> Forecast:
+    """Every pattern that the plan could reach, each once."""
+    return forecast([planned.pattern for planned in head.plan.patterns], rows, work_of(head))
+
+
+def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
+    """The patterns that the plan lists, as often as it does."""
+    return forecast([head.plan.find(name).pattern for name in head.plan.plan.patterns], rows, work_of(head))
+
+
+def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
+    """A forecast with its cost: the GPU, whoever waits, and AI where the card charges it by the hour."""
+    rates = rates_of(card, head.device, _gpu(head))
+    by_hour = sum(rate.usd_per_hour for rate in rates)
+    ai = card.find(card.ai) if card.ai else None
+    least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates)
+    return found.priced(by_hour + (ai.usd_per_hour if ai else 0.0), least)
+
+
+def _gpu(head: SessionHead) -> str | None:
+    return head.machine.gpus[0] if head.machine.gpus else None
+
+
+def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
+    """The GPU that a session would hold and the card has no price of: it is in no predicted cost."""
+    free = head.device != "cuda" or gpu_rate(card, _gpu(head)) is not None
+    return None if free else _gpu(head) or "a GPU"
+
+
+def predicted_cost(card: RateCard, head: SessionHead) -> str:
+    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing was predicted."""
+    known, missing = head.predicted, unpriced_gpu(card, head)
+    if known is None:
+        return ""
+    more = f" without {missing}, of unknown price" if missing else ""
+    return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
+
+
+def _planned(one: PlannedPattern, found: Forecast) -> PlannedPattern:
+    duration: Duration = found.patterns[one.pattern.name]
+    low, high = duration.interval(widened=found.widened)
+    evidence = "measured" if duration.weight >= MEASURED else "prior"
+    steps = dict(found.steps[one.pattern.name])
+    known = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence, "step_s": steps}
+    return one.model_copy(update=known)
+
+
+def expected(head: SessionHead) -> str:
+    """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
+    known = head.predicted
+    if known is None:
+        return seconds_text(head.plan.seconds)
+    between = f"{seconds_text(known.low_s)} to {seconds_text(known.high_s)}"
+    return f"{seconds_text(known.seconds)} (80 %: {between})"
+
+
+def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
+    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    if as_json:
+        screen.data(json.dumps({**_fields(head), "unpriced_gpu": unpriced_gpu(card, head)}, indent=1))
+        return ExitCode.OK
+    plan = head.plan
+    screen.prose(f"plan {plan.plan.name}: {plan.plan.title}")
+    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
+    if head.emulated:
+        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
+    screen.data("")
+    rows = [_row(place, planned) for place, planned in enumerate(plan.patterns, start=1)]
+    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    parts = filter(None, (expected(head), predicted_cost(card, head)))
+    screen.prose(f"\npredicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
+    if unpriced_gpu(card, head):
+        screen.say(NO_PRICE)
+    return ExitCode.OK
+
+
+def named(variants: Sequence[str]) -> str:
+    """` (cpu, eager)`; nothing where there are none."""
+    return f" ({', '.join(variants)})" if variants else ""
+
+
+def _row(place: int, planned: PlannedPattern) -> tuple[str, ...]:
+    steps = ", ".join(step.id for step in planned.pattern.steps)
+    known = planned.low_s is not None and planned.high_s is not None
+    between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
+    return (
+        str(place) if planned.planned else "-",
+        planned.pattern.name,
+        short(planned.seconds),
+        between,
+        planned.evidence,
+        steps if planned.planned else f"{steps} (only as an answer)",
+    )
+
+
+def _fields(head: SessionHead) -> dict[str, object]:
+    """What `--dry-run --json` prints."""
+    patterns = [
+        {
+            "name": planned.pattern.name,
+            "planned": planned.planned,
+            "predicted_seconds": planned.seconds,
+            "interval_seconds": [planned.low_s, planned.high_s],
+            "evidence": planned.evidence,
+            "steps": [step.id for step in planned.pattern.steps],
+            "step_seconds": planned.step_s,
+        }
+        for planned in head.plan.patterns
+    ]
+    known = head.predicted
+    return {
+        "schema_version": 1,
+        "plan": head.plan.plan.name,
+        "target": head.target,
+        "device": head.device,
+        "variants": list(head.variants),
+        "patterns": patterns,
+        "predicted_seconds": known.seconds if known else head.plan.seconds,
+        "predicted_usd": known.usd if known else None,
+        "predicted": known.model_dump(mode="json") if known else None,
+    }

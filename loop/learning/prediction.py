@@ -1,0 +1,216 @@
+"""How long will a plan take, and what will it cost? From the author's estimates at first, then from the sessions.
+
+A run of a pattern counts by how like it is to what is asked: the same variants on the same workloads, the same
+environment, a cache as warm, and how many such runs have come since. What lies far from the others is drawn in,
+so that one disturbed run moves little. The whole is the sum of its patterns, which share what a machine does that
+day. How wide intervals have to be is learned too: from how far earlier sessions were from what was predicted.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from loop.base.stats import median
+from loop.learning.calibration import widening
+from loop.learning.durations import SPREAD, Duration, expected, summed
+from loop.learning.environments import FACTS, alike
+from loop.model.index import PatternRun, SessionRow
+from loop.model.pattern import Pattern
+from loop.model.plan import Predicted
+
+FORGET = 0.8
+"""Each later run of the same work makes an earlier one worth so much of what it was."""
+OTHER_WORK = 0.1
+"""What a run on other variants or workloads is worth."""
+OTHER_CACHE = 0.05
+"""What a run that compiled is worth for one that will not, and the other way round."""
+DRAWN_IN = 2.5
+"""Robust standard deviations from the middle, beyond which a logarithm is drawn in."""
+SHARED = 0.5
+"""Correlation of the logarithms of two patterns' times in one session."""
+MEASURED = 0.5
+"""Runs, by weight, from which on a prediction is called measured."""
+RECENT = 10
+"""Sessions that show what loop itself takes."""
+LOOKED_BACK = 200
+"""Sessions that a prediction reads."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be run, and where: whatever decides how long a pattern takes."""
+
+    target: str
+    device: str
+    variants: frozenset[str]
+    workloads: frozenset[str]
+    threads: int
+    place: tuple[str | None, ...]
+    """The environment, in the order of its facts."""
+    ground: str = ""
+    """Hash of the target's files: where it was seen before, builds are in the cache."""
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for the same work, wherever it is done."""
+        return self.target, self.device, self.variants, self.workloads, self.threads
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The time of a whole plan, and of each of its patterns."""
+
+    whole: Duration
+    widened: float
+    """Factor on the half widths of the whole's intervals, from how well earlier ones held."""
+    patterns: Mapping[str, Duration]
+    steps: Mapping[str, Mapping[str, float]]
+    """Seconds of each step that was run before, by pattern."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """80 % interval of the whole, in seconds."""
+        return self.whole.interval(widened=self.widened)
+
+    def priced(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
+        """With its cost; `least_usd`: what is charged at least."""
+        low, high = self.interval
+        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (self.whole.seconds, low, high))
+        return Predicted(
+            seconds=self.whole.seconds,
+            low_s=low,
+            high_s=high,
+            widened=self.widened,
+            usd=usd,
+            low_usd=low_usd,
+            high_usd=high_usd,
+        )
+
+
+def place_of(row: SessionRow) -> tuple[str | None, ...]:
+    """The facts of a session's environment."""
+    return tuple(getattr(row.environment, name) for name in FACTS)
+
+
+def work_of(row: SessionRow) -> Work:
+    """What a session ran, and where."""
+    return Work(
+        target=row.target,
+        device=row.device,
+        variants=frozenset((*row.variants, *row.emulated)),
+        workloads=frozenset(row.workloads),
+        threads=row.threads,
+        place=place_of(row),
+        ground=row.ground,
+    )
+
+
+def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work) -> Forecast:
+    """The time of `patterns`, each as often as it is listed. `rows`: earlier sessions, oldest first."""
+    recent = [(row, work_of(row)) for row in rows[-LOOKED_BACK:] if not row.recorded]
+    cold = is_cold(recent, work)
+    found = {one.name: _pattern(one, recent, work, cold) for one in patterns}
+    return Forecast(
+        whole=_longer(together([found[one.name][0] for one in patterns]), _between_steps(recent)),
+        widened=widening(rows),
+        patterns={name: duration for name, (duration, _) in found.items()},
+        steps={name: steps for name, (_, steps) in found.items()},
+    )
+
+
+def _between_steps(rows: Sequence[tuple[SessionRow, Work]]) -> float:
+    """Seconds that loop itself takes beside the steps: the middle of recent whole sessions."""
+    own = [row.own_seconds for row, _ in rows if row.complete]
+    return median(own[-RECENT:]) if own else 0.0
+
+
+def _longer(whole: Duration, seconds: float) -> Duration:
+    """The same and so many seconds more, as certain in seconds as it was."""
+    total = whole.seconds + seconds
+    return replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total)
+
+
+def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:
+    """Whether something will be compiled: these files were never built for these variants in this environment."""
+    return not any(
+        theirs.ground == work.ground and theirs.variants >= work.variants and alike(theirs.place, work.place) == 1
+        and any(run.success for run in row.runs)
+        for row, theirs in rows
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    row: SessionRow
+    run: PatternRun
+    weight: float
+
+
+def _pattern(
+    pattern: Pattern, rows: Sequence[tuple[SessionRow, Work]], work: Work, cold: bool
+) -> tuple[Duration, dict[str, float]]:
+    """One run of a pattern, and its steps."""
+    runs = list(_weighted(pattern.name, rows, work, cold))
+    pairs = drawn_in([(one.run.seconds, one.weight) for one in runs])
+    return expected(60 * pattern.estimate.minutes, summed(pairs)), _steps(pattern, runs)
+
+
+def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work, cold: bool) -> Iterator[_Weighted]:
+    """The whole runs of a pattern, the last first, each with what it is worth."""
+    found = [(row, theirs, run) for row, theirs in rows for run in row.runs if run.pattern == name and run.whole]
+    compiles = any(run.built for _, _, run in found)
+    later: dict[object, int] = {}
+    for row, theirs, run in reversed(found):
+        key = (theirs.kind, theirs.place, run.built)
+        weight = alike(theirs.place, work.place) * FORGET ** later.get(key, 0)
+        weight *= 1.0 if theirs.kind == work.kind else OTHER_WORK
+        weight *= OTHER_CACHE if compiles and run.built != cold else 1.0
+        later[key] = later.get(key, 0) + 1
+        yield _Weighted(row, run, weight)
+
+
+def _steps(pattern: Pattern, runs: Sequence[_Weighted]) -> dict[str, float]:
+    """Seconds of each step that was run before: the weighted median."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in runs:
+        for step in one.row.steps:
+            if step.pattern == pattern.name and step.status in ("passed", "failed"):
+                found.setdefault(step.step, []).append((step.seconds, one.weight))
+    return {name: weighted_median(pairs) for name, pairs in found.items()}
+
+
+def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
+    """The value that half of the weight lies below. Raises ValueError on none."""
+    if not pairs:
+        raise ValueError("median of nothing")
+    half, seen = sum(weight for _, weight in pairs) / 2, 0.0
+    for value, weight in sorted(pairs):
+        seen += weight
+        if seen >= half:
+            return value
+    return max(value for value, _ in pairs)
+
+
+def drawn_in(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Pairs of seconds and weight; seconds far from the weighted middle are brought nearer (winsorised)."""
+    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in pairs]
+    if not logs:
+        return []
+    middle = weighted_median(logs)
+    spread = 1.4826 * weighted_median([(abs(log - middle), weight) for log, weight in logs])
+    reach = DRAWN_IN * max(spread, SPREAD)
+    return [(math.exp(min(max(log, middle - reach), middle + reach)), weight) for log, weight in logs]
+
+
+def together(parts: Sequence[Duration]) -> Duration:
+    """The sum of several times, as if it were log-normal: the medians add up, the spreads by their shares."""
+    total = sum(part.seconds for part in parts)
+    shares = [part.seconds / total for part in parts]
+    alone = sum((share * part.scale) ** 2 for share, part in zip(shares, parts, strict=True))
+    added = sum(share * part.scale for share, part in zip(shares, parts, strict=True))
+    return Duration(
+        centre=math.log(total),
+        scale=math.sqrt((1 - SHARED) * alone + SHARED * added**2),
+        freedom=sum(share * part.freedom for share, part in zip(shares, parts, strict=True)),
+        weight=sum(share * part.weight for share, part in zip(shares, parts, strict=True)),
+    )

@@ -1,0 +1,164 @@
+"""What the sessions say of a pattern: how often it works, how long it takes, what it saves, and where that holds.
+
+A run succeeds when it comes to an answer: it passed, or it failed because it found something wrong, which is what
+a gate is for. It breaks when it ends with an error of its own. Interrupted and skipped runs say nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loop.base.stats import beta_quantile
+from loop.learning import durations
+from loop.learning.durations import Duration, Sums
+from loop.learning.environments import Place, alike, changed
+from loop.model.tally import Saved, Tally
+
+Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
+LEVEL = 0.9
+"""Of the interval of a success rate."""
+ENOUGH = 5.0
+"""Successes, by weight, that a validated pattern has at least."""
+BAR = 0.6
+"""A pattern is validated when the lower bound of its success rate is above this."""
+FEW = 3.0
+"""Runs, by weight, below which nothing is doubted."""
+DOUBT = 0.6
+"""A pattern is doubtful when its success rate is below this, and retired when its upper bound is below RETIRED."""
+RETIRED = 0.5
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share with its interval: Jeffreys' Beta(1/2, 1/2) and the runs there were."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One environment in which a pattern was applied."""
+
+    place: tuple[str | None, ...]
+    successes: int
+    broken: int
+    weight: float
+    """What its runs are worth where the last session ran."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Everything the sessions say of one pattern."""
+
+    pattern: str
+    standing: Standing
+    why: str
+    successes: int
+    """Runs that came to an answer."""
+    passed: int
+    """Those that passed; the others found something wrong."""
+    broken: int
+    """Runs that ended with an error of their own."""
+    success: Rate
+    duration: Duration
+    saved: tuple[Saved, ...]
+    """One a class of evidence."""
+    scopes: tuple[Scope, ...]
+    """Environments, those with most runs first."""
+    last: str
+    """When it was last begun, ISO 8601; empty where it never was."""
+    session: str
+    """The last session in which it was."""
+
+    @property
+    def applied(self) -> int:
+        """Runs that say something."""
+        return self.successes + self.broken
+
+
+def rate(successes: float, failures: float, level: float = LEVEL) -> Rate:
+    """The share of successes; counts may be weighted sums."""
+    a, b = 0.5 + successes, 0.5 + failures
+    tail = (1 - level) / 2
+    return Rate(a / (a + b), beta_quantile(tail, a, b), beta_quantile(1 - tail, a, b))
+
+
+def latest(tallies: Iterable[Tally]) -> Place | None:
+    """The environment of the last run of all."""
+    last = max(tallies, key=lambda one: one.last or "", default=None)
+    return last.place if last else None
+
+
+def of_patterns(
+    estimates_s: Mapping[str, float], tallies: Sequence[Tally], saved: Sequence[Saved], here: Place | None = None
+) -> dict[str, Statistics]:
+    """The statistics of every pattern that has an estimate or was ever run.
+
+    `here`: the environment they are for; the last session's where none is given. A pattern without an estimate,
+    one that is not defined any more, is shrunk to a minute.
+    """
+    here = here if here is not None else latest(tallies)
+    names = dict.fromkeys((*estimates_s, *(one.pattern for one in tallies)))
+    runs = {name: [one for one in tallies if one.pattern == name] for name in names}
+    savings = {name: tuple(one for one in saved if one.pattern == name) for name in names}
+    return {name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], savings[name], here) for name in names}
+
+
+def of_pattern(
+    name: str, estimate_s: float, tallies: Sequence[Tally], saved: tuple[Saved, ...], here: Place | None
+) -> Statistics:
+    """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
+    weights = [alike(one.place, here) if here is not None else 1.0 for one in tallies]
+    good = sum(weight * one.successes for weight, one in zip(weights, tallies, strict=True))
+    bad = sum(weight * one.broken for weight, one in zip(weights, tallies, strict=True))
+    pairs = zip(weights, tallies, strict=True)
+    sums = (Sums(w * one.timed, w * one.log_sum, w * one.log_squares) for w, one in pairs)
+    success, last = rate(good, bad), max(tallies, key=lambda one: one.last or "", default=None)
+    standing, why = _standing(good, bad, success, tallies, here)
+    return Statistics(
+        pattern=name,
+        standing=standing,
+        why=why,
+        successes=sum(one.successes for one in tallies),
+        passed=sum(one.passed for one in tallies),
+        broken=sum(one.broken for one in tallies),
+        success=success,
+        duration=durations.expected(estimate_s, sum(sums, Sums())),
+        saved=saved,
+        scopes=_scopes(tallies, weights),
+        last=(last.last or "") if last else "",
+        session=(last.session or "") if last else "",
+    )
+
+
+def _scopes(tallies: Sequence[Tally], weights: Sequence[float]) -> tuple[Scope, ...]:
+    found = [
+        Scope(tuple(one.place), one.successes, one.broken, weight)
+        for one, weight in zip(tallies, weights, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda one: -(one.successes + one.broken)))
+
+
+def _standing(
+    good: float, bad: float, success: Rate, tallies: Sequence[Tally], here: Place | None
+) -> tuple[Standing, str]:
+    """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
+    if not tallies:
+        return "proposed", "it was never run"
+    count, share = good + bad, f"{100 * success.low:.0f} to {100 * success.high:.0f} %"
+    if count >= ENOUGH and success.high < RETIRED:
+        return "retired", f"its success rate, {share}, is below {100 * RETIRED:.0f} %"
+    if count >= FEW and success.mean < DOUBT:
+        return "doubtful", f"its success rate is {100 * success.mean:.0f} %, {share}"
+    if good >= ENOUGH and success.low >= BAR:
+        return "validated", f"its success rate is at least {100 * success.low:.0f} %"
+    return "applied", f"runs worth {count:.3g} here{_moved(tallies, here)}: its success rate is {share}"
+
+
+def _moved(tallies: Sequence[Tally], here: Place | None) -> str:
+    """What has changed since most of the runs."""
+    runs = sum(one.successes + one.broken for one in tallies)
+    facts = dict.fromkeys(fact for one in tallies if here is not None for fact in changed(one.place, here))
+    return f" ({runs} in all; {', '.join(facts)} changed)" if facts else ""

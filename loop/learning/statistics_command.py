@@ -1,0 +1,140 @@
+"""`loop patterns stats`: what the sessions say of each pattern."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import nearest
+from loop.base.errors import ExitCode, LoopError
+from loop.base.places import Project, project
+from loop.base.screen import Screen, fold, seconds_text, short, width
+from loop.learning import durations, environments, statistics
+from loop.learning.statistics import Statistics
+from loop.library import definitions
+from loop.library.definitions import Read
+from loop.model.pattern import Pattern
+from loop.store import index
+
+ORDER = ("validated", "applied", "doubtful", "retired", "proposed")
+CLASSES = {
+    "measured": "this project's own records",
+    "history": "the recorded history",
+    "prior": "an author's estimate",
+}
+ALL = "`loop patterns stats` shows all"
+MANY_PLACES = 5
+"""Environments that are shown."""
+
+
+def gather(chosen: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, Statistics]:
+    """The statistics of all patterns, defined or ever run, for the environment of the last session."""
+    estimates = {name: 60 * read.value.estimate.minutes for name, read in patterns.items()}
+    return statistics.of_patterns(estimates, *index.learned(chosen.sessions))
+
+
+def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All patterns, a row each; or one, in full."""
+    chosen = project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    found = gather(chosen, patterns)
+    if name is not None and name not in found:
+        close = nearest(name, list(found))
+        raise LoopError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
+    if as_json:
+        wanted = [found[name]] if name else list(found.values())
+        screen.data(json.dumps({"schema_version": 1, "patterns": [as_fields(one) for one in wanted]}, indent=1))
+    elif name:
+        screen.data(fold("\n".join(lines(found[name])), width(screen.out)))
+    else:
+        _table(found, patterns, screen)
+    return ExitCode.OK
+
+
+def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]], screen: Screen) -> None:
+    ranked = sorted(found.values(), key=lambda one: (ORDER.index(one.standing), -one.applied))
+    heads = ("pattern", "status", "runs", "answered", "takes", "saved", "last")
+    screen.table(heads, [_row(one, one.pattern in patterns) for one in ranked], wrap=0)
+    screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
+    screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
+
+
+def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
+    low, high = one.duration.interval()
+    return (
+        one.pattern if defined else f"{one.pattern} (not defined here)",
+        one.standing,
+        str(one.applied),
+        f"{100 * one.success.low:.0f}-{100 * one.success.high:.0f} %" if one.applied else "-",
+        f"{short(low)}-{short(high)}",
+        " ".join(f"{saved.evidence[0]} {saved.minutes:.0f}" for saved in one.saved if saved.sessions) or "-",
+        one.last[:10] or "-",
+    )
+
+
+def lines(one: Statistics) -> list[str]:
+    """One pattern's statistics in sentences."""
+    low, high = one.duration.interval()
+    shrunk = f"runs worth {one.duration.weight:.3g} here" if one.duration.weight else "its author's estimate alone"
+    text = [f"{one.pattern} is {one.standing}: {one.why}"]
+    if one.applied:
+        found, share = one.successes - one.passed, one.success
+        text.append(
+            f"run {one.applied} times: {one.passed} passed, {found} found something wrong, {one.broken} broke; "
+            f"it answers in {100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}] of its runs"
+        )
+    text.append(
+        f"the next run takes {seconds_text(one.duration.seconds)}, between {seconds_text(low)} and "
+        f"{seconds_text(high)} in 80 % of cases, from {shrunk}"
+    )
+    text += [
+        f"saved {saved.minutes:.1f} min [{saved.minutes_low:.1f}, {saved.minutes_high:.1f}], ${saved.usd:.2f}, "
+        f"in {saved.sessions} session{'' if saved.sessions == 1 else 's'} on {saved.evidence} evidence "
+        f"({CLASSES[saved.evidence]})"
+        for saved in one.saved
+    ]
+    text += _places(one)
+    if one.last:
+        text.append(f"last used {one.last[:10]}, in {one.session}")
+    return text
+
+
+def _places(one: Statistics) -> list[str]:
+    """Where it was run, and what those runs are worth where the last session ran."""
+    shown = [
+        f"in {environments.in_words(scope.place)}: {scope.successes} of {scope.successes + scope.broken} "
+        f"answered, each worth {scope.weight:.3g} here"
+        for scope in one.scopes[:MANY_PLACES]
+    ]
+    more = len(one.scopes) - MANY_PLACES
+    return shown + ([f"in {more} more environments"] if more > 0 else [])
+
+
+def as_fields(one: Statistics) -> dict[str, Any]:
+    """One pattern's statistics as plain values."""
+    low, high = one.duration.interval()
+    duration = {"median_s": one.duration.seconds, "low_s": low, "high_s": high, "level": durations.LEVEL}
+    success = {"mean": one.success.mean, "low": one.success.low, "high": one.success.high}
+    return {
+        "name": one.pattern,
+        "status": one.standing,
+        "why": one.why,
+        "applied": one.applied,
+        "passed": one.passed,
+        "found": one.successes - one.passed,
+        "broken": one.broken,
+        "success": {**success, "level": statistics.LEVEL} if one.applied else None,
+        "time": {**duration, "runs": one.duration.weight},
+        "saved": [saved._asdict() for saved in one.saved],
+        "environments": [
+            {
+                **dict(zip(environments.FACTS, scope.place, strict=True)),
+                "successes": scope.successes,
+                "broken": scope.broken,
+                "weight": scope.weight,
+            }
+            for scope in one.scopes
+        ],
+        "last_used": one.last or None,
+        "last_session": one.session or None,
+    }

@@ -1,0 +1,170 @@
+"""Definitions from outside the package run commands and code: only after the user has seen and allowed them.
+
+The hash covers definitions (target, patterns, plans, templates) and the files that their commands take flags from
+(`@flags`), never kernel sources: editing a kernel never asks again.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import RootModel, StringConstraints
+
+from loop.base.documents import content_hash, load_yaml, sums
+from loop.base.errors import LoopError
+from loop.base.locks import waiting
+from loop.base.owners import stranger
+from loop.base.places import Project, state_folder
+from loop.base.remarks import remark
+from loop.library.response_files import named_by
+from loop.model.pattern import Pattern
+from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
+
+FILE = "trusted.json"
+_Folder = Annotated[str, StringConstraints(pattern="^/")]
+_Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+DEFINITIONS = ("patterns", "plans", "templates")
+
+
+def definition_files(project: Project) -> list[Path]:
+    """The files whose content is trusted or not."""
+    return [*_written(project), *sorted(flag_files(project))]
+
+
+def _written(project: Project) -> list[Path]:
+    """The definitions themselves."""
+    folders = [folder for name in DEFINITIONS if (folder := project.own(name))]
+    return [
+        project.manifest,
+        *(path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()),
+    ]
+
+
+def flag_files(project: Project) -> dict[Path, str]:
+    """Files that the commands of a project's definitions take flags from, with what they hold."""
+    yamls = (path for path in _written(project) if path.suffix == ".yaml")
+    words = [word for path in yamls for text in _texts(_value(path)) for word in text.split()]
+    return named_by(words, project.target)
+
+
+def _value(path: Path) -> Any:
+    """What a definition holds; nothing where it cannot be read: then it is not run either."""
+    try:
+        return load_yaml(path).data
+    except LoopError:
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All text in a definition, in its order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def definition_hash(project: Project) -> str:
+    """Hash of all definitions of a project, with their names."""
+    parts = []
+    for path in definition_files(project):
+        parts += [os.path.relpath(path, project.target), content_hash(path.read_bytes())]
+    return content_hash("\0".join(parts))
+
+
+def is_trusted(project: Project) -> bool:
+    """Whether these very definitions were allowed; what ships with loop always is."""
+    granted = {} if project.bundled else _granted(state_folder() / FILE)
+    return project.bundled or granted.get(str(project.target)) == definition_hash(project)
+
+
+def grant(project: Project, digest: str) -> None:
+    """Remember that the user allowed the definitions of this hash: those that were shown, whatever is there now.
+
+    Raises LoopError when that cannot be written.
+    """
+    path = state_folder() / FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoopError(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
+    with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
+        sums.write_sealed(path, {**_granted(path), str(project.target): digest})
+
+
+class Granted(RootModel[dict[_Folder, _Digest]]):
+    """Folder of a target to the hash of the definitions that were allowed there."""
+
+
+def _granted(path: Path) -> dict[str, str]:
+    """Nothing where the file is damaged: each target is then to be allowed anew."""
+    if why := stranger(path):
+        remark(f"{path} is not used: {why}; nothing is allowed")
+        return {}
+    try:
+        return sums.read_sealed(Granted, path).root
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        remark(f"{path}: cannot be read: {error.strerror}; nothing is allowed")
+    except LoopError as error:
+        remark(f"{error.message}; allow each target anew: loop trust")
+    return {}
+
+
+def refusal(project: Project) -> LoopError:
+    """What to say when nobody can be asked."""
+    return LoopError(
+        f"{project.manifest}: these definitions run commands and code, and have not been allowed yet",
+        hint=f"look at them, then `loop trust {project.target}`",
+    )
+
+
+def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
+    """Every command and code that the definitions would run, a line each."""
+    for name, variant in target.variants.items():
+        yield f"variant {name}: {_variant(variant)}"
+        yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
+    functions = {"reference": target.reference, "plain": target.plain, "baseline": target.baseline}
+    for word, function in functions.items():
+        if function is not None:
+            yield f"{word}: Python {function.python}"
+    yield from (f"property: Python {name}" for name in target.properties)
+    for name, part in target.components.items():
+        made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
+        yield f"component {name}: calls {part.entry} of {part.of}; Python {', '.join(made)}"
+    for pattern in own_patterns:
+        for step in pattern.steps:
+            command = step.arguments.get("run")
+            if command is not None:
+                settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
+                yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+
+
+def flags_taken(project: Project) -> Iterator[str]:
+    """Every file that commands take flags from, with these flags, a line each."""
+    for path, text in sorted(flag_files(project).items()):
+        yield f"flags from {os.path.relpath(path, project.target)}: {' '.join(text.split())}"
+
+
+def _also_compiled(variant: Variant) -> Iterator[str]:
+    """What is compiled besides the variant itself."""
+    if not isinstance(variant, CAbiVariant):
+        return
+    if variant.emulation is not None:
+        recipe = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
+        yield f"{' '.join(recipe)}, then loads the result: its emulation"
+    for one in variant.must_not_compile:
+        yield f"{' '.join([variant.build.compiler, *one.flags, one.source])}, which has to fail"
+
+
+def _variant(variant: Variant) -> str:
+    if isinstance(variant, CAbiVariant):
+        return (
+            " ".join([variant.build.compiler, *variant.build.flags, *variant.sources]) + ", then loads the result"
+        )
+    if isinstance(variant, PythonVariant):
+        return f"imports Python {variant.module}:{variant.function}"
+    assert isinstance(variant, CommandVariant)
+    return " ".join(variant.run)

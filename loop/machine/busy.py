@@ -1,0 +1,96 @@
+"""Who else keeps the cores busy, asked of the kernel before a measurement (proc(5): `stat`, `<pid>/stat`)."""
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.processes import Tick
+
+PROC = Path("/proc")
+LOOK_S = 0.3
+"""How long it is looked at: thirty of the kernel's ticks of 10 ms."""
+STEAL = 7
+"""Place of the stolen time among the numbers of the first line of `stat`."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process that is not ours."""
+
+    name: str
+    cores: float
+    """Cores that it kept busy, as in 0.5."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What else ran for a moment."""
+
+    programs: tuple[Program, ...] = ()
+    stolen: float = 0.0
+    """Cores that the host took from this virtual machine."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One process at one moment."""
+
+    name: str
+    parent: int
+    ticks: int
+    """Time on a core since it began, user and system."""
+
+
+def crowd(
+    proc: Path | None = None, clock: Callable[[], float] = time.monotonic, us: int | None = None
+) -> Generator[Tick, None, Crowd]:
+    """What other programs take of the cores now; nothing where nobody tells.
+
+    `us`: the process whose descendants are ours.
+    """
+    root = proc or PROC
+    begun, before, stolen = clock(), _seen(root), _stolen(root)
+    if not before:
+        return Crowd()
+    while clock() - begun < LOOK_S:
+        yield Tick("looking for other programs")
+        time.sleep(0.05)
+    seconds, after = max(clock() - begun, 1e-3), _seen(root)
+    ours, tick_s = _ours(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
+    programs = tuple(
+        Program(one.name, (one.ticks - before[pid].ticks) * tick_s / seconds)
+        for pid, one in after.items()
+        if pid in before and pid not in ours
+    )
+    return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
+
+
+def _seen(root: Path) -> dict[int, Seen]:
+    """Every process by its number."""
+    found = {}
+    for folder in root.glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text()
+        except OSError:
+            continue  # It has ended meanwhile.
+        name, rest = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 2 :].split()
+        found[int(folder.name)] = Seen(name, int(rest[1]), int(rest[11]) + int(rest[12]))
+    return found
+
+
+def _ours(seen: Mapping[int, Seen], us: int) -> set[int]:
+    """We, and all that descends from us."""
+    ours = {us}
+    while more := {pid for pid, one in seen.items() if one.parent in ours} - ours:
+        ours |= more
+    return ours
+
+
+def _stolen(root: Path) -> int:
+    """Ticks that the host took from all cores of this machine."""
+    try:
+        return int((root / "stat").read_text().split("\n", 1)[0].split()[1 + STEAL])
+    except (OSError, IndexError, ValueError):
+        return 0

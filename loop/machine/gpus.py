@@ -1,0 +1,147 @@
+"""The GPUs of this machine as a CUDA program sees them: asked of the driver, in a process of its own.
+
+nvidia-smi numbers all GPUs by their slots and knows nothing of CUDA_VISIBLE_DEVICES; a CUDA program numbers those
+that it may see, fastest first. What runs here runs on the first of those, so the driver is asked.
+"""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from loop.base.processes import environment, python_path
+from loop.model.device import GpuLimits
+
+ASK_LIMIT_S = 60
+"""Without its persistence daemon a driver sets up every GPU anew, one after the other."""
+SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NO_DRIVER, NOTHING_SHOWN = "no NVIDIA driver here", "CUDA_ERROR_NO_DEVICE"
+"""What the child says where libcuda cannot be loaded, and where it shows no device."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU."""
+
+    name: str
+    uuid: str
+    """As nvidia-smi -L shows it."""
+    capability: str
+    """As in 8.9."""
+    memory_bytes: int
+    limits: GpuLimits = field(default_factory=GpuLimits)
+    """What it cannot exceed."""
+
+    @property
+    def architecture(self) -> str:
+        """As compilers call it: `sm_89`."""
+        return f"sm_{self.capability.replace('.', '')}"
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What there is, and what of it a CUDA program may use."""
+
+    usable: tuple[Gpu, ...] = ()
+    """In the order in which a CUDA program numbers them; everything here runs on the first."""
+    cuda: tuple[int, int] | None = None
+    """The newest CUDA release whose code the driver runs; None where it does not start."""
+    driver: str | None = None
+    """Version of the NVIDIA driver."""
+    shown: tuple[str, ...] = ()
+    """Names of all that nvidia-smi shows."""
+    why: str = ""
+    """Why a CUDA program can use none; empty where it can."""
+
+    @property
+    def first(self) -> Gpu | None:
+        """The one that everything runs on; None without any."""
+        return self.usable[0] if self.usable else None
+
+    @property
+    def chosen(self) -> str:
+        """The first in words, and how it was chosen among several: empty without any."""
+        if self.first is None:
+            return ""
+        several = max(len(self.usable), len(self.shown))
+        if several == 1:
+            return self.first.name
+        by = f", {VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else ""
+        return f"{self.first.name} (the first that CUDA shows of {several}{by}: {self.first.uuid})"
+
+
+@functools.cache
+def gpus() -> Gpus:
+    """The GPUs of this machine, asked once."""
+    rows, found = _shown_by_smi(), _look()
+    usable = tuple(_gpu(fields) for fields in found["gpus"])
+    release = found["cuda"]
+    return Gpus(
+        usable=usable,
+        cuda=(release[0], release[1]) if release else None,
+        driver=rows[0][1] if rows else None,
+        shown=tuple(row[0] for row in rows),
+        why="" if usable else found["why"] or "the driver shows no GPU",
+    )
+
+
+def _gpu(fields: dict[str, Any]) -> Gpu:
+    major, minor = fields["capability"]
+    limits = GpuLimits.model_validate({name: fields[name] for name in GpuLimits.model_fields})
+    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], limits)
+
+
+def _look() -> dict[str, Any]:
+    """What the driver says to a process with the environment of our workers."""
+    command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
+    nothing: dict[str, Any] = {"cuda": None, "gpus": []}
+    try:
+        done = subprocess.run(
+            command,
+            env={**environment(), "PYTHONPATH": python_path()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ASK_LIMIT_S,
+            check=False,
+        )
+        return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    except subprocess.TimeoutExpired:
+        return {**nothing, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
+    except (OSError, ValueError, IndexError):
+        return {**nothing, "why": "the process that asks the NVIDIA driver died"}
+
+
+def _shown_by_smi() -> list[list[str]]:
+    """Name and driver version of each GPU; empty without nvidia-smi."""
+    if shutil.which(SMI[0]) is None:
+        return []
+    try:
+        done = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    return [row for row in rows if len(row) == 2] if done.returncode == 0 else []
+
+
+def no_gpu(found: Gpus) -> tuple[str, str]:
+    """Why nothing can run on a GPU here, and what would help."""
+    if NO_DRIVER in found.why and not found.shown:
+        return f"no GPU: {found.why}", "install the NVIDIA driver"
+    if found.shown and VISIBLE in os.environ and NOTHING_SHOWN in found.why:
+        hidden = f"{VISIBLE}={os.environ[VISIBLE]!r} hides what is there"
+        return f"no GPU: {hidden} ({', '.join(found.shown)})", f"unset {VISIBLE}, or set it to 0"
+    if found.shown:
+        return f"no GPU that a program can use: {', '.join(found.shown)} is there, but {found.why}", _mend(found)
+    return f"no GPU: {found.why}", "see what `nvidia-smi` says"
+
+
+def _mend(found: Gpus) -> str:
+    if NO_DRIVER in found.why:
+        return "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+    return "see what `nvidia-smi` says"

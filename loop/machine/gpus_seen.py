@@ -1,0 +1,27 @@
+"""What a CUDA program sees here, as a line of JSON: `python -m loop.machine.gpus_seen`. It makes no context."""
+
+import ctypes
+import json
+import sys
+from typing import Any
+
+from loop.calls.cuda import driver as cuda
+from loop.calls.refusal import Refused
+
+
+def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
+    """`cuda`: the newest CUDA release whose code the driver runs; `gpus` as a program numbers them; `why` not."""
+    found: dict[str, Any] = {"cuda": None, "gpus": [], "why": ""}
+    try:
+        driver = cuda.load(library)
+        found["cuda"] = cuda.cuda_release(driver)
+        count = driver.make("cuDeviceGetCount", ctypes.c_int)
+        handles = [driver.make("cuDeviceGet", ctypes.c_int, index) for index in range(count)]
+        found["gpus"] = [vars(cuda.facts(driver, handle)) for handle in handles]
+    except Refused as error:
+        found["why"] = str(error)
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(look()))

@@ -1,0 +1,196 @@
+"""Facts about this machine that need no torch: processor, compilers, driver, GPUs."""
+
+import functools
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from loop.base.documents import content_hash
+from loop.machine.gpus import gpus
+from loop.model.device import Dtype
+from loop.model.record import Machine
+from loop.model.target import ITEM_SIZES
+
+ASK_LIMIT_S = 10
+NVCC_SAYS = "Cuda compilation tools"
+"""How the line begins in which nvcc names its release; its first says only who it is."""
+CPUS = Path("/sys/devices/system/cpu")
+FASTEST_CLOCK_HZ = 6.5e9
+"""No processor on sale runs faster; the highest turbo clock of 2026 is 6.2 GHz."""
+CLOCK_SLACK = 1.1
+"""A named turbo clock may be beaten by this factor: overclocking, and drivers that round it down."""
+NAMES_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
+"""Drivers whose highest clock is the turbo clock; acpi-cpufreq, for one, names the base clock."""
+
+
+@functools.cache
+def machine() -> Machine:
+    """What stands beside every number."""
+    found = gpus()
+    return Machine(
+        name=platform.node(),
+        system=f"{platform.system()} {platform.release()}",
+        processor=_processor(),
+        cores=cores(),
+        memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
+        python=platform.python_version(),
+        torch=_installed("torch"),
+        compiler=compiler_version("g++"),
+        nvcc=nvcc_release("nvcc"),
+        gpus=tuple(gpu.name for gpu in found.usable),
+        driver=found.driver,
+        capability=found.first.capability if found.first else None,
+    )
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@functools.cache
+def compiler_version(compiler: str) -> str | None:
+    """The line of a compiler's version text that tells its release; None when it is not installed."""
+    lines = (_ask([compiler, "--version"]) or "").splitlines()
+    return next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
+
+
+def nvcc_release(compiler: str) -> str | None:
+    """The CUDA release of an nvcc, as in 13.0; None for another compiler, or one that is not there."""
+    found = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
+    return found[1] if found else None
+
+
+def _installed(package: str) -> str | None:
+    """Version of a package by its metadata: importing torch takes seconds."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _processor_lines() -> list[str]:
+    """What the system says of its processors; nothing outside Linux."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+
+
+def _ask(command: list[str]) -> str | None:
+    """Output of a quick command; None when it is missing or fails. Raises OSError when nothing can be started."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+    except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def available_memory() -> int:
+    """Bytes that a new process may still use: of the machine, or of the control group where that is less."""
+    free = int(psutil.virtual_memory().available)
+    group = Path("/sys/fs/cgroup")
+    try:
+        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # No control group, or one without a limit.
+        return free
+
+
+def peak_flops_per_s(threads: int, dtype: Dtype) -> float | None:
+    """Floating-point operations a second that so many threads cannot exceed; None where nothing is known.
+
+    An upper bound, for calling a result impossible: the highest clock that the system names (in a virtual machine
+    it names none, then the fastest there is), times what the widest units could do in a cycle. Real kernels stay
+    well below it: for a roofline measure one (`bench.roof`).
+    """
+    per_cycle = flops_per_cycle(processor_flags(), dtype)
+    return threads * fastest_clock_hz() * per_cycle if per_cycle else None
+
+
+def flops_per_cycle(flags: frozenset[str], dtype: Dtype) -> float | None:
+    """What one core could do in a cycle, by the flags of /proc/cpuinfo; None for a processor that is not known.
+
+    x86: two fused multiply-add units, and two adders beside them as in Zen; without FMA two multipliers and two
+    adders. Two-byte types also by their own instructions; AMX computes 1024 a cycle in them (Intel's optimisation
+    manual), and takes no wider ones. Arm: six 128-bit units, or two of 512 bits.
+    """
+    single = _single_flops(flags)
+    if single is None:
+        return None
+    narrow = ITEM_SIZES[dtype] == 2
+    if "amx_tile" in flags and narrow:
+        return single + 1024
+    if narrow and flags & {"bf16", "i8mm"}:
+        return 4 * single
+    wider = narrow and flags & {"avx512_bf16", "avx512_fp16", "avx_ne_convert", "asimdhp", "fphp"}
+    return (2 if wider else 0.5 if dtype == "float64" else 1) * single
+
+
+def _single_flops(flags: frozenset[str]) -> float | None:
+    """Operations of one core in a cycle on float32 in its vector units."""
+    if "sme" in flags:  # A matrix unit, shared by cores.
+        return None
+    if flags & {"asimd", "sve"}:
+        return 64
+    for lanes, needed in ((16, {"avx512f"}), (8, {"avx", "fma"}), (8, {"avx"}), (4, {"sse2"})):
+        if needed <= flags:
+            return lanes * (6 if "fma" in flags or lanes == 16 else 4)
+    return None
+
+
+def vector_lanes() -> int:
+    """Elements of type float32 in the widest vector that this processor has; 1 where nothing is known."""
+    flags = processor_flags()
+    return next((lanes for flag, lanes in LANES.items() if flag in flags), 1)
+
+
+LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
+"""Flag to the float32 elements of a vector, widest first."""
+
+
+@functools.cache
+def processor_flags() -> frozenset[str]:
+    """Everything /proc/cpuinfo lists as flags (x86) or features (Arm) of the first processor."""
+    for line in _processor_lines():
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return frozenset()
+
+
+TELLING = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
+)  # fmt: skip
+"""Lines of /proc/cpuinfo by which compilers choose instructions."""
+
+
+@functools.cache
+def processor_identity() -> str:
+    """Hash of what this processor is and can do, by /proc/cpuinfo; of its name where there is none."""
+    rows = (line.partition(":") for line in _processor_lines())
+    told = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
+    return content_hash("\n".join([platform.machine(), *told]) if told else platform.processor())
+
+
+def fastest_clock_hz() -> float:
+    """The highest turbo clock that the system names, with slack; else one that no processor reaches."""
+    try:
+        drivers = {path.read_text().strip() for path in CPUS.glob("cpu*/cpufreq/scaling_driver")}
+        clocks = [int(path.read_text()) * 1e3 for path in CPUS.glob("cpu*/cpufreq/cpuinfo_max_freq")]
+    except (OSError, ValueError):
+        return FASTEST_CLOCK_HZ
+    named = clocks and drivers and drivers <= set(NAMES_TURBO)
+    return CLOCK_SLACK * max(clocks) if named else FASTEST_CLOCK_HZ

@@ -1,0 +1,101 @@
+"""Tensors as numpy arrays, so that a mistake is written once for compiled and for Python variants.
+
+numpy has no bfloat16: its bits stand in uint16, which no other element type uses. A mistake that only copies whole
+tensors, and knows them by the functions here, takes those of a device as well (`device.DeviceArray`).
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy
+from numpy.lib.stride_tricks import as_strided
+
+from loop.calls.tensors import LoopTensor, describe
+
+Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
+Attributes = dict[str, Any]
+"""Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
+Honest = Callable[[Sequence[Array], Array, Attributes], None]
+"""The real variant: inputs, output, attributes."""
+Mistake = Callable[[Honest, list[Array], Array, Attributes], None]
+"""The same with the real variant at hand; it fills the output as it likes."""
+
+RAW: dict[int, tuple[str, type[numpy.generic]]] = {
+    1: ("float32", numpy.float32),
+    2: ("float16", numpy.float16),
+    3: ("bfloat16", numpy.uint16),
+    4: ("float64", numpy.float64),
+}
+"""Number in loop_kernel.h to the element type's name and the type of its array."""
+SCRIBBLE = 0x5A
+NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
+
+
+def values(array: Array) -> Array:
+    """What an array means: a copy in float32, or in float64 where it is that."""
+    if array.dtype == numpy.uint16:
+        return (array.astype(numpy.uint32) << 16).view(numpy.float32)
+    return array.astype(numpy.promote_types(array.dtype, numpy.float32))
+
+
+def store(array: Array, meant: Array) -> None:
+    """Write values into an array, rounded to the nearest of its type."""
+    if array.dtype == numpy.uint16:
+        bits = numpy.ascontiguousarray(meant, dtype=numpy.float32).view(numpy.uint32)
+        array[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+    else:
+        array[...] = meant.astype(array.dtype)
+
+
+def address(array: Any) -> int:
+    """Where a tensor begins."""
+    return int(array.ctypes.data) if isinstance(array, numpy.ndarray) else int(array.address)
+
+
+def contents(array: Any, elements: int | None = None) -> Any:
+    """The bytes of a tensor, or of its first elements, as a buffer."""
+    if isinstance(array, numpy.ndarray):
+        return array.reshape(-1)[:elements]
+    return array.contents(elements)
+
+
+def scribble(array: Any, offset: int, size: int) -> None:
+    """Write a few bytes, counted from where a tensor begins."""
+    if isinstance(array, numpy.ndarray):
+        ctypes.memset(array.ctypes.data + offset, SCRIBBLE, size)
+    else:
+        array.queue.fill(array.address + offset, size, SCRIBBLE)
+
+
+def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:
+    """The `invoke` of a compiled variant on the host, each of its calls by way of `mistake`."""
+
+    def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
+        def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+            described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
+            given = (ctypes.c_double * max(len(names), 1))(*attributes.values())
+            invoke(described, (LoopTensor * 1)(as_tensor(result)), given, stream)
+
+        attributes = dict(zip(names, numbers, strict=False))
+        mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes)
+
+    return erring
+
+
+def array_in(tensor: LoopTensor) -> Array:
+    """A tensor's own memory as an array."""
+    raw = numpy.dtype(RAW[tensor.dtype][1])
+    sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
+    if 0 in sizes:
+        return numpy.empty(sizes, raw)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    memory = (ctypes.c_char * (count * raw.itemsize)).from_address(tensor.data)
+    flat = numpy.frombuffer(memory, raw)
+    return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
+
+
+def as_tensor(array: Array) -> Any:
+    """An array as the C interface knows it. The array has to outlive the call."""
+    strides = tuple(step // array.itemsize for step in array.strides)
+    return describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])

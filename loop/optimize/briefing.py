@@ -1,0 +1,257 @@
+"""Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.documents import content_hash, to_json, write_atomic
+from loop.base.errors import ExitCode, LoopError
+from loop.base.places import shipped
+from loop.base.processes import Tick
+from loop.builds import build
+from loop.builds.compiler_errors import BuildFailed
+from loop.gate.kernel import extra_sets, workloads
+from loop.model.base import Model
+from loop.model.change import Brief, BriefOutput
+from loop.model.measurement import Measurement
+from loop.model.profile import Profile
+from loop.model.target import CAbiVariant
+from loop.model.verdict import SpeedVerdict
+from loop.optimize.brief import render_brief
+from loop.optimize.rounds import Rounds, own_tree, workshop
+from loop.profile import bottleneck
+from loop.repository import worktree
+from loop.repository.leftover import note_owner
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context, Result, Working, Workshop
+
+
+class BriefTerms(Model):
+    """When the change will be kept."""
+
+    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
+    """Share by which its mean speed has to exceed the incumbent's."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to become faster, and where it does worst."""
+
+    variant: str
+    measured: Measurement
+    profile: Profile | None
+
+
+def brief(context: Context, arguments: BriefTerms) -> Working:
+    """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
+    shop = workshop(context)
+    if shop.declined:
+        return Result(BriefOutput(ok=True, declined=True, message="no further change is wanted"))
+    subject = choose(context)
+    if subject is None:
+        return Result(
+            BriefOutput(
+                ok=False,
+                message="nothing to improve: no compiled variant has a speed to be trusted",
+                hint=context.command("run", "session", "baseline"),
+            )
+        )
+    yield Tick("preparing the worktree")
+    tree = own_tree(context, shop)
+    if tree is None:
+        tree = yield from _new_tree(context, shop, subject.variant)
+    asked = yield from _write(context, subject, tree, arguments)
+    return _edited(shop, asked, tree, again=context.again)
+
+
+def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:
+    """The worktree, noted once it is whole."""
+    tree = worktree.make(context.folder, shop.tree)
+    yield from _is_whole(context, variant, tree)
+    note_owner(tree, shop.notes.parent)
+    return tree
+
+
+def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
+    """Raises LoopError, and takes the worktree away, where it builds to something else than the checkout."""
+    variant = context.bench.compiled([name])[name]
+    why = "it builds to something else than the checkout"
+    try:
+        found = yield from build.build(
+            name, variant, tree.target, cache=context.bench.cache, include=context.bench.include,
+            limit_s=context.kill_after_s,
+        )  # fmt: skip
+        if found.build_id == Rounds(context.finished).incumbents.get(name, found.build_id):
+            return
+    except BuildFailed as failed:
+        why = failed.message
+    worktree.remove(tree)
+    raise LoopError(
+        f"{name} cannot be edited in a worktree: {why}",
+        hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
+        exit_code=ExitCode.GATE_FAILED,
+    )
+
+
+def choose(context: Context) -> Subject | None:
+    """Of the variants that loop compiles the one with the lowest ratio on any workload; None without a speed."""
+    rounds = Rounds(context.finished)
+    measured, profiled = rounds.measured, rounds.profiled
+    if measured is None:
+        return None
+    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
+    compiled = {one.variant for one in speeds} & context.bench.compiled(context.variants).keys()
+    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
+    timed = [one for one in measured.measurements if one.variant in compiled]
+    certain = bottleneck.worst([one for one in timed if (one.variant, one.workload.name) in clear])
+    worst = bottleneck.worst(timed) | certain
+    if not worst:
+        return None
+    found = min(worst.values(), key=lambda one: one.ratio)
+    profiles = profiled.profiles if profiled else ()
+    return Subject(found.variant, found, next((p for p in profiles if p.variant == found.variant), None))
+
+
+def _write(
+    context: Context, subject: Subject, tree: Worktree, arguments: BriefTerms
+) -> Generator[Tick, None, Brief]:
+    """The brief, as a page for people and as JSON for programs."""
+    shop, rounds = workshop(context), Rounds(context.finished)
+    variant = context.bench.compiled([subject.variant])[subject.variant]
+    readers = yield from _readers(context, subject.variant)
+    asked = Brief(
+        number=rounds.number,
+        variant=subject.variant,
+        title=variant.title,
+        workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
+        profile=subject.profile,
+        folder=str(tree.target),
+        files=tuple(file for file, others in readers.items() if not others),
+        shared={file: others for file, others in readers.items() if others},
+        rule=rule(arguments.gain),
+        timed=tuple(one.name for one in workloads(context, context.plan.workloads)),
+        checks=tuple(extra_sets(context)),
+        tried=rounds.tried,
+        lost=tuple(one for one in context.lost if one.variant == subject.variant),
+        resume=shop.resume,
+        decline=f"{shop.resume} --decline",
+    )
+    shop.notes.mkdir(parents=True, exist_ok=True)
+    write_atomic(_page(shop, asked), render_brief(shipped("templates"), asked))
+    write_atomic(_page(shop, asked).with_suffix(".json"), to_json(asked))
+    return asked
+
+
+def _page(shop: Workshop, asked: Brief) -> Path:
+    return shop.notes / f"{asked.number}-brief.md"
+
+
+def rule(gain: float) -> str:
+    """When a change is kept, in words."""
+    return (
+        "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
+        f"workload, faster on one at least, and {1 + gain:.3g}x its speed in the mean"
+    )
+
+
+def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+    """The target's files that a variant is built from, each with the others that this session does not judge."""
+    own = yield from _read(context, context.bench.compiled([name])[name])
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(own, ())
+    for other, variant in context.bench.target.variants.items():
+        if isinstance(variant, CAbiVariant) and other not in context.variants:
+            for file in (yield from _read_by_any(context, other, variant)):
+                if file in others:
+                    others[file] += (other,)
+    return others
+
+
+def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
+    try:
+        found = yield from build.scan(variant, context.folder, context.bench.include)
+    except BuildFailed as failed:
+        raise LoopError(failed.message, failed.hint) from failed
+    return found.files
+
+
+def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
+    """What another variant is built from, by whichever compiler is there; its sources where none is."""
+    target, bench = context.bench.target, context.bench
+    recipes = [target.compiled(name, bench.architecture)]
+    recipes += [target.emulation(name)] if variant.emulation else []
+    for recipe in recipes:
+        try:
+            return (yield from build.scan(recipe, context.folder, bench.include)).files
+        except BuildFailed:
+            continue
+    return variant.sources
+
+
+def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result:
+    """Passed with the edit, or paused until there is one that may be judged."""
+    changed = tree.changed()
+    page = _page(shop, asked)
+    if not changed:
+        return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
+    before = tree.committed()
+    outside = [name for name in changed if not may_change(name, asked.files, before)]
+    if outside:
+        return _wait(asked, f"{_refusal(asked, outside[0])} (brief: {page}); take that back in {asked.folder}")
+    back = handed_back(shop, asked, changed, tree)
+    same = next((one for one in asked.lost if one.digest == back.digest and not again), None)
+    if same is not None:
+        why = f"{same.session}: {same.reason} (--again judges it anew)"
+        return _wait(asked, f"this very change was taken back in {why}")
+    return Result(back)
+
+
+def _refusal(asked: Brief, file: str) -> str:
+    """Why a file may not change, and what lets it."""
+    others = asked.shared.get(file, ())
+    if not others:
+        return f"{file} may not change"
+    chosen = " ".join(f"--variant {name}" for name in (asked.variant, *others))
+    return (
+        f"{file} may not change: {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
+    )
+
+
+def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
+    """The edit that is there now, with its patch beside the brief."""
+    shop.notes.mkdir(parents=True, exist_ok=True)
+    written = shop.notes / "now.patch"
+    tree.write_patch(written)
+    digest = content_hash(written.read_bytes())
+    patch = written.rename(shop.notes / f"{asked.number}-{digest[:8]}.patch")
+    lines = sum(changed.values())
+    return BriefOutput(
+        ok=True,
+        message=f"change {asked.number} to {asked.variant}: {', '.join(changed)} ({lines} lines)",
+        brief=asked,
+        edited=True,
+        files=tuple(changed),
+        lines=lines,
+        base=tree.head,
+        patch=str(patch),
+        digest=digest,
+    )
+
+
+def _wait(asked: Brief, message: str) -> Result:
+    output = BriefOutput(ok=True, message=message, hint=f"edit, then: {asked.resume}", brief=asked)
+    return Result(output, paused=True)
+
+
+def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
+    """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
+
+    `before`: files that were there. The manifest says what is built and how it is judged: it never may.
+    """
+    if name in files:
+        return True
+    beside = {str(Path(file).parent) for file in files}
+    kinds = {Path(file).suffix for file in files}
+    return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds

@@ -1,0 +1,202 @@
+"""A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from loop.base.documents import content_hash
+from loop.base.processes import Tick
+from loop.builds.build import scan
+from loop.gate import kernel, properties, sanitizing
+from loop.model.base import Model
+from loop.model.change import (
+    ChangeBuildOutput,
+    ChangeCompareOutput,
+    ChangeMeasureOutput,
+    ChangeProfileOutput,
+    ChangePropertiesOutput,
+    ChangeSanitizeOutput,
+    ChangeVerifyOutput,
+    DecisionOutput,
+    JudgedOutput,
+    Tried,
+)
+from loop.model.outcome import Output
+from loop.model.output import BuildOutput
+from loop.optimize import keeping
+from loop.optimize.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
+from loop.profile import actions as profile
+from loop.steps.context import Context, NoArguments, Result, Working
+from loop.timing import comparing, measuring
+
+KEPT = "kept.patch"
+"""Everything that a session kept, as one patch against the checkout as it stood."""
+Run = Callable[[Context, Any], Working]
+GATE: tuple[type[JudgedOutput], ...] = (
+    ChangeBuildOutput,
+    ChangeVerifyOutput,
+    ChangePropertiesOutput,
+    ChangeSanitizeOutput,
+    ChangeMeasureOutput,
+    ChangeCompareOutput,
+)
+"""Outputs of the steps that a change has to pass, in their order."""
+
+
+def on_change(run: Run, kind: Callable[..., Output]) -> Run:
+    """An action on the target, done on the edited target instead.
+
+    What is wrong with the change is not wrong with the session: the step passes and says whether it is `good`.
+    """
+
+    def working(context: Context, arguments: Any) -> Working:
+        with candidate(context) as inner:
+            result = yield from run(inner, arguments)
+        found = result.output
+        fields = {"good": found.ok, "message": found.message, "hint": found.hint, "found": found}
+        samples = {f"change-{name}": rows for name, rows in result.samples.items()}
+        return Result(kind(ok=True, not_exercised=found.not_exercised, **fields), samples)
+
+    return working
+
+
+def build(context: Context, arguments: NoArguments) -> Working:
+    """Compile the edited target; which variants are others than before."""
+    at_hand = this_round(context)
+    unchanged(at_hand, _digest(at_hand))
+    with candidate(context) as inner:
+        result = yield from kernel.build_variants(inner, arguments)
+    found = result.output
+    assert isinstance(found, BuildOutput)
+    touched = touched_by(found, Rounds(context.finished).incumbents)
+    message = found.message if touched or not found.ok else "the edit changes no variant of this session"
+    stray = yield from _stray(context, at_hand, touched)
+    if stray:
+        message = f"{stray} is compiled and git ignores it: it would be in no patch and no commit"
+    good = found.ok and bool(touched) and not stray
+    output = ChangeBuildOutput(ok=True, good=good, message=message, hint=found.hint, touched=touched, found=found)
+    return Result(output)
+
+
+def _stray(context: Context, at_hand: Round, touched: Sequence[str]) -> Generator[Tick, None, str]:
+    """A file of the target that is compiled into the edited variants and that git ignores; empty without one."""
+    known = at_hand.tree.known()
+    with candidate(context) as inner:
+        for variant in inner.bench.compiled(touched).values():
+            read = yield from scan(variant, inner.folder, inner.bench.include)
+            for name in read.files:
+                if name not in known:
+                    return name
+    return ""
+
+
+def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
+    """Variants whose build is another than the incumbent's."""
+    return tuple(one.variant for one in found.builds if incumbents.get(one.variant) != one.build_id)
+
+
+verify = on_change(kernel.verify, ChangeVerifyOutput)
+check_properties = on_change(properties.properties, ChangePropertiesOutput)
+sanitize = on_change(sanitizing.sanitize, ChangeSanitizeOutput)
+measure = on_change(measuring.measure, ChangeMeasureOutput)
+compare = on_change(comparing.compare, ChangeCompareOutput)
+
+
+def look(context: Context, arguments: NoArguments) -> Working:
+    """What holds the edited target back, by the decision tree of this session."""
+    steps = [step for pattern in context.patterns for step in pattern.steps if step.action == "kernel.profile"]
+    if not steps:
+        message = "no pattern of this session has a decision tree"
+        return Result(ChangeProfileOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
+    terms = profile.ProfileTerms.model_validate(steps[0].arguments)
+    return (yield from on_change(profile.profile, ChangeProfileOutput)(context, terms))
+
+
+def _digest(at_hand: Round) -> str:
+    """Hash of what the worktree differs by now."""
+    patch = workshop(at_hand.context).notes / "now.patch"
+    at_hand.tree.write_patch(patch)
+    try:
+        return content_hash(patch.read_bytes())
+    finally:
+        patch.unlink()
+
+
+class DecideTerms(Model):
+    """When a change is kept."""
+
+    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
+    """Share by which its mean speed has to exceed the incumbent's."""
+
+
+def decide(context: Context, arguments: DecideTerms) -> Working:
+    """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
+    at_hand = this_round(context)
+    yield Tick("deciding")
+    if at_hand.tree.head == at_hand.brief.base:
+        unchanged(at_hand, _digest(at_hand))
+    decision = keeping.decide(judged(at_hand), arguments.gain)
+    asked = at_hand.brief.brief
+    assert asked is not None
+    tried = Tried(
+        number=asked.number,
+        variant=asked.variant,
+        outcome=decision.outcome,
+        reason=decision.reason,
+        gain=decision.gain,
+        files=at_hand.brief.files,
+        patch=at_hand.brief.patch,
+    )
+    branch = settle(at_hand, tried)
+    return Result(_decided(context, at_hand, tried, branch))
+
+
+def judged(at_hand: Round) -> keeping.Judged:
+    """What the steps of the gate found, as far as they ran."""
+    outputs = [found for kind in GATE if (found := at_hand.output(kind))]
+    stopped = next(
+        (one.message for one in outputs if not isinstance(one, ChangeCompareOutput) and not one.good), None
+    )
+    failed = next((record for record in at_hand.records if record.status == "failed"), None)
+    if failed is not None:
+        stopped = f"{failed.step}: {failed.message}"
+    compared = at_hand.output(ChangeCompareOutput)
+    against = compared.found if compared else None
+    return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
+
+
+def settle(at_hand: Round, tried: Tried) -> str:
+    """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
+
+    Does nothing twice: a session that was killed in between goes on with what it finds.
+    """
+    tree, context = at_hand.tree, at_hand.context
+    if tried.outcome == "reverted":
+        tree.revert()
+        return ""
+    if tree.head == at_hand.brief.base:
+        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number} of session {context.session}.")
+    if tree.repository is None:
+        return ""
+    return tree.branch(f"loop/{context.session}")
+
+
+def _decided(context: Context, at_hand: Round, tried: Tried, branch: str) -> DecisionOutput:
+    built = at_hand.output(ChangeBuildOutput)
+    made = {one.variant: one.build_id for one in built.found.builds} if built and built.found else {}
+    incumbents = Rounds(context.finished).incumbents
+    kept = tried.outcome == "kept"
+    whole = workshop(context).notes / KEPT
+    if kept:
+        at_hand.tree.write_patch(whole, Rounds(context.finished).first_base or at_hand.brief.base)
+    offered = f"; take it over with: git apply {whole}{f' (or the commits of {branch})' if branch else ''}"
+    return DecisionOutput(
+        ok=True,
+        message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",
+        kept=kept,
+        tried=tried,
+        branch=branch,
+        incumbents={**incumbents, **made} if kept else incumbents,
+        learned=(f"Change {tried.number} to {tried.variant} was {tried.outcome}: {tried.reason}.",),
+    )

@@ -1,0 +1,84 @@
+"""Is a change kept? Pure: what the gate found of it goes in, a decision with its reason comes out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loop.base.stats import geometric_mean
+from loop.model.change import Outcome
+from loop.model.verdict import SpeedVerdict, Verdict
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What each step of the gate found; None for a step that did not run."""
+
+    stopped: str | None
+    """The step that it failed, with its words; None when it passed all that ran."""
+    verdicts: Sequence[Verdict] = ()
+    """Against the incumbent."""
+    measured: bool = False
+    """Whether it was compared with the incumbent at all."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a change, and why."""
+
+    outcome: Outcome
+    reason: str
+    gain: float | None
+    """Geometric mean over workloads of the incumbent's time to the change's; None where it was not timed."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it stands."""
+        return self.outcome == "kept"
+
+
+def decide(judged: Judged, least_gain: float) -> Decision:
+    """Kept where it is right, slower nowhere, faster beyond noise somewhere, and by so much in the mean.
+
+    `least_gain`: share, as in 0.02 for 2 %.
+    """
+    speeds = [one for one in judged.verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
+    gain = geometric_mean([one.ratio for one in speeds]) if speeds else None
+    against = _against(judged, speeds, gain, least_gain)
+    if against is not None:
+        return Decision("reverted", against, gain)
+    faster = [one for one in speeds if one.verdict == "faster"]
+    return Decision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
+
+
+def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float) -> str | None:
+    """Why it may not stand; None when it may."""
+    if judged.stopped is not None:
+        return judged.stopped
+    doubt = next((one for one in judged.verdicts if not isinstance(one, SpeedVerdict)), None)
+    if doubt is not None:
+        return f"{doubt.variant} is {doubt.verdict}: {doubt.reason}"
+    if not judged.measured or gain is None:
+        return "it was not compared with the incumbent"
+    slower = [one for one in speeds if one.verdict == "slower"]
+    if slower:
+        worst = min(slower, key=lambda one: one.ratio)
+        return f"slower on {_of(slower, speeds)}: {_times(worst.ratio)} on {worst.workload}"
+    if not any(one.verdict == "faster" for one in speeds):
+        unclear = next((one for one in speeds if one.verdict == "inconclusive"), None)
+        said = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
+        return f"{said}: {_times(gain)} the incumbent's speed, {_words(speeds)}"
+    if gain < 1 + least_gain:
+        return f"{_times(gain)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
+    return None
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}x"
+
+
+def _of(some: Sequence[SpeedVerdict], all_of_them: Sequence[SpeedVerdict]) -> str:
+    return f"{len(some)} of {len(all_of_them)} workloads"
+
+
+def _words(speeds: Sequence[SpeedVerdict]) -> str:
+    words = [one.verdict for one in speeds]
+    return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))

@@ -1,0 +1,183 @@
+"""What the report says of changes: each one that was handed over or proposed, and what became of it."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.stats import geometric_mean
+from loop.model.change import (
+    Brief,
+    BriefOutput,
+    ChangeCompareOutput,
+    ChangeMeasureOutput,
+    ChangeVerifyOutput,
+    DecisionOutput,
+    JudgedOutput,
+    Trial,
+    Tried,
+    TuneOutput,
+)
+from loop.model.outputs import read_output
+from loop.model.record import Finished, latest_attempts
+from loop.model.verdict import SpeedVerdict
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
+
+ON_CHANGE = "change."
+MOST_TRIALS = 12
+"""Points of a search that the report lists; the journal has all."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What one search tried."""
+
+    name: str
+    table: Table | None
+    more: str
+    """What the table leaves out; empty where it has all."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The section on changes."""
+
+    table: Table | None
+    trials: tuple[Trials, ...]
+    """What searches tried."""
+    lines: tuple[str, ...]
+    """How to take over what was kept, and what is waited for."""
+
+
+def changes(finished: Sequence[Finished]) -> Changes:
+    """Every change of a session, and where the kept ones are."""
+    records = latest_attempts(finished)
+    decided = [(record.run, output) for record in records if isinstance(output := _read(record), DecisionOutput)]
+    rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
+    heads = columns(
+        ">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline", "Why"
+    )
+    tuned = [output for record in records if isinstance(output := _read(record), TuneOutput) and output.trials]
+    lines = tuple(_lines([one for _, one in decided], records))
+    return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
+
+
+def verified(finished: Sequence[Finished]) -> bool:
+    """Whether anything was verified as a change: a change itself, or points of a search."""
+    outputs = [_read(record) for record in latest_attempts(finished)]
+    checked = any(isinstance(one, ChangeVerifyOutput) and one.found for one in outputs)
+    return checked or any(one.outcome in ("wrong", "timed", "best") for one in _searched(outputs))
+
+
+def timed(finished: Sequence[Finished]) -> bool:
+    """Whether anything was timed as a change."""
+    outputs = [_read(record) for record in latest_attempts(finished)]
+    judged = any(isinstance(one, ChangeMeasureOutput | ChangeCompareOutput) and one.found for one in outputs)
+    return judged or any(one.outcome in ("timed", "best") for one in _searched(outputs))
+
+
+def _searched(outputs: Iterable[object]) -> Iterator[Trial]:
+    return (trial for one in outputs if isinstance(one, TuneOutput) for trial in one.trials)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the changes that were kept of one variant make of its speed."""
+
+    variant: str
+    tuning: str | None
+    """What was searched, where they are a search's: its workloads are what the ratio is of."""
+    changes: int
+    ratio: float
+    """Against what was there: each one's mean ratio against what it replaced, multiplied."""
+
+
+def kept(finished: Sequence[Finished]) -> tuple[Gain, ...]:
+    """What was gained by the changes that were kept, by variant and what they were timed on."""
+    records = latest_attempts(finished)
+    tunings = {r.run: brief.tuning for r in records if (brief := _brief(r)) is not None}
+    gains: dict[tuple[str, str | None], list[float]] = {}
+    for record in records:
+        output = _read(record)
+        tried = output.tried if isinstance(output, DecisionOutput) and output.kept else None
+        if tried is not None and tried.gain is not None:
+            gains.setdefault((tried.variant, tunings.get(record.run)), []).append(tried.gain)
+    return tuple(Gain(*key, len(ratios), math.prod(ratios)) for key, ratios in gains.items())
+
+
+def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
+    """What became of each change that was judged."""
+    outputs = (_read(record) for record in latest_attempts(finished))
+    return tuple(one.tried.outcome for one in outputs if isinstance(one, DecisionOutput) and one.tried)
+
+
+def spared(record: Finished, finished: Sequence[Finished]) -> bool:
+    """Whether a skipped step judges changes, and its round had none, or none that came so far."""
+    if not record.action.startswith(ON_CHANGE):
+        return False
+    mine = [one for one in latest_attempts(finished) if one.run == record.run and one.action.startswith(ON_CHANGE)]
+    outputs = [_read(one) for one in mine]
+    edited = any(isinstance(one, BriefOutput) and one.edited for one in outputs)
+    refused = any(isinstance(one, JudgedOutput) and not one.good for one in outputs)
+    reverted = any(isinstance(one, DecisionOutput) and not one.kept for one in outputs)
+    return not edited or refused or reverted or any(one.status == "failed" for one in mine)
+
+
+def _brief(record: Finished) -> Brief | None:
+    output = _read(record)
+    return output.brief if isinstance(output, BriefOutput) else None
+
+
+def _trials(trials: Sequence[Trial]) -> Trials:
+    """The fastest points first, then why the others were not timed."""
+    ranked = sorted(trials, key=lambda one: -(one.ratio or 0))
+    rows = tuple(_trial(one) for one in ranked[:MOST_TRIALS])
+    left = len(ranked) - len(rows)
+    heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
+    return Trials(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
+
+
+def _trial(one: Trial) -> tuple[str, ...]:
+    values = ", ".join(f"{name} {str(value).lower()}" for name, value in one.values.items())
+    ratio = say.times(one.ratio) if one.ratio else "not timed"
+    return (values, one.outcome, ratio, say.times(one.worst) if one.worst else "not timed", one.reason)
+
+
+def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
+    measured = next((_read(r) for r in records if r.run == run and r.action == "change.measure"), None)
+    return (
+        str(tried.number),
+        tried.variant,
+        ", ".join(tried.files),
+        tried.outcome,
+        say.times(tried.gain) if tried.gain else "not timed",
+        _against_baseline(measured, tried.variant),
+        tried.reason,
+    )
+
+
+def _against_baseline(measured: object, variant: str) -> str:
+    found = measured.found if isinstance(measured, ChangeMeasureOutput) else None
+    verdicts = found.verdicts if found else ()
+    ratios = [one.ratio for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
+    return say.times(geometric_mean(ratios)) if ratios else "not timed"
+
+
+def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:
+    kept = [one for one in decided if one.kept]
+    if kept and kept[-1].tried:
+        whole = Path(kept[-1].tried.patch).parent / "kept.patch"
+        yield f"All that was kept, at the top of your repository: `git apply {whole}`"
+    if kept and kept[-1].branch:
+        yield f"The same as commits: branch `{kept[-1].branch}`"
+    for one in decided:
+        if one.tried:
+            yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"
+    last = _read(records[-1]) if records and records[-1].status == "paused" else None
+    if isinstance(last, BriefOutput) and last.brief:
+        yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"
+
+
+def _read(record: Finished) -> object:
+    return read_output(record.action, record.output)

@@ -1,0 +1,241 @@
+"""Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.errors import LoopError
+from loop.base.expressions import Expression
+from loop.base.processes import Tick
+from loop.model.base import Model
+from loop.model.device_profile import DeviceProfile
+from loop.model.measurement import Build, Measurement
+from loop.model.output import MeasureOutput, ProfileOutput
+from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
+from loop.model.target import Workload
+from loop.model.verdict import SpeedVerdict
+from loop.model.workloads import formula_values, working_set
+from loop.profile import bottleneck
+from loop.profile import counter_facts as device_counters
+from loop.profile import profile as outside
+from loop.profile.bottleneck import Reach, Seen
+from loop.profile.device_counters import watch
+from loop.profile.parallelism import filling_of, gpu_at_hand
+from loop.steps.context import Context, Result, Working
+from loop.timing.roof import measure_roof
+from loop.timing.timed import hold_device, ready
+
+COUNTED = ("instructions", "ipc", "cache_misses")
+ON_ROOF = ("flops_share", "bandwidth_share", "roof")
+ON_GPU = (*device_counters.SHARES, "stall")
+
+
+class ProfileTerms(Model):
+    """The decision tree."""
+
+    tree: Annotated[tuple[TreeRule, ...], Field(min_length=1)]
+    """Leaves in order; the first that matches is taken."""
+    severity: Annotated[tuple[SeverityRule, ...], Field(min_length=1)]
+    """How urgent a result is, likewise."""
+
+
+@dataclass
+class Notes:
+    """Facts as they come in."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    watched: DeviceProfile | None = None
+
+    def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
+        """Add facts, and where they come from where that is not plain."""
+        self.facts |= facts
+        if source:
+            self.sources |= {name: source for name, value in facts.items() if value is not None}
+
+    def silent(self, why: str, *names: str) -> None:
+        """Say why facts are unknown, unless they are known."""
+        self.unknown |= {name: why for name in names if self.facts.get(name) is None}
+
+    @property
+    def seen(self) -> Seen:
+        """All of them."""
+        return Seen(self.facts, self.sources, self.unknown, self.watched)
+
+
+def profile(context: Context, arguments: ProfileTerms) -> Working:
+    """Profile each variant that has a speed, on the workload with its lowest ratio."""
+    found = yield from ready(context)
+    chosen = _worst(context)
+    if found.builds is None or not chosen:
+        why = found.why_not or "no variant has a speed"
+        hint = found.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
+        return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
+    profiles = []
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        for one in chosen:
+            seen = yield from _look(context, one, found.builds.get(one.variant), len(chosen))
+            profiles.append(bottleneck.profile(one, seen, arguments.tree, arguments.severity))
+    return Result(_output(profiles))
+
+
+def _worst(context: Context) -> Sequence[Measurement]:
+    """Of each variant whose speed can be trusted the measurement with its lowest ratio.
+
+    Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
+    """
+    latest = context.latest("kernel.measure")
+    if not latest:
+        return ()
+    output = MeasureOutput.model_validate(latest, strict=False)
+    speeds = [one for one in output.verdicts if isinstance(one, SpeedVerdict)]
+    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
+    certain = bottleneck.worst([m for m in output.measurements if (m.variant, m.workload.name) in clear])
+    every = bottleneck.worst(output.measurements) | certain
+    trusted = {one.variant for one in speeds} & context.bench.target.variants.keys()
+    return [one for name, one in every.items() if name in trusted]
+
+
+def _look(
+    context: Context, measured: Measurement, build: Build | None, variants: int
+) -> Generator[Tick, None, Seen]:
+    """Everything that can be known of one variant on one workload."""
+    notes = Notes()
+    notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
+    yield from _look_at_roof(context, measured, notes)
+    _look_at_launch(context, measured, notes)
+    yield from _look_at_code(context, measured.variant, build, notes)
+    if context.bench.device == "cuda":
+        yield from _look_at_device(context, measured, build, notes, variants)
+    else:
+        yield from _look_at_counters(context, measured, build, notes)
+    return notes.seen
+
+
+def _look_at_roof(context: Context, measured: Measurement, notes: Notes) -> Generator[Tick, None, None]:
+    target, workload = context.bench.target, measured.workload
+    reach, source = yield from _reach(context, workload)
+    flops, moved = (_formula(text, workload) for text in (target.flops, target.bytes))
+    seconds = measured.candidate_us * 1e-6
+    facts = bottleneck.roofline(flops, moved, seconds, reach)
+    notes.tell(facts)
+    notes.sources |= {name: source for name in ON_ROOF if facts[name] is not None}
+    notes.silent(_roof_unknown(facts, bottleneck.exceeded(flops, moved, seconds, reach), source), *ON_ROOF)
+    notes.silent("the manifest declares no `flops`", *(("flops",) if flops is None else ()))
+    notes.silent("the manifest declares no `bytes`", *(("bytes",) if moved is None else ()))
+    notes.silent("it needs `flops` and `bytes`", "intensity")
+
+
+def _roof_unknown(facts: Mapping[str, Fact], exceeded: str, source: str) -> str:
+    """Why facts on the roof are unknown, where some are."""
+    if exceeded:
+        return f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
+    return source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
+
+
+def _formula(text: str | None, workload: Workload) -> float | None:
+    if text is None:
+        return None
+    return Expression.parse(text, arithmetic=True).evaluate_number(formula_values(workload))
+
+
+def _reach(context: Context, workload: Workload) -> Generator[Tick, None, tuple[Reach, str]]:
+    """What the device reaches, and where that is known from, or why it is not."""
+    bench = context.bench
+    if bench.device == "cuda":
+        device = gpu_at_hand(context)
+        if device is None:
+            return Reach(None, None), "no peak of this GPU is in the manifest"
+        return Reach(device.flops_per_s.get(workload.dtype), device.bytes_per_s), f"datasheet of {device.name}"
+    try:
+        roof = yield from measure_roof(
+            bench.cache, workload.dtype, bench.threads, working_set(bench.target, workload)
+        )
+    except LoopError as error:
+        return Reach(None, None), error.message
+    said = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
+    return Reach(roof.flops_per_s, roof.bytes_per_s), f"of {said}, measured here on {_threads(bench.threads)}"
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread" if number == 1 else f"{number} threads"
+
+
+def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
+    filling: Filling | None = filling_of(context, measured.variant, measured.workload)
+    if filling is None:
+        notes.silent("the manifest declares no launch", "work_items", "slots")
+        notes.tell({"units": context.bench.threads if context.bench.device == "cpu" else None})
+        return notes.silent("the manifest declares no launch", "units")
+    facts = {"work_items": filling.items, "units": filling.units, "slots": filling.units * filling.resident}
+    source = "told by the host code" if filling.kernel else "declared in the manifest"
+    return notes.tell(facts, f"the launch {source}, on {filling.on}")
+
+
+def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:
+    variant = context.bench.compiled([name]).get(name)
+    if variant is None or build is None:
+        return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
+    limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
+    report = yield from outside.compiler_report(context.bench, variant, build.build_id, limit_s)
+    facts = {"vectorised": report.vectorised, "vector_share": report.vector_share}
+    notes.tell(facts, "the compiler's report")
+    return notes.silent(report.why or "no x86 listing", "vectorised", "vector_share")
+
+
+def _look_at_counters(
+    context: Context, measured: Measurement, build: Build | None, notes: Notes
+) -> Generator[Tick, None, None]:
+    notes.silent("there is no GPU", *ON_GPU)
+    side = context.bench.side(measured.variant, build)
+    counted = yield from outside.count(context.bench, side, measured.workload)
+    notes.tell(_per_call(counted), f"counted over {counted.calls} calls")
+    return notes.silent(counted.why or "not counted", *COUNTED)
+
+
+def _look_at_device(
+    context: Context, measured: Measurement, build: Build | None, notes: Notes, variants: int
+) -> Generator[Tick, None, None]:
+    side = context.bench.side(measured.variant, build)
+    notes.watched, why = yield from watch(context, side, measured.workload, variants)
+    if notes.watched is not None:
+        notes.tell(device_counters.facts(notes.watched), device_counters.source(notes.watched))
+    notes.silent(why or "ncu gave no such counter", *ON_GPU)
+    notes.silent("counted on a processor only", *COUNTED)
+
+
+def _per_call(counted: outside.Counted) -> dict[str, Fact]:
+    counts, calls = counted.counts, max(counted.calls, 1)
+    cycles = counts.get("cycles")
+    names = [name for name in ("instructions", "cache_misses") if name in counts]
+    facts: dict[str, Fact] = {name: counts[name] / calls for name in names}
+    return {**facts, "ipc": counts["instructions"] / cycles} if cycles and "instructions" in counts else facts
+
+
+def _output(profiles: Sequence[Profile]) -> ProfileOutput:
+    whys = dict.fromkeys(one.unknown[name] for one in profiles for name in _counters(one) if name in one.unknown)
+    return ProfileOutput(
+        ok=True,
+        message="; ".join(_describe(one) for one in profiles),
+        not_exercised=tuple(f"hardware counters: {why}" for why in whys),
+        learned=tuple(_lesson(one) for one in profiles if one.severity and one.bottleneck),
+        profiles=tuple(profiles),
+    )
+
+
+def _counters(one: Profile) -> Sequence[str]:
+    """Facts that hardware counters give where a variant ran."""
+    return ON_GPU if one.facts.get("device") == "cuda" else COUNTED
+
+
+def _describe(one: Profile) -> str:
+    return f"{one.variant} {one.severity or 'stop'}, {one.bottleneck or 'undecided'} on {one.workload}"
+
+
+def _lesson(one: Profile) -> str:
+    return f"{one.variant} is held back by {one.bottleneck} on {one.workload}, where it does worst: {one.fix}."

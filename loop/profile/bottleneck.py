@@ -1,0 +1,154 @@
+"""What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from loop.base.expressions import Expression, ExpressionError
+from loop.model.device_profile import DeviceProfile
+from loop.model.measurement import Measurement
+from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
+
+Rule = TypeVar("Rule", TreeRule, SeverityRule)
+
+
+MOST_SHARE = 1.1
+"""A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the device reaches."""
+
+    flops_per_s: float | None
+    bytes_per_s: float | None
+
+
+def roofline(
+    flops: float | None, moved: float | None, seconds: float, reach: Reach
+) -> dict[str, float | str | None]:
+    """Facts of a call with so many operations and bytes (Williams, Waterman, Patterson 2009); None where unknown.
+
+    Nothing is above its roof: where a call comes to more, that roof is unknown, and which roof it is under too.
+    `moved`: bytes that the call must move at least, so that `bandwidth_share` is a lower bound of the traffic's.
+    """
+    intensity = flops / moved if flops is not None and moved else None
+    shares = _share(flops, seconds, reach.flops_per_s), _share(moved, seconds, reach.bytes_per_s)
+    sound = all(share is None or share <= MOST_SHARE for share in shares)
+    return {
+        "flops": flops,
+        "bytes": moved,
+        "intensity": intensity,
+        "flops_share": _up_to_one(shares[0]),
+        "bandwidth_share": _up_to_one(shares[1]),
+        "roof": _roof(intensity, reach) if sound else None,
+    }
+
+
+def exceeded(flops: float | None, moved: float | None, seconds: float, reach: Reach) -> str:
+    """Which roof a call is above, as `1.56 of the arithmetic roof`; empty where it is below, as it has to be."""
+    shares = {
+        "arithmetic": _share(flops, seconds, reach.flops_per_s),
+        "bandwidth": _share(moved, seconds, reach.bytes_per_s),
+    }
+    above = [
+        f"{share:.3g} of the {name} roof"
+        for name, share in shares.items()
+        if share is not None and share > MOST_SHARE
+    ]
+    return " and ".join(above)
+
+
+def _share(amount: float | None, seconds: float, peak: float | None) -> float | None:
+    return amount / seconds / peak if amount is not None and peak and seconds > 0 else None
+
+
+def _up_to_one(share: float | None) -> float | None:
+    return None if share is None or share > MOST_SHARE else min(share, 1.0)
+
+
+def _roof(intensity: float | None, reach: Reach) -> str | None:
+    """`memory` left of the ridge, where bandwidth times intensity stays below the peak; else `compute`."""
+    if intensity is None or not reach.flops_per_s or not reach.bytes_per_s:
+        return None
+    return "memory" if intensity * reach.bytes_per_s < reach.flops_per_s else "compute"
+
+
+@dataclass(frozen=True)
+class Found(Generic[Rule]):
+    """The first rule that matched, and the earlier ones that could not be decided: by place."""
+
+    rule: Rule | None
+    undecided: Mapping[int, tuple[str, ...]]
+    """Place among the rules to the unknown facts that it reads."""
+
+
+def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> Found[Rule]:
+    """Walk the rules in order. A rule that comes to read an unknown fact does not match.
+
+    An `and` ends at its first false part, so that `device == 'cuda' and dram > 0.7` is decided on a CPU.
+    Raises ExpressionError for a condition that has no answer though everything it reads is known.
+    """
+    known = {name: value for name, value in facts.items() if value is not None}
+    undecided: dict[int, tuple[str, ...]] = {}
+    for place, rule in enumerate(rules):
+        expression = Expression.parse(rule.when, arithmetic=True)
+        try:
+            if expression.evaluate_bool(known):
+                return Found(rule, undecided)
+        except ExpressionError:
+            unknown = tuple(sorted(expression.names - known.keys()))
+            if not unknown:
+                raise
+            undecided[place] = unknown
+    return Found(None, undecided)
+
+
+def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
+    """Of each variant the measurement with the lowest ratio against the baseline."""
+    found: dict[str, Measurement] = {}
+    for one in measurements:
+        if one.against == "baseline" and (one.variant not in found or one.ratio < found[one.variant].ratio):
+            found[one.variant] = one
+    return found
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one variant on one workload."""
+
+    facts: Mapping[str, Fact]
+    sources: Mapping[str, str]
+    """Where facts come from, where that is not plain."""
+    unknown: Mapping[str, str]
+    """Why facts are unknown."""
+    watched: DeviceProfile | None = None
+    """One call as a profiler of the GPU saw it."""
+
+
+def profile(
+    measured: Measurement, seen: Seen, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
+) -> Profile:
+    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
+    facts = {name: seen.facts.get(name) for name in FACTS}
+    leaf, urgency = first(tree, facts), first(severities, facts)
+    undecided = (f"{tree[place].bottleneck}: {_unknown(names)}" for place, names in leaf.undecided.items())
+    return Profile(
+        variant=measured.variant,
+        workload=measured.workload.name,
+        facts=facts,
+        sources=dict(seen.sources),
+        watched=seen.watched,
+        unknown={name: seen.unknown.get(name, "not told") for name, value in facts.items() if value is None},
+        severity=urgency.rule.severity if urgency.rule else None,
+        tool=urgency.rule.tool if urgency.rule else None,
+        bottleneck=leaf.rule.bottleneck if leaf.rule else None,
+        when=leaf.rule.when if leaf.rule else None,
+        fix=leaf.rule.fix if leaf.rule else None,
+        gain=leaf.rule.gain if leaf.rule else None,
+        undecided=tuple(undecided),
+    )
+
+
+def _unknown(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} unknown"

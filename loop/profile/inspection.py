@@ -1,0 +1,172 @@
+"""What compilers and host code say of a session's CUDA kernels: their reports, and the launches of every call."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loop.base.processes import Tick, together
+from loop.builds import resources as compiled
+from loop.builds.binaries import demangle
+from loop.gate.kernel import compile_all
+from loop.machine.machine import cores
+from loop.model.device import DeviceFacts
+from loop.model.measurement import Build
+from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
+from loop.model.target import CAbiVariant, Workload
+from loop.model.workloads import accepts, expand
+from loop.profile.launch_limits import Seen
+from loop.profile.launches import ask_launches
+from loop.profile.resources import code_for
+from loop.steps.context import Context
+
+NO_REPORT = "its compiler was not asked what kernels take"
+DRY = "in a dry run no tensor may be touched by the host"
+
+
+@dataclass
+class Findings:
+    """What comes to light, variant by variant."""
+
+    architecture: str
+    device: DeviceFacts | None
+    libraries: list[CompiledLibrary] = field(default_factory=list)
+    told: dict[str, tuple[WorkloadLaunches, ...]] = field(default_factory=dict)
+    """Variant to what its host code launches."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Demangled names of the kernels launched."""
+    problems: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """What was not looked at, why, and what mends it."""
+
+    def wrong(self, problem: str, hint: str) -> None:
+        """Something that fails the step."""
+        self.problems.append(problem)
+        self.hints.append(hint)
+
+    @property
+    def seen(self) -> Seen:
+        """What compilers and host code said."""
+        return Seen(self.libraries, self.told, self.names)
+
+
+def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
+    """The variants of the session that nvcc compiles, also those that are emulated here; flags as written."""
+    variants = context.bench.target.variants
+    chosen = {name: one for name in named(context) if isinstance(one := variants[name], CAbiVariant)}
+    return {name: one for name, one in chosen.items() if compiled.made_by_nvcc(one.build)}
+
+
+def named(context: Context) -> tuple[str, ...]:
+    """All variants of the session, in the manifest's order."""
+    wanted = {*context.variants, *context.emulated}
+    return tuple(name for name in context.bench.target.variants if name in wanted)
+
+
+def read_compilers(
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
+) -> Generator[Tick, None, None]:
+    """Build every variant for the GPU; those that share sources and flags share a library and its report."""
+    wanted = {name: context.bench.target.compiled(name, found.architecture) for name in chosen}
+    made = yield from _build(context, wanted, f"compiler's report for {found.architecture}", found)
+    shared: dict[str, list[Build]] = {}
+    for one in made:
+        shared.setdefault(one.build_id, []).append(one)
+    reading = (_read(same, chosen[same[0].variant], found) for same in shared.values())
+    libraries = yield from together(reading, cores())
+    found.libraries = [one for one in libraries if one is not None]
+
+
+def _build(
+    context: Context, wanted: Mapping[str, CAbiVariant], what: str, found: Findings
+) -> Generator[Tick, None, tuple[Build, ...]]:
+    """The builds that succeed; why the others do not is among the findings."""
+    made, failures = yield from compile_all(context, wanted, to_run=False)
+    for failed in failures:
+        if failed.no_compiler:
+            found.missing.append(f"{what}: {failed.message}; {failed.hint}")
+        else:
+            found.wrong(failed.message, failed.hint)
+    return made
+
+
+def _read(
+    same: Sequence[Build], variant: CAbiVariant, found: Findings
+) -> Generator[Tick, None, CompiledLibrary | None]:
+    """The compiler's report on one library; where there is none, why is among the findings."""
+    who = ", ".join(one.variant for one in same)
+    read = yield from compiled.read_report(same[0])
+    code = code_for(read.kernels, found.architecture)
+    if not code:
+        _unread(who, variant, read.kernels, found)
+        return None
+    kernels, why = yield from compiled.with_loops(same[0], code)
+    if why:
+        found.missing.append(f"share of matrix instructions in hot loops: {why}")
+    if read.cut:
+        found.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
+    names = tuple(one.variant for one in same)
+    return CompiledLibrary(
+        variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
+    )
+
+
+def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], found: Findings) -> None:
+    """Say why a library tells nothing of the GPU."""
+    if kernels:
+        others = ", ".join(dict.fromkeys(one.architecture for one in kernels))
+        mend = "let `-arch={arch}` stand in its `build.flags`"
+        found.missing.append(f"{who} on {found.architecture}: its code is for {others} only; {mend}")
+    elif compiled.asks_for_report(variant.build.flags):
+        found.missing.append(f"compiler's report for {found.architecture}: {who} has no kernel of its own")
+    else:
+        found.wrong(f"{who}: {NO_REPORT}", compiled.ASK)
+
+
+def ask_host_code(
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
+) -> Generator[Tick, None, None]:
+    """Ask the host code of each variant that can be emulated what it launches."""
+    target = context.bench.target
+    wanted = {name: target.emulation(name) for name, one in chosen.items() if one.emulation is not None}
+    for made in (yield from _build(context, wanted, "launches", found)):
+        calls = _workloads(context, chosen[made.variant])
+        told = yield from ask_launches(context.bench, made, calls)
+        _hear(made.variant, told, found)
+    symbols = {one.kernel for told in found.told.values() for call in told for one in call.launches}
+    found.names = yield from demangle(sorted(symbols))
+
+
+def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
+    """The plan's workloads, then every other shape of the target in every type of the variant."""
+    timed = timed_workloads(context, variant)
+    sets = context.bench.target.workloads
+    every = [one for dtype in variant.dtypes for one in expand(context.bench.target, sets, dtype)]
+    others = {_shape(one): one for one in every if accepts(variant, one)}
+    return [*timed, *(one for shape, one in others.items() if shape not in {_shape(mine) for mine in timed})]
+
+
+def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
+    """The plan's workloads in the type that is measured on a GPU."""
+    target = context.bench.target
+    dtype = target.dtypes.get("cuda", variant.dtypes[0])
+    return [one for one in expand(target, context.plan.workloads, dtype) if accepts(variant, one)]
+
+
+def _shape(one: Workload) -> tuple[object, ...]:
+    """What a launch may depend on: not the values."""
+    return one.dtype, *one.sizes.items(), *one.attributes.items()
+
+
+def _hear(name: str, told: tuple[WorkloadLaunches, ...], found: Findings) -> None:
+    """Take up what the host code of a variant said, and where it did not."""
+    declined = [one for one in told if one.status == "declined"]
+    for one in told:
+        if one.status == "lost":
+            found.wrong(f"{name} does not say what it launches on {one.workload.name}: {one.why}", DRY)
+    if declined:
+        also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
+        found.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
+    if any(one.launches for one in told):
+        found.told[name] = told
+    elif not declined and all(one.status == "told" for one in told):
+        found.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")

@@ -1,0 +1,181 @@
+"""What can be seen of a variant from outside its clock: the compiler's report, a processor's counters, a trace."""
+
+import json
+import re
+import tempfile
+from collections.abc import Generator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import sums
+from loop.base.errors import LoopError
+from loop.base.processes import Tick, run
+from loop.base.remarks import remark
+from loop.builds.build import ENGLISH
+from loop.builds.compiler_errors import first_error
+from loop.calls.counters import Counters
+from loop.machine.machine import compiler_version
+from loop.model.device_profile import KernelRun
+from loop.model.resources import short_name
+from loop.model.target import CAbiVariant, Workload
+from loop.workers.bench import Bench, Side
+from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+
+REPORT_LIMIT_S = 20.0
+COUNT_LIMIT_S = 20.0
+LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
+VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
+"""What gcc says of a loop under -fopt-info-vec-optimized."""
+ARITHMETIC = re.compile(
+    r"^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)(?:132|213|231))(?P<kind>[ps])[shd]\s", re.MULTILINE
+)
+"""x86 floating-point arithmetic in an assembly listing: `p` works on whole vectors, `s` on one element."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler made of a variant; None is unknown, and `why` says why."""
+
+    vectorised: int | None = None
+    """Loops that the compiler vectorised by itself, once for each place and vector width."""
+    vector_share: float | None = None
+    """Share of the floating-point instructions in its listing that work on whole vectors."""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the processor counted over some calls; a counter it did not give is missing."""
+
+    calls: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    why: str = ""
+    """Why something is missing."""
+
+
+def compiler_report(
+    bench: Bench, variant: CAbiVariant, build_id: str, limit_s: float = REPORT_LIMIT_S
+) -> Generator[Tick, None, Report]:
+    """The compiler's report on the sources of a build, kept beside it: compiled to a listing once."""
+    compiler = compiler_version(variant.build.compiler) or ""
+    if not is_gcc(compiler):
+        return Report(why=f"{variant.build.compiler} is not gcc, whose report is read")
+    kept = bench.cache / "reports" / f"{build_id}.json"
+    found = _kept(kept)
+    if found is None:
+        found = yield from _compile(bench, variant, limit_s)
+        if not found.why:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(kept, asdict(found))
+    return found
+
+
+def is_gcc(version: str) -> bool:
+    """Whether this is the first line of gcc's version text."""
+    return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
+
+
+def _kept(path: Path) -> Report | None:
+    try:
+        return Report(**json.loads(sums.opened(path, sums.read_regular(path))))
+    except OSError:
+        return None
+    except (LoopError, ValueError, TypeError):
+        remark(f"{path}: damaged; the compiler is asked again")
+        return None
+
+
+def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, Report]:
+    listings, remarks = "", ""
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        listing = Path(folder) / "listing.s"
+        for source in variant.sources:
+            command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
+            command += [source, "-o", str(listing)]
+            note = f"reading what the compiler makes of {source}"
+            done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
+            if not done.ok:
+                said = first_error(done.errors) or done.how
+                return Report(why=f"the compiler's report on {source}: {said}")
+            listings += listing.read_text(errors="replace")
+            remarks += done.errors
+    return Report(len(VECTORISED.findall(remarks)), vector_share(listings))
+
+
+def vector_share(listing: str) -> float | None:
+    """Share of vector instructions in the floating-point arithmetic of an x86 listing; None without any."""
+    kinds = [found["kind"] for found in ARITHMETIC.finditer(listing)]
+    return kinds.count("p") / len(kinds) if kinds else None
+
+
+def no_counters() -> str:
+    """Why this machine gives no hardware counters; empty where it gives some."""
+    with Counters() as counters:
+        return "" if counters.open() else counters.why_not
+
+
+def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counted]:
+    """What the processor counts while one side computes a workload, in a process of its own.
+
+    Everything that goes wrong is a reason, not an error: a profile does without counters.
+    """
+    why = no_counters()
+    if why:
+        return Counted(why=why)
+    if not side.compiled:
+        return Counted(why="counted for compiled variants only")
+    yield from bench.expect(workload, wide=True)
+    try:
+        reply = yield from _count(bench, side, workload)
+    except (Refusal, WorkerLost, LoopError) as error:
+        return Counted(why=f"{side.name} could not be counted: {error}")
+    known = {name: value for name, value in reply["counters"].items() if value is not None}
+    return Counted(reply["calls"], known, reply["why"])
+
+
+def _count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, dict[str, Any]]:
+    note = f"counting {side.name} on {workload.name}"
+    with bench.open(side) as worker:
+        key = yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
+        return (yield from worker.ask("count", limit_s=COUNT_LIMIT_S, note=note, key=key))
+
+
+def prepare(
+    bench: Bench, worker: Worker, side: Side, workload: Workload, note: str, limit_s: float
+) -> Generator[Tick, None, str]:
+    """Have a worker that was just opened load its side, bring a call into memory and make it once; the call's key.
+
+    The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
+    """
+    yield from worker.receive(START_LIMIT_S, note)
+    call = bench.call(workload, side.name, wide=True)
+    fields = {"call": call.to_json()}
+    yield from worker.ask("prepare", limit_s=limit_s, note=note, **fields)
+    return call.key
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What torch's profiler saw of one call on the device."""
+
+    runs: tuple[KernelRun, ...] = ()
+    """Its launches, in order: names, times and registers, no more."""
+    why: str = ""
+    """Why there are none."""
+
+
+def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Traced]:
+    """Kernels of one call of a side by torch's profiler, in a process of its own; a failure is a reason."""
+    if side.terms["kind"] == "command":
+        return Traced(why="a program of its own is not profiled")
+    note = f"tracing {side.name} on {workload.name}"
+    try:
+        yield from bench.expect(workload, wide=True)
+        with bench.open(side) as worker:
+            key = yield from prepare(bench, worker, side, workload, note, limit_s)
+            reply = yield from worker.ask("trace", limit_s=limit_s, note=note, key=key)
+    except (Refusal, WorkerLost, LoopError) as error:
+        return Traced(why=f"torch's profiler: {error}")
+    runs = tuple(KernelRun(**{**one, "kernel": short_name(one["kernel"])}) for one in reply["kernels"])
+    return Traced(runs, "" if runs else "torch's profiler saw no kernel in the call")

@@ -1,0 +1,172 @@
+"""What a manifest promises of its sources: what must not compile, and which template instances are there."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+
+from loop.base.processes import Completed, Tick, run, together
+from loop.builds.binaries import BINUTILS, defined_names
+from loop.builds.build import ENGLISH, linked
+from loop.builds.compiler_errors import BuildFailed, first_error, how_to_install
+from loop.gate.kernel import compile_all
+from loop.machine.machine import compiler_version, cores
+from loop.model.output import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
+from loop.model.promises import MustNotCompile
+from loop.model.resources import short_name
+from loop.model.target import BuildRecipe, CAbiVariant, Target
+from loop.profile.inspection import named
+from loop.steps.context import Context, NoArguments, Result, Working
+
+INDENTED = re.compile(r"^\s")
+"""Compilers indent the source lines that they quote."""
+
+
+def _chosen(context: Context) -> dict[str, CAbiVariant]:
+    """The compiled variants of the session, also those that can only be emulated here."""
+    return context.bench.compiled(named(context))
+
+
+def must_not_compile(context: Context, arguments: NoArguments) -> Working:
+    """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
+    target, chosen = context.bench.target, _chosen(context)
+    found = {name: _buildable(target, name, one) for name, one in chosen.items() if one.must_not_compile}
+    missing = [f"what must not compile of {name}: {why}" for name, (_, why) in found.items() if why]
+    recipes = {name: (one.build, one.must_not_compile) for name, (one, _) in found.items() if one}
+    tries = [_try(context, name, recipe, one) for name, (recipe, bad) in recipes.items() for one in bad]
+    checks = yield from together(tries, cores())
+    return Result(_refusals(checks, missing))
+
+
+def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
+    """The variant by its own recipe, without its compiler by the emulator's; and what that leaves out."""
+    if compiler_version(variant.build.compiler) is not None:
+        return variant, ""
+    lacks = f"{variant.build.compiler}: no such compiler on the PATH"
+    if variant.emulation is not None and compiler_version(variant.emulation.compiler) is not None:
+        says = f"{lacks}; looked at as {variant.emulation.compiler} builds it for the emulator"
+        return target.emulation(name), says
+    return None, f"{lacks}; {how_to_install(variant.build.compiler)}"
+
+
+def _try(
+    context: Context, name: str, recipe: BuildRecipe, one: MustNotCompile
+) -> Generator[Tick, None, RefusedSource]:
+    folder = Path(tempfile.mkdtemp(prefix="refused-", dir=context.bench.scratch))
+    try:
+        own = [flag for flag in recipe.flags if flag not in linked(recipe)]
+        place = [f"-I{context.bench.include}", "-c", one.source, "-o", str(folder / "refused.o")]
+        command = [recipe.compiler, *own, *one.flags, *place]
+        note = f"refusing {one.source}"
+        done = yield from run(command, cwd=context.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    status, message = _outcome(done, one.says)
+    return RefusedSource.model_validate(
+        {"variant": name, "title": one.title, "status": status, "message": message}
+    )
+
+
+def _outcome(done: Completed, says: str) -> tuple[str, str]:
+    """`refused`, `compiled` or `other`, and the compiler's words for it."""
+    if done.ok:
+        return "compiled", "it compiles"
+    if done.timed_out or done.code < 0:
+        return "other", f"the compiler was {done.how}" if done.timed_out else f"the compiler {done.how}"
+    said = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
+    first = first_error(done.errors) or first_error(done.output) or done.how
+    promised = next((line for line in said if says in line), None)
+    return ("refused", promised.strip()) if promised else ("other", first)
+
+
+def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNotCompileOutput:
+    bad = [one for one in checks if one.status != "refused"]
+    message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
+    if not checks:
+        message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
+    return MustNotCompileOutput(
+        ok=not bad,
+        message=_describe(bad) if bad else message,
+        hint=_mend(bad[0]) if bad else None,
+        not_exercised=tuple(missing),
+        nothing_done=not checks,
+        checks=tuple(checks),
+    )
+
+
+def _describe(bad: Sequence[RefusedSource]) -> str:
+    first = bad[0]
+    what = "it compiles" if first.status == "compiled" else f"refused for another reason: {first.message}"
+    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"{first.variant}, {first.title}: {what}{more}"
+
+
+def _mend(one: RefusedSource) -> str:
+    if one.status == "compiled":
+        return "assert it at compile time: static_assert(condition, message)"
+    return "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
+
+
+def instances(context: Context, arguments: NoArguments) -> Working:
+    """Look up every promised template instance in its variant's built library."""
+    chosen = {name: one for name, one in _chosen(context).items() if one.instances}
+    found = {name: _buildable(context.bench.target, name, one) for name, one in chosen.items()}
+    skipped = [f"instances of {name}: {why}" for name, (_, why) in found.items() if why]
+    made, failures = yield from compile_all(
+        context, {name: one for name, (one, _) in found.items() if one}, to_run=False
+    )
+    promised, missing = 0, list[MissingInstance]()
+    for one in made:
+        names = yield from defined_names(Path(one.library))
+        if names is None:
+            skipped.append(f"instances of {one.variant}: there is no nm to read the library with; {BINUTILS}")
+            continue
+        promised += sum(len(each.promised()) for each in chosen[one.variant].instances)
+        missing += _missing(one.variant, chosen[one.variant], names)
+    return Result(_lookup(promised, missing, skipped, failures))
+
+
+def _missing(name: str, variant: CAbiVariant, names: Iterable[str]) -> list[MissingInstance]:
+    """The promised instances that none of these demangled names is."""
+    there = {_canonical(short_name(one)) for one in names}
+    return [
+        MissingInstance(variant=name, symbol=symbol, file=one.file, line=line)
+        for one in variant.instances
+        for symbol, line in one.promised()
+        if _canonical(symbol) not in there
+    ]
+
+
+def _canonical(name: str) -> str:
+    """A name without the spaces that demanglers and people put differently."""
+    return "".join(name.split())
+
+
+def _lookup(
+    promised: int, missing: Sequence[MissingInstance], skipped: Sequence[str], failures: Sequence[BuildFailed]
+) -> InstancesOutput:
+    message = f"all {promised} promised instances are there"
+    if not promised:
+        message = "nothing was looked up" if skipped else "the manifest promises no instances"
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
+    if failures:
+        message = failures[0].message
+    return InstancesOutput(
+        ok=not missing and not failures,
+        message=message,
+        hint=failures[0].hint if failures else _lines_to_add(missing) if missing else None,
+        not_exercised=tuple(skipped),
+        nothing_done=not promised and not failures,
+        promised=promised,
+        missing=tuple(missing),
+    )
+
+
+def _lines_to_add(missing: Sequence[MissingInstance]) -> str:
+    files: dict[str, list[str]] = {}
+    for one in missing:
+        files.setdefault(one.file, []).append(one.line)
+    return "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())

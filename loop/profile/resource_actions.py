@@ -1,0 +1,179 @@
+"""What would a GPU do that is not at hand? Compiled kernels and launches against its limits, and their budgets."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from loop.model.base import Model
+from loop.model.output import ResourcesOutput
+from loop.model.profile import Filling
+from loop.model.resources import Bound, KernelResources, Placement
+from loop.model.target import CAbiVariant
+from loop.profile import occupancy
+from loop.profile import resources as judge
+from loop.profile.inspection import Findings, ask_host_code, cuda_variants, read_compilers, timed_workloads
+from loop.profile.launch_limits import Placed, placements
+from loop.profile.launch_limits import fillings as fill
+from loop.profile.parallelism import gpu_at_hand
+from loop.steps.context import Context, Result, Working
+
+FEWER = "take a smaller tile, more warps or fewer registers"
+ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
+NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
+
+
+class ResourceTerms(Model):
+    """Which GPU is reckoned with."""
+
+    device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] = "sm_89"
+    """What kernels are compiled for: a key of the manifest's `devices`, which need not be at hand."""
+
+
+def resources(context: Context, arguments: ResourceTerms) -> Working:
+    """Compile for that GPU, read the compiler's report, ask the host code what it launches, and judge."""
+    found = Findings(arguments.device, context.bench.target.devices.get(arguments.device))
+    if found.device is None:
+        found.missing.append(f"occupancy on {arguments.device}: the manifest has no such device under `devices`")
+    chosen = cuda_variants(context)
+    yield from read_compilers(context, chosen, found)
+    yield from ask_host_code(context, chosen, found)
+    return Result(_output(context, chosen, found))
+
+
+def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> ResourcesOutput:
+    placed = tuple(found.seen.placed(found.device)) if found.device else ()
+    timed = {one.name for variant in chosen.values() for one in timed_workloads(context, variant)}
+    shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, found, placed))
+    spilled, broken = _judge(chosen, found, shapes)
+    impossible = tuple(dict.fromkeys([*_not_launched(shapes, found), *_not_placed(fillings)]))
+    problems = [*found.problems, *spilled, *broken, *impossible]
+    hints = [*found.hints, *([ALLOW] if spilled or broken else [FEWER] if impossible else [])]
+    return ResourcesOutput(
+        ok=not problems,
+        message=_cut(problems) if problems else _describe(chosen, found, shapes),
+        hint=hints[0] if hints else None,
+        not_exercised=tuple(dict.fromkeys(found.missing)),
+        nothing_done=not (problems or found.libraries or fillings),
+        learned=tuple(f"On {found.architecture}, {text}." for text in (*spilled, *impossible)),
+        device=found.architecture,
+        device_name=found.device.name if found.device else "",
+        libraries=tuple(found.libraries),
+        placements=shapes,
+        fillings=fillings,
+        bounds=tuple(_bounds(context, chosen, found)),
+        spilled=spilled,
+        broken=broken,
+        impossible=impossible,
+    )
+
+
+def _judge(
+    chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Spills that are not allowed, and budgets that are not kept."""
+    spilled, broken = list[str](), list[str]()
+    for library in found.libraries:
+        budgets = [budget for name in library.variants for budget in chosen[name].budgets]
+        spilled += [_spill(kernel, allowed) for kernel, allowed in judge.spilling(library, budgets)]
+        broken += judge.broken(library, budgets, shapes)
+        idle = list(judge.unchecked(library, budgets, shapes))
+        if idle:
+            found.missing.append(f"budget of {_few(idle)}: no workload launches it, so its blocks are not known")
+    others = list(dict.fromkeys(found.seen.unreported()))
+    if others:
+        found.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
+    return tuple(spilled), tuple(broken)
+
+
+def _spill(kernel: KernelResources, allowed: int) -> str:
+    budget = f", budget {allowed}" if allowed else ""
+    return f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}"
+
+
+def _few(names: Sequence[str]) -> str:
+    """`a`, or `a and 3 more`."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _not_launched(shapes: Sequence[Placement], found: Findings) -> Iterator[str]:
+    for one in shapes:
+        if one.resident == 0:
+            on = found.device.name if found.device else found.architecture
+            yield f"{one.kernel} cannot be launched on {on} for {one.workload}: {one.limited_by}{_asked(one)}"
+
+
+def _asked(one: Placement) -> str:
+    """What a block asks for, where one of these is too much."""
+    registers = "" if one.registers is None else f"{one.registers} registers each, "
+    asked = f" ({one.threads} threads, {registers}{one.shared_bytes} bytes of shared memory)"
+    return asked if one.limited_by in ("threads", "registers", "shared memory") else ""
+
+
+def _not_placed(fillings: Sequence[Filling]) -> Iterator[str]:
+    """The same of launches that are only declared."""
+    for one in fillings:
+        if one.resident == 0 and not one.kernel:
+            yield f"{one.variant} cannot be launched on {one.on} for {one.workload}: {one.limited_by}"
+
+
+def _fillings(
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, placed: Sequence[Placed]
+) -> Iterator[Filling]:
+    """How the timed calls fill the GPU: by what the host code told, else by the launch that is declared."""
+    device = found.device
+    if device is None:
+        return
+    at_hand = gpu_at_hand(context) is device
+    for name, variant in chosen.items():
+        timed = timed_workloads(context, variant)
+        names = {one.name for one in timed}
+        if name in found.told:
+            yield from fill(
+                [one for one in placed if one.variant == name and one.workload.name in names],
+                device,
+                at_hand=at_hand,
+            )
+        elif variant.launch is not None:
+            found.missing.append(
+                f"launches of {name}: static arithmetic only, on the launch that the manifest declares"
+            )
+            declared = (occupancy.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
+            yield from (one for one in declared if one is not None)
+        elif variant.emulation is None:
+            found.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
+
+
+def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> Iterator[Bound]:
+    """The roofline of every timed workload."""
+    timed = {one.name: one for variant in chosen.values() for one in timed_workloads(context, variant)}
+    for one in timed.values() if found.device else ():
+        assert found.device is not None
+        bound = judge.bound(context.bench.target, one, found.device)
+        if bound is not None:
+            yield bound
+
+
+def _cut(problems: Sequence[str]) -> str:
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"{problems[0]}{more}"
+
+
+def _describe(chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement]) -> str:
+    """What was found in order, and nothing that was not looked at."""
+    if not chosen:
+        return "none of the variants is compiled by nvcc"
+    kernels = [kernel for one in found.libraries for kernel in one.kernels if kernel.entry]
+    parts = [_compiled(kernels, found)] if kernels else [f"nothing was compiled for {found.architecture}"]
+    if shapes and found.device:
+        least, most = min(one.resident for one in shapes), max(one.resident for one in shapes)
+        known = "" if kernels else " by threads and shared memory alone"
+        parts.append(f"{least} to {most} blocks a multiprocessor of {found.device.name}{known}")
+    return "; ".join(parts)
+
+
+def _compiled(kernels: Sequence[KernelResources], found: Findings) -> str:
+    most = max(kernel.registers or 0 for kernel in kernels)
+    spills = max(kernel.spill_bytes for kernel in kernels)
+    spilled = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
+    return f"{len(kernels)} kernels for {found.architecture}: {spilled}, at most {most} registers"

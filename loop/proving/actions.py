@@ -1,0 +1,282 @@
+"""The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
+
+import copy
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+from time import monotonic
+
+from loop.base.processes import Tick
+from loop.gate.kernel import builds
+from loop.machine.machine import cores
+from loop.model.base import Model
+from loop.model.measurement import ControlResult
+from loop.model.output import GateOutput
+from loop.model.target import ITEM_SIZES, Workload
+from loop.model.verdict import NoSpeedVerdict
+from loop.model.workloads import accepts, expand
+from loop.proving import in_turn, prove
+from loop.proving.controls import TIMED, Control
+from loop.proving.prove import HONEST, Proof, erring, outcome
+from loop.proving.telling import SURE, Question
+from loop.steps.context import Context, Result, Working
+from loop.timing import integrity, timing
+from loop.timing.timed import Pair, every_doubt, hold_device
+from loop.workers.bench import Bench, Side
+
+LARGEST = 1 << 25
+"""Product of the sizes of the workload that is timed, at most."""
+PROOF_SHARE = 0.5
+"""Of the time after which the step is killed: controls that are not over then are named, and left."""
+ROUNDS = 2
+"""Fresh processes that controls are timed in."""
+
+
+class ProofTerms(Model):
+    """What the gate is tried on."""
+
+    python: bool = False
+    """Python variants too where there are compiled ones: importing torch for their cheats takes many seconds."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """With what the controls of one variant are timed."""
+
+    bench: Bench
+    side: Side
+    """The honest variant."""
+    workload: Workload
+    ends: float
+    """When no more of them are timed, by the monotonic clock."""
+    seed: int
+
+
+def prove_gate(context: Context, arguments: ProofTerms) -> Working:
+    """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
+    bench = context.bench
+    bench.warm_up()
+    made, failures = yield from builds(context)
+    if failures:
+        return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
+    by_name = {one.variant: one for one in made}
+    proof = Proof()
+    chosen = tuple(name for name in context.variants if arguments.python or not made or name in by_name)
+    begun, tried = monotonic(), set[str]()
+    ends = begun + PROOF_SHARE * context.kill_after_s
+    for name in chosen:
+        if tried and monotonic() - begun > context.budget_s:
+            break
+        tried.add(name)
+        side = bench.side(name, by_name.get(name))
+        if side.terms["kind"] == "command":
+            proof.left_out.append(f"every control of {name}: it is a program of its own")
+        else:
+            yield from _prove(context, side, proof, ends)
+    output = _score(proof)
+    left = [name for name in context.variants if name not in tried]
+    missing = [
+        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
+        for name in left
+    ]
+    missing += _untried(context, proof)
+    if not output.total:
+        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
+    return Result(output.model_copy(update={"not_exercised": tuple(missing)}))
+
+
+def _untried(context: Context, proof: Proof) -> Iterator[str]:
+    """What is said of controls for which no time was left."""
+    if proof.untried:
+        some = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        command = context.command("kernels", "prove-gate")
+        yield f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
+
+
+def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
+    """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
+    target = context.bench.target
+    dtype = prove.base_dtypes(context.bench, side)[0]
+    workloads = expand(target, target.workloads, dtype, context.seed)
+    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
+        proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
+        return
+    found = yield from prove.prove(context.bench, side, workloads, ends)
+    proof.results += found.results
+    proof.untried += [f"{side.name}: {name}" for name in found.untried]
+    proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
+    if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
+        return  # A gate is proved on an honest variant.
+    largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
+    if largest is None:
+        proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
+        return
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        setup = Setup(context.bench, side, largest, ends, context.seed)
+        yield from _time(setup, found.timed, proof)
+
+
+def _largest(workloads: Iterable[Workload]) -> Workload | None:
+    """The workload on which a cheat gains most, in the time there is."""
+    sized = [(prod(one.sizes.values()), one) for one in workloads if one.values == "normal"]
+    return max((pair for pair in sized if 0 < pair[0] <= LARGEST), key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
+    """Time the controls of one variant; those that need a single thread have a process of their own."""
+    alone = [control for control in chosen if control.one_thread]
+    yield from _time_some(setup, [HONEST, *(control for control in chosen if control not in alone)], proof)
+    if cores() == 1:
+        proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
+        return
+    lone = copy.copy(setup.bench)
+    lone.threads = 1
+    for control in alone:
+        yield from _time_some(replace(setup, bench=lone), [control], proof)
+
+
+def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
+    """Time these controls, and hold what was noticed against the rules for real candidates.
+
+    What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
+    """
+    if monotonic() >= setup.ends:
+        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen if control is not HONEST]
+        return
+    results = yield from _outcomes(setup, chosen, ROUNDS, proof)
+    again = [control for control in chosen if _unexpected(control, results[control.name])]
+    if again and monotonic() < setup.ends:
+        more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
+        results |= more
+    for control in chosen:
+        one = results[control.name]
+        if one is not None:
+            proof.results.append((yield from _fair(setup, control, one)))
+
+
+def _fair(setup: Setup, control: Control, found: ControlResult) -> Generator[Tick, None, ControlResult]:
+    """A control that passed, marked where its workload cannot tell it: other values have the same answer there."""
+    if found.killed or control.expected != TIMED:
+        return found
+    off = yield from Question(setup.bench, setup.side, control).excess(setup.workload)
+    return found.model_copy(update={"distinguishable": off >= SURE})
+
+
+def _unexpected(control: Control, result: ControlResult | None) -> bool:
+    """Whether an honest candidate was rejected, or one that errs was not, or not for its own reason."""
+    if result is None:
+        return False
+    return result.killed if control is HONEST else not result.right_reason
+
+
+def _outcomes(
+    setup: Setup, chosen: Sequence[Control], rounds: int, proof: Proof
+) -> Generator[Tick, None, dict[str, ControlResult | None]]:
+    """What came of each control, None where it is pointless here."""
+    base = setup.side
+    sides = [erring(setup.bench, base, control, setup.workload.dtype) for control in chosen]
+    beside = [base] if base not in sides and any(control.remembers for control in chosen) else []
+    timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
+    results: dict[str, ControlResult | None] = {}
+    timed = {segment.side for segment in timings.segments}
+    for control, one in zip(chosen, sides, strict=True):
+        doubt = _reason(doubts, one, control)
+        if not doubt and one.name not in timed:
+            proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
+            results[control.name] = None
+            continue
+        pointless = "" if doubt else _pointless(timings, control, one, base)
+        if pointless:
+            proof.left_out.append(f"{base.name} {control.name}: {pointless}")
+        place, reason = (doubt.workload, doubt.reason) if doubt else ("", "")
+        results[control.name] = None if pointless else outcome(base, control, "measure", place, reason)
+    return results
+
+
+def _doubts(
+    setup: Setup, sides: Sequence[Side], rounds: int
+) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
+    """Timings of these sides, and why they cannot be trusted."""
+    terms = timing.Terms(rounds, setup.ends - monotonic(), setup.seed, timing.SHORT_SEGMENT_S)
+    timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
+    place = setup.workload.name
+    pairs = [Pair(one, one.name, one.name, "self") for one in sides]
+    doubts = yield from every_doubt(setup.bench, timings, (), pairs)
+    return timings, [*(integrity.invalid(error.side, place, "self", error.message) for error in refused), *doubts]
+
+
+def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
+    """Why a side is doubted: for the reason that was expected, if that is among several."""
+    doubts = [doubt for doubt in found if doubt.variant == one.name]
+    right = [doubt for doubt in doubts if control.expected and re.search(control.expected, doubt.reason)]
+    return next(iter([*right, *doubts]), None)
+
+
+def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side) -> str:
+    """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
+    if not control.remembers:
+        return ""
+    probes = timings.probes.items()
+    again = [again for (name, _), found in probes if name == one.name for _, again in found]
+    fresh = [fresh for (name, _), found in probes if name == base.name for fresh, _ in found]
+    if not again or not fresh:
+        return "a call takes too long to be made on values that it has seen"
+    again_s, fresh_s = min(again), min(fresh)
+    if integrity.remembers([(fresh_s, again_s)]):
+        return ""
+    return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
+
+
+def _score(proof: Proof) -> GateOutput:
+    honest = [one for one in proof.results if one.kind == "honest"]
+    controls = [one for one in proof.results if one.kind != "honest" and one.distinguishable]
+    same = tuple(f"{one.base}: {one.name}" for one in proof.results if not one.distinguishable)
+    killed = [one for one in controls if one.killed]
+    survivors = tuple(f"{one.base}: {one.name}" for one in controls if not one.killed)
+    rejected = tuple(f"{one.base}: {one.name}: {one.reason}" for one in honest if one.killed)
+    return GateOutput(
+        ok=not survivors and not rejected,
+        message=_describe(len(killed), controls, survivors, rejected, same),
+        hint=_hint(survivors, rejected, [one for one in killed if one.told_by]),
+        controls=tuple(proof.results),
+        killed=len(killed),
+        total=len(controls),
+        survivors=survivors,
+        rejected=rejected,
+        wrong_reasons=tuple(f"{one.base}: {one.name}: {one.reason}" for one in killed if not one.right_reason),
+        not_applicable=tuple(proof.left_out),
+        indistinguishable=same,
+        told_by_others=tuple(f"{one.base}: {one.name}: {one.told_by}" for one in killed if one.told_by),
+    )
+
+
+def _describe(
+    killed: int,
+    controls: Sequence[ControlResult],
+    survivors: Sequence[str],
+    rejected: Sequence[str],
+    same: Sequence[str],
+) -> str:
+    score = f"killed {killed} of {len(controls)}"
+    if survivors:
+        return f"{score}; survived: {', '.join(survivors)}"
+    if rejected:
+        return f"{score}; an honest candidate was rejected: {rejected[0]}"
+    alike = f"; not distinguishable here: {', '.join(same)}" if same else ""
+    return f"{score}{alike}" if controls or same else "no control can be made of these variants"
+
+
+def _hint(survivors: Sequence[str], rejected: Sequence[str], told: Sequence[ControlResult]) -> str | None:
+    if any(text.endswith((": zeros", *(f": zeros, {dtype}" for dtype in ITEM_SIZES))) for text in survivors):
+        return "the tolerance is wider than every output, so that zeros pass: narrow it"
+    if survivors:
+        return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
+    if rejected:
+        return "the gate is too strict for this target: look at tolerance, reference and plain"
+    if told:
+        names = ", ".join(one.name for one in told[:3])
+        return f"no workload of the target tells {names}; this one would: {told[0].told_by}"
+    return None

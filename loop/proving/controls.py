@@ -1,0 +1,249 @@
+"""Which negative controls a target has: made from its signature, so that every target gets them.
+
+A control is an honest variant with a mistake put in (`loop.mistakes` makes it). The gate has to reject
+it, in the stage and for the reason that stand here.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from loop.calls.call import attribute_number
+from loop.model.device import Device
+from loop.model.target import Signature, Target, Workload
+
+EVERYWHERE = ("c_abi", "python")
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+ON_A_GPU: tuple[Device, ...] = ("cuda",)
+WRONG = r"elements wrong|error \S+ against \S+ of the plain implementation"
+NAN = r"elements wrong on .*: expected .* got nan"
+TIMED = "while it was timed: .*elements wrong"
+OUTSIDE = "(wrote|writes) outside its output"
+LAUNCHED_NOTHING = "launched nothing on the stream"
+ELSEWHERE = f"{WRONG}|{LAUNCHED_NOTHING}"
+"""Work that is not on the stream that was given: parts are missing, or nothing comes there."""
+LEFT_WORK = f"left work on another stream|{WRONG}"
+CHANGED = "changed its input"
+REPLACED = "replaced .*, which it is judged with"
+
+Applies = Callable[[Workload], bool]
+
+
+def always(workload: Workload) -> bool:
+    """On every workload."""
+    return True
+
+
+@dataclass(frozen=True)
+class Control:
+    """One way to be wrong, and what it has to be found by."""
+
+    name: str
+    make: str
+    """The mistake's name in the worker."""
+    expected: str = WRONG
+    """Regular expression that the gate's reason has to match."""
+    theme: Literal["value", "cheat", "honest"] = "value"
+    """A wrong result; a result that is right only while it is looked at; or no mistake, which has to pass."""
+    stage: Literal["verify", "measure"] = "verify"
+    """Where the gate has to find it."""
+    kinds: Sequence[str] = EVERYWHERE
+    """Kinds of variant that can make it."""
+    devices: Sequence[Device] = DEVICES
+    """Devices that it can be made on."""
+    applies: Applies = always
+    """Workloads on which it can show."""
+    apart: Sequence[str] = ()
+    """Kinds of variant in which it spoils its process for others."""
+    varies: bool = False
+    """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
+    remembers: bool = False
+    """Whether it saves time by what it remembers: no cheat where computing is as quick."""
+    one_thread: bool = False
+    """Whether it is timed on a single thread, so that there are cores that it was not given."""
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    """What else the worker has to know."""
+
+    def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
+        """The terms as a worker gets them."""
+        tolerance = target.tolerance.get(dtype)  # type: ignore[call-overload]
+        return {
+            "name": self.name,
+            "make": self.make,
+            "tolerance": tolerance.model_dump() if tolerance else {"atol": 0.0, "rtol": 0.0},
+            "attributes": list(target.signature.attributes),
+            **self.terms,
+        }
+
+
+WAY = Control("honest, by way of a control", "none", expected="", theme="honest")
+"""Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
+"""The same for mistakes that leave tensors on the device."""
+
+
+def ways(device: Device) -> tuple[Control, ...]:
+    """What has to pass: the ways that mistakes take on this device, without a mistake."""
+    return tuple(one for one in (WAY, DEVICE_WAY) if device in one.devices)
+
+
+def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
+    """All controls of a target on a device."""
+    made = (
+        *_inputs(signature),
+        *_attributes(signature),
+        *_dimensions(signature),
+        *_outputs(signature),
+        *_remembering(),
+        *_effects(signature),
+        *_tampering(signature),
+        *_streams(),
+        *_graphs(),
+    )
+    return tuple(one for one in made if device in one.devices)
+
+
+def _inputs(signature: Signature) -> Iterator[Control]:
+    for place, name in enumerate(signature.inputs):
+        yield Control(f"ignores {name}", "ignore", terms={"input": place})
+    for (one, first), (two, second) in itertools.combinations(enumerate(signature.inputs.items()), 2):
+        if len(first[1].split()) == len(second[1].split()):
+            alike = _same_shape(first[1], second[1])
+            yield Control(f"swaps {first[0]} and {second[0]}", "swap", applies=alike, terms={"inputs": [one, two]})
+    yield Control("low precision", "round_inputs")
+
+
+def _same_shape(one: str, other: str) -> Applies:
+    pairs = list(zip(one.split(), other.split(), strict=True))
+    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
+
+
+def _attributes(signature: Signature) -> Iterator[Control]:
+    for name, attribute in signature.attributes.items():
+        if attribute.kind == "number":
+            yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
+            continue
+        number = attribute_number(attribute.choices, attribute.initial)
+        terms = {"attribute": name, "to": attribute.initial, "number": number}
+        yield Control(f"drops {name}", "set_attribute", applies=_sets(name, attribute.initial), terms=terms)
+
+
+def _sets(name: str, initial: object) -> Applies:
+    return lambda workload: workload.attributes[name] != initial
+
+
+def _dimensions(signature: Signature) -> Iterator[Control]:
+    output = signature.output.split()
+    for name in signature.dimensions:
+        if name not in output:
+            axes = [_place(name, text.split()) for text in signature.inputs.values()]
+            yield Control(f"cuts {name}", "cut", applies=_has(name), terms={"axes": axes})
+    for axis, name in enumerate(output):
+        terms = {"axis": axis}
+        yield Control(f"skips tail of {name}", "leave_tail", NAN, applies=_has(name), terms=terms)
+        yield Control(f"zeros in tail of {name}", "zero_tail", applies=_has(name), terms=terms)
+        yield Control(f"one slice wrong of {name}", "neighbour", applies=_has(name), terms=terms)
+        yield Control(f"error grows along {name}", "growing", applies=_has(name), terms=terms)
+
+
+def _place(name: str, dimensions: list[str]) -> int | None:
+    return dimensions.index(name) if name in dimensions else None
+
+
+def _has(*names: str) -> Applies:
+    return lambda workload: all(workload.sizes[name] > 1 for name in names)
+
+
+def _outputs(signature: Signature) -> Iterator[Control]:
+    last = signature.output.split()[-2:]
+    yield Control("zeros", "zeros")
+    yield Control("constant", "mean")
+    if len(last) == 2:
+        yield Control("transposed", "transpose", applies=_has(*last))
+    yield Control("one element off", "one_off")
+    yield Control("one element NaN", "one_nan", NAN)
+    yield Control("nothing written", "nothing", NAN)
+    yield Control("writes beyond the end", "beyond", OUTSIDE, kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", OUTSIDE, kinds=("c_abi",))
+
+
+def _remembering() -> Iterator[Control]:
+    only: dict[str, Any] = {"theme": "cheat"}
+    yield Control("stale output", "stale", **only)
+    yield Control("skips every other call", "skip_every_other", NAN, **only)
+    yield Control("repeats every other call", "repeat_every_other", **only)
+    yield Control("cached by address", "by_address", **only)
+    yield Control("keeps a copy of its inputs", "keeps_inputs", **only)
+    yield Control("slackens after a while", "slackens", **only)
+    only["stage"] = "measure"
+    yield Control("cached by value", "by_value", "it remembers results", remembers=True, **only)
+    yield Control("cached by a sample of the values", "by_sample", "it remembers results", remembers=True, **only)
+    first = (
+        f"{WRONG}|{LAUNCHED_NOTHING}"  # Verification puts the tensors of a compiled variant elsewhere at times.
+    )
+    yield Control("computes at its first address only", "at_first_address", first, **only)
+    yield Control("computes only what it has met before", "known_only", TIMED, **only)
+
+
+def _effects(signature: Signature) -> Iterator[Control]:
+    for place, (name, dimensions) in enumerate(signature.inputs.items()):
+        terms = {"input": place}
+        yield Control(f"writes to {name}", "write_input", CHANGED, "cheat", terms=terms)
+        yield Control(f"uses {name} as workspace", "use_input", CHANGED, "cheat", terms=terms)
+        if len(dimensions.split()) == len(signature.output.split()):
+            alike = _same_shape(dimensions, signature.output)
+            yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
+    yield Control("not deterministic", "vary", "two different outputs", "cheat", varies=True)
+    yield Control("writes later, in a thread", "come_late", NAN, "cheat", apart=("c_abi",))
+    timed: dict[str, Any] = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE, "one_thread": True}
+    yield Control("leaves its cores", "leave_cores", "a thread runs on cores", **timed)
+
+
+def _tampering(signature: Signature) -> Iterator[Control]:
+    only: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    yield Control("slows the clock", "patch_clock", REPLACED, **only)
+    yield Control("replaces the digest", "patch_comparison", REPLACED, **only)
+    yield Control("replaces the check of results", "patch_reading", REPLACED, **only)
+    yield Control("slows the device's clock", "patch_events", REPLACED, devices=ON_A_GPU, **only)
+    yield Control("gives a promise", "give_promise", "expected a plain torch.Tensor", **only)
+    yield Control("keeps its result", "keep_result", **only)
+    yield Control("leaves every other result unwritten", "leave_unwritten", **only)
+    for place, (name, dimensions) in enumerate(signature.inputs.items()):
+        if len(dimensions.split()) == len(signature.output.split()):
+            alike = _same_shape(dimensions, signature.output)
+            yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)
+
+
+def _streams() -> Iterator[Control]:
+    """Work that is not on the stream that was given, parts of an output that are left out, other memory."""
+    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
+    yield Control("skips every third tile", "skip_tiles", NAN, **only)
+    yield Control("every third tile is of the call before", "stale_tiles", **only)
+    yield Control("gives the other of two buffers", "double_buffer", **only)
+    yield Control("works on a stream that is done late", "side_stream", NAN, terms={"late": True}, **only)
+    yield Control(
+        "writes its tail on a stream that is done late", "second_tail", NAN, terms={"late": True}, **only
+    )
+    yield Control("computes into memory of the host, copied late", "host_memory", NAN, **only)
+    yield Control("keeps lines of L2", "keep_l2", "the L2 cache keeps", kinds=("c_abi",), **only)
+    only["stage"] = "measure"
+    soon = {"late": False}
+    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, terms=soon, **only)
+    yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
+    yield Control("writes its tail on a stream of its own", "second_tail", terms=soon, **only)
+    yield Control("joins its second stream at the next call", "joined_late", LEFT_WORK, **only)
+
+
+def _graphs() -> Iterator[Control]:
+    """What tells a call that is captured from one that is made at once, and computes less in one of them."""
+    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
+    yield Control("computes only while captured", "only_captured", NAN, **only)
+    only["stage"] = "measure"
+    nothing, other = {"instead": False}, {"instead": True}
+    missing = f"{TIMED}|{LAUNCHED_NOTHING}"
+    yield Control("does nothing while captured", "nothing_captured", missing, terms=nothing, **only)
+    yield Control("does something else while captured", "nothing_captured", TIMED, terms=other, **only)
+    yield Control("leaves its tail out while captured", "less_captured", TIMED, **only)
+    yield Control("repeats itself while captured", "repeat_captured", TIMED, **only)
+    yield Control("computes one call of those captured", "first_captured", TIMED, **only)

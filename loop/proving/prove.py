@@ -1,0 +1,304 @@
+"""What is the gate worth? Each control of a variant through the same checks as a real candidate."""
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, prod
+from time import monotonic
+from typing import Any
+
+from loop.base.processes import Tick
+from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
+from loop.model.device import Dtype
+from loop.model.measurement import ControlResult, Layout
+from loop.model.target import Workload
+from loop.model.workloads import accepts, expand
+from loop.proving.controls import Control, controls, ways
+from loop.proving.telling import SURE, Question, words
+from loop.workers.bench import BASELINE, Bench, Side
+from loop.workers.kept import KeptWorker
+
+WORKERS_AT_ONCE = 8
+TELLING = 4096
+"""Product of the sizes from which a workload is large enough for every mistake to show."""
+WORKLOADS, SEEDS = 3, 2
+"""A control is tried on so many workloads at most, each with so many sets of values."""
+LIBRARY_WORKLOADS = 4
+"""Workloads on which the library is tried."""
+HONEST = Control("honest", "", expected="", theme="honest")
+NO_WORKLOAD = "no workload on which it could show"
+IDLE = "makes no difference to this function"
+GROSS = "zeros"
+"""Where this mistake passes the tolerance is wider than every output: no other inputs make up for that."""
+
+
+@dataclass
+class Proof:
+    """What came of one variant's controls."""
+
+    results: list[ControlResult] = field(default_factory=list)
+    timed: list[Control] = field(default_factory=list)
+    """Controls that passed verification, as they should: timing has to find them."""
+    left_out: list[str] = field(default_factory=list)
+    """Controls that do not apply, and why."""
+    untried: list[str] = field(default_factory=list)
+    """Controls for which no time was left."""
+
+
+class SharedWorker(KeptWorker):
+    """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
+
+    def __init__(self, bench: Bench, side: Side) -> None:
+        super().__init__(bench, side)
+        self.digests: dict[str, list[str]] = {}
+        """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
+
+
+class Trial(Checker):
+    """One control going through verification."""
+
+    worker: SharedWorker
+
+    def __init__(self, worker: SharedWorker, base: Side, control: Control, workloads: Sequence[Workload]) -> None:
+        side = erring(worker.bench, base, control, workloads[0].dtype)
+        super().__init__(Job(side, workloads, layouts=False, enough=True), worker)
+        self.base, self.control = base, control
+        self.idle = True
+        """Whether so far every output was that of the honest variant, bit by bit."""
+        self.distinguishable, self.told_by = True, ""
+        self.over = False
+        """Whether all was done that tells what it is worth."""
+
+    def ask(
+        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
+    ) -> Generator[Tick, None, dict[str, Any]]:
+        """Have the worker make a call, with the mistake unless it has loaded that."""
+        mistake = self.side.mistake if self.worker.side.mistake is None else None
+        fields = {"call": call, "layout": layout, "mistake": mistake}
+        reply = yield from self.worker.ask("call", limit_s=CALL_LIMIT_S, note=note, **fields)
+        self.idle &= reply["digests"] == self.worker.digests.setdefault(call["key"], reply["digests"])
+        return reply
+
+    def explain(self, honest: SharedWorker) -> Generator[Tick, None, None]:
+        """Where a wrong result passed: see whether these inputs tell it, else try it on others that do."""
+        asked = Question(self.bench, self.base, self.control)
+        if self.checks.first_failure or not asked.of_values or self.control.stage == "measure":
+            return
+        own = 0.0
+        for workload in self.job.workloads:
+            own = max(own, (yield from asked.excess(workload)))
+        if own >= SURE or (self.control.make == GROSS and not self.idle):
+            return
+        self.distinguishable = False
+        for workload in (yield from asked.search(self.job.workloads)):
+            if (yield from self._try_on(workload, honest)):
+                self.distinguishable, self.told_by = True, words(self.bench, workload)
+                return
+
+    def _try_on(self, workload: Workload, honest: SharedWorker) -> Generator[Tick, None, bool]:
+        """Go through verification on other inputs too, where the honest variant is right on them."""
+        more = seeded(workload)
+        way = Trial(honest, self.base, HONEST, more)
+        for trial in (way, self):
+            trial.keys |= {values_key(one) for one in more}
+            for one in more:
+                yield from self.bench.expect(one)
+                yield from trial.check(one)
+            if way.checks.first_failure:
+                return False
+        return True
+
+    def conclude(self, proof: Proof) -> None:
+        """Add to the proof what came of this control."""
+        failure = self.checks.first_failure
+        if failure is None and not self.over:
+            proof.untried += [] if self.control.theme == "honest" else [self.control.name]
+        elif failure is None and self.control.stage == "measure":
+            proof.timed.append(self.control)
+        elif failure is None and self.idle and not self.distinguishable and self.control.theme == "value":
+            proof.left_out.append(f"{self.control.name}: {IDLE}")
+        else:
+            place, reason = (failure.workload.name, failure.message) if failure else ("", "")
+            found = outcome(self.base, self.control, "verify", place, reason)
+            more = {"distinguishable": self.distinguishable, "told_by": self.told_by}
+            proof.results.append(found.model_copy(update=more))
+
+
+def outcome(base: Side, control: Control, stage: str, workload: str = "", reason: str = "") -> ControlResult:
+    """What came of a control; an empty reason says that it passed."""
+    return ControlResult.model_validate(
+        {
+            "name": control.name,
+            "kind": control.theme,
+            "base": base.name,
+            "workload": workload,
+            "stage": stage,
+            "killed": bool(reason),
+            "reason": reason,
+            "expected": control.expected,
+            "right_reason": bool(reason and control.expected and re.search(control.expected, reason)),
+        }
+    )
+
+
+def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
+    """A side that is `base` with the control's mistake; with none it is `base` itself."""
+    if not control.make:
+        return base
+    return base.renamed(f"{base.name} {control.name}", mistake=control.mistake(bench.target, dtype))
+
+
+def base_dtypes(bench: Bench, base: Side) -> list[Dtype]:
+    """The element types of a variant: first the one that is measured on this device, where it takes that."""
+    usual = bench.target.dtypes[bench.device]
+    return sorted(base.dtypes, key=lambda dtype: dtype != usual)
+
+
+def prove(
+    bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
+) -> Generator[Tick, None, Proof]:
+    """Verify every control of one variant, and honest candidates, on a few of these workloads.
+
+    What is not over at `ends`, by the monotonic clock, is named and left. Mistakes that spoil nothing share one
+    process; those that do have one each, started together.
+    """
+    proof, shared = Proof(), SharedWorker(bench, base)
+    try:
+        for group in _groups(_trials(shared, base, workloads, proof)):
+            yield from _hold(shared, group, ends)
+            for trial in group:
+                trial.conclude(proof)
+    finally:
+        shared.close()
+    return proof
+
+
+def _trials(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> list[Trial]:
+    """Honest candidates first: the rest is held against their outputs."""
+    bench = shared.bench
+    trials = list(_of_controls(shared, base, workloads, proof))
+    if not trials:
+        return []
+    honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
+    own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
+    return [*own, *_of_others(bench, base, workloads, honest), *trials]
+
+
+def _of_controls(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> Iterator[Trial]:
+    """Each control that can show on any of the workloads; what spoils its process has one of its own."""
+    bench = shared.bench
+    for control, some in applicable(bench, base, workloads):
+        chosen = telling(some, control)
+        if not chosen:
+            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
+            continue
+        apart = base.terms["kind"] in control.apart
+        worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
+        yield Trial(worker, base, control, chosen)
+
+
+def _of_others(
+    bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
+) -> Iterator[Trial]:
+    """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
+    if base.compiled:
+        return
+    names = timed_names(bench, base)
+    usual = [one for one in workloads if one.name in names][:LIBRARY_WORKLOADS]
+    if usual:
+        library = bench.side(BASELINE)
+        yield Trial(SharedWorker(bench, library), library, HONEST, usual)
+    for plain in _plain(bench):
+        yield Trial(SharedWorker(bench, plain), plain, HONEST, honest)
+
+
+def timed_names(bench: Bench, base: Side) -> set[str]:
+    """Workloads of the target's first set: beyond them a library may have answers of its own."""
+    first = next(iter(bench.target.workloads))
+    return {one.name for one in expand(bench.target, [first], base_dtypes(bench, base)[0])}
+
+
+def _plain(bench: Bench) -> list[Side]:
+    """The plain implementation as a side, where the target has one."""
+    if bench.target.plain is None:
+        return []
+    terms = {"kind": "python", "python": bench.target.plain.python}
+    return [bench.side(BASELINE).renamed("plain", terms=terms)]
+
+
+def applicable(
+    bench: Bench, base: Side, workloads: Sequence[Workload]
+) -> Iterator[tuple[Control, list[Workload]]]:
+    """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
+    able = [one for one in controls(bench.target.signature, bench.device) if base.terms["kind"] in one.kinds]
+    made = [one for one in able if base.deterministic or not one.varies]
+    for number, dtype in enumerate(base_dtypes(bench, base)):
+        some = [one for one in workloads if one.dtype == dtype and accepts(base, one)]
+        if number == 0:
+            yield from ((control, some) for control in made)
+        elif some:
+            values = (control for control in made if control.theme == "value")
+            yield from ((replace(control, name=f"{control.name}, {dtype}"), some) for control in values)
+
+
+def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
+    """A few small workloads on which a control can show, each with several sets of values."""
+    found = [one for one in workloads if one.values == "normal" and _size(one) and control.applies(one)]
+    found.sort(key=lambda one: (_size(one) < TELLING, _size(one)))
+    return [again for one in found[:WORKLOADS] for again in seeded(one)]
+
+
+def seeded(workload: Workload) -> list[Workload]:
+    """The workload with several sets of values."""
+    return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
+
+
+def rejected(trials: Sequence[Trial]) -> bool:
+    """Whether the honest variant itself failed: nothing can be said of mistakes in it then."""
+    return any(
+        trial.control is HONEST and trial.side is trial.base and trial.checks.first_failure for trial in trials
+    )
+
+
+def _size(workload: Workload) -> int:
+    return prod(workload.sizes.values())
+
+
+def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
+    """Trials of so many workers at a time."""
+    workers = list(dict.fromkeys(trial.worker for trial in trials))
+    for first in range(0, len(workers), WORKERS_AT_ONCE):
+        some = workers[first : first + WORKERS_AT_ONCE]
+        yield [trial for trial in trials if trial.worker in some]
+
+
+def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
+    """Start all workers, then go through the workloads, each as long as it concerns anybody.
+
+    What passed is asked about last, and only where the honest variant did not fail.
+    """
+    try:
+        for trial in trials if monotonic() < ends else ():
+            trial.worker.start()
+        for work in _work(shared, trials):
+            if monotonic() >= ends:
+                return
+            yield from work
+    finally:
+        for trial in trials:
+            trial.worker.close()
+
+
+def _work(shared: SharedWorker, trials: Sequence[Trial]) -> Iterator[Generator[Tick, None, None]]:
+    """What is to be done, piece by piece: every trial on each workload, then those that passed once more."""
+    wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
+    for workload in wanted.values():
+        concerned = [trial for trial in trials if trial.concerns(workload)]
+        if concerned:
+            yield shared.bench.expect(workload)
+        for trial in concerned:
+            yield trial.check(workload)
+    for trial in trials:
+        if not rejected(trials):
+            yield trial.explain(shared)
+        trial.over = True

@@ -1,0 +1,256 @@
+"""The end of a session: what its records mean, the report, and what is told."""
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from loop.agents import charged as metering
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError
+from loop.base.places import shipped
+from loop.base.screen import Screen
+from loop.debug.section import diagnoses
+from loop.learning import calibration, learnings, summary
+from loop.learning.memory import Recall, failures_json
+from loop.library import figures
+from loop.model.base import Model
+from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
+from loop.model.money import Bill
+from loop.model.plan import ResolvedPlan
+from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.target import CAbiVariant
+from loop.money import costing
+from loop.money.charging import NO_AI, Used
+from loop.money.energy import energy
+from loop.optimize.gains import gains
+from loop.session import clock, grading, samples
+from loop.session.drive import Ending
+from loop.session.render import Rendered, render_session
+from loop.session.view import ReportInput
+from loop.steps.setting import Setting
+from loop.store import index, journal, sessions
+from loop.store.sessions import SessionFolder
+
+HEAD = ("id", "started", "target", "device", "baseline", "variants", "seed", "revision", "machine", "loop_version")
+"""What `--json` takes from a session's head."""
+RECORD = (
+    *("status", "reason", "verdicts", "grade", "grade_reason", "seconds"),
+    *("not_exercised", "learnings", "proposal"),
+)
+"""And from its record."""
+TOLD = 2
+"""Things not exercised that the last lines name; the report has all."""
+
+
+def conclude(
+    setting: Setting,
+    head: SessionHead,
+    folder: SessionFolder,
+    ending: Ending,
+    seconds: float,
+    own_seconds: float,
+) -> SessionRecord:
+    """The final record, from the journal alone."""
+    lines = folder.lines()
+    finished = journal.finished(lines)
+    now = datetime.datetime.now(datetime.UTC)
+    took = clock.believed(seconds, [one.seconds for one in every_attempt(folder)])
+    findings = summary.collect(finished)
+    status, reason = summary.session_status(finished, findings.verdicts)
+    if ending.status is not None:
+        status, reason = ending.status, ending.reason
+    letter, why = grading.grade(status, reason, finished, findings.verdicts)
+    card = figures.rates(setting.project)
+    used = costing.applied(finished, head.plan)
+    before = sessions.concluded(setting.project.sessions, head.target)
+    before = {name: steps for name, steps in before.items() if name < head.id}
+    same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
+    repeated = costing.unchanged(finished, before, same_files)
+    return SessionRecord(
+        head=head,
+        status=status,
+        reason=reason,
+        seconds=took.seconds,
+        own_seconds=took.own_seconds,
+        verdicts=findings.verdicts,
+        bill=costing.bill(
+            measured_use(setting, head, folder, took.seconds, now),
+            head.device,
+            card,
+            used,
+            figures.histories(),
+            repeated=repeated,
+            finished=every_attempt(folder),
+            gains=gains(finished),
+            notes=[took.note] if took.note else [],
+            today=now.date(),
+        ),
+        grade=letter,
+        grade_reason=why,
+        learnings=learnings.learnings(finished),
+        not_exercised=(
+            *findings.not_exercised,
+            *never_reached(head.plan, finished, ending),
+            *left_out(setting, head),
+            *ending.unwatched,
+        ),
+        proposal=go_on(head, finished, ending) or learnings.proposal(head, finished, sources_of(setting)),
+        lines=len(lines),
+    )
+
+
+def go_on(head: SessionHead, finished: Sequence[Finished], ending: Ending) -> str | None:
+    """What to do next after a walk that was broken off while all was well."""
+    if ending.status is None or any(record.status == "failed" for record in latest_attempts(finished)):
+        return None
+    return f"Go on where this session stopped.\n{head.resume_command}"
+
+
+def every_attempt(folder: SessionFolder) -> tuple[Finished, ...]:
+    """All steps that ended, those too that no longer count: what was used was used."""
+    return tuple(line.event for line in folder.lines() if isinstance(line.event, Finished))
+
+
+def measured_use(
+    setting: Setting, head: SessionHead, folder: SessionFolder, seconds: float, now: datetime.datetime
+) -> Used:
+    """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
+    joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
+    ai, reason = metering.used(setting, head, folder, now)
+    gpu = head.machine.gpus[0] if head.device == "cuda" and head.machine.gpus else None
+    return Used(seconds, head.device, gpu, joules, over_s, ai, reason or NO_AI)
+
+
+def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
+    """Steps of the planned patterns that were not done; one that waits for somebody is under way."""
+    broken = ("aborted", "paused") if ending.cut else ("aborted",)
+    done = {(r.pattern, r.step) for r in latest_attempts(finished) if r.status not in broken}
+    planned = [planned.pattern for planned in plan.patterns if planned.planned]
+    return [
+        f"step {pattern.name}/{step.id}: {ending.not_reached}"
+        for pattern in planned
+        for step in pattern.steps
+        if (pattern.name, step.id) not in done
+    ]
+
+
+def left_out(setting: Setting, head: SessionHead) -> list[str]:
+    """Variants and devices that this session did not touch."""
+    lines = []
+    for name, variant in setting.target.variants.items():
+        if name not in (*head.variants, *head.emulated):
+            why = "not selected" if variant.device in (head.device, "any") else f"it runs on {variant.device}"
+            lines.append(f"variant {name}: {why}")
+    lines += [f"speed of {name}: it runs on a GPU, here it was emulated" for name in head.emulated]
+    if not head.machine.gpus:
+        lines.append("anything on a GPU: this machine has none")
+    return lines
+
+
+def sources_of(setting: Setting) -> dict[str, tuple[str, ...]]:
+    """The files of each variant, as a user would open them."""
+    compiled = {n: v for n, v in setting.target.variants.items() if isinstance(v, CAbiVariant)}
+    return {name: tuple(str(setting.project.target / s) for s in v.sources) for name, v in compiled.items()}
+
+
+def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Rendered:
+    """The report of a session, beside its predecessors, with its figures."""
+    finished = folder.finished()
+    samples.say_damaged_patches(finished)
+    given = ReportInput(
+        record=record,
+        finished=finished,
+        earlier=list(predecessors(setting, record)),
+        histories=figures.histories(),
+        recalled=recall(setting, record.head.id).lines,
+        calibration=predictions_held(setting, record),
+        journal=folder.lines(),
+        rounds=samples.rounds(folder, finished),
+    )
+    return render_session(setting.project.own("templates") or shipped("templates"), given)
+
+
+def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRecord]:
+    """Recent sessions of the target that had ended before this one began; the index says which to read."""
+    root = setting.project.sessions
+    for row in index.rows(root, last=sessions.RECENT, target=record.head.target):
+        if row.status is not None and not row.recorded and row.id < record.head.id:
+            try:
+                found = SessionFolder(root / row.id).record()
+            except LoopError as error:
+                sessions.left_out(error)
+                continue
+            if found is not None:
+                yield found
+
+
+def predictions_held(setting: Setting, record: SessionRecord) -> str:
+    """How the predictions of this session and those before it held."""
+    rows = index.rows(setting.project.sessions, last=calibration.LOOKED_BACK)
+    began = record.head.started
+    return calibration.in_words([row for row in rows if row.started is not None and row.started <= began])
+
+
+def recall(setting: Setting, session: str) -> Recall:
+    """What sessions before this one say of failures, and which patterns were accepted as answers to them."""
+    known = {r.value.failure.signature: name for name, r in setting.patterns.items() if r.value.failure}
+    return Recall(setting.project, session, known)
+
+
+def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
+    """The outcome: a few lines, or one JSON object. Returns what the gates say as an exit code."""
+    if as_json:
+        screen.data(to_json(outcome(record, folder, recalled)))
+    screen.outcome(record.status, f": {record.reason}")
+    for found in diagnoses(record.head, folder.finished()):
+        screen.say(f"what is wrong with {found.variant}:")
+        for label, text in found.lines:
+            screen.say(f"  {label.lower()}: {text}")
+        if found.command:
+            screen.say(f"  again: {found.command}")
+    missing = record.not_exercised
+    for line in missing[:TOLD]:
+        screen.say(f"not exercised: {line}")
+    if len(missing) > TOLD:
+        screen.say(f"not exercised: {len(missing) - TOLD} more things; the report has them")
+    hint = waiting_for(folder.finished())
+    if hint:
+        screen.say(hint)
+    for note in record.bill.notes:
+        screen.say(f"note: {note}")
+    screen.say(f"grade {record.grade}; cost {cost_text(record.bill)}; report {folder.report}")
+    return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+
+
+def cost_text(bill: Bill) -> str:
+    """`$0.1200`; a GPU whose price nobody knows is named beside it: it was not free."""
+    unpriced = any(one.resource == "gpu" for one in bill.unmeasured)
+    return f"${bill.usd:.4f}{' and a GPU of unknown price' if unpriced else ''}"
+
+
+def waiting_for(finished: Sequence[Finished]) -> str:
+    """What a paused session waits for; empty for any other."""
+    last = latest_attempts(finished)[-1:]
+    return last[0].hint or "" if last and last[0].status == "paused" else ""
+
+
+def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> dict[str, Any]:
+    """What `--json` prints of a session."""
+    head, finished = record.head, folder.finished()
+    known = {name: getattr(head, name) for name in HEAD}
+    exported = ExportedSession(
+        **known,
+        **{name: getattr(record, name) for name in RECORD},
+        report=str(folder.report),
+        waiting_for=waiting_for(finished),
+        steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
+        failures=tuple(ExportedFailure.model_validate(one) for one in failures_json(recalled, finished)),
+        diagnoses=tuple(ExportedDiagnosis(**dataclasses.asdict(one)) for one in diagnoses(head, finished)),
+        cost=record.bill,
+    )
+    return exported.model_dump(mode="json")
+
+
+def _picked(step: Finished, model: type[Model]) -> dict[str, Any]:
+    return {name: getattr(step, name) for name in model.model_fields}

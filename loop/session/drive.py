@@ -1,0 +1,168 @@
+"""Drive a walk: each record is on disk before it is shown, and shown before the next thing begins."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError, Stopped
+from loop.base.interrupts import check, flagged
+from loop.base.machine_failures import behind
+from loop.base.screen import Screen, seconds_text
+from loop.model.record import Finished
+from loop.model.tick import StepTick
+from loop.session.bounds import Bounds, broken_off, failed_by
+from loop.session.bounds import Ending as Ending
+from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.walk import Walk
+from loop.store.journal import Journal
+from loop.store.sessions import SessionFolder
+from loop.store.ticks import NAME as TICKS
+from loop.store.ticks import Ticks
+
+
+@dataclass
+class Show:
+    """Shows the events of a walk: live in a terminal, a plain line a step elsewhere."""
+
+    screen: Screen
+    as_events: bool = False
+    """Write each event as a line of JSON to stdout."""
+    recall: Callable[[Finished], Sequence[str]] = lambda record: ()
+    """What earlier sessions say of a step that failed, in lines."""
+
+    def event(self, event: Happening) -> None:
+        """Show one event."""
+        if self.as_events:
+            self._emit(event)
+        if isinstance(event, PatternBegan):
+            self.screen.say(f"[{event.index}/{event.of}] {event.title}")
+        elif isinstance(event, Ticked):
+            self._tick(event)
+        elif isinstance(event, StepEnded):
+            self._ended(event)
+        elif isinstance(event, PatternEnded) and event.answered_by:
+            self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
+
+    def _tick(self, event: Ticked) -> None:
+        step = event.started
+        now = f"{seconds_text(event.seconds)} of about {seconds_text(step.budget_s)}"
+        self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
+        if event.heartbeat and not self.screen.live:
+            self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
+
+    def _ended(self, event: StepEnded) -> None:
+        record = event.finished
+        took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
+        again = ", as before" if event.replayed else ""
+        said = f" {record.step} ({took}{again}): {record.message}"
+        self.screen.outcome(record.status, said, before="  ", room=8)
+        if record.status == "failed" and record.hint:
+            self.screen.say(f"           next: {record.hint}")
+        for line in self.recall(record) if record.status == "failed" else ():
+            self.screen.say(f"           {line}")
+
+    def _emit(self, event: Happening) -> None:
+        if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
+            return
+        fields = {"schema_version": 1, "happening": type(event).__name__}
+        if isinstance(event, StepBegan | Ticked):
+            fields |= event.started.model_dump(mode="json")
+        elif isinstance(event, StepEnded):
+            fields |= event.finished.model_dump(mode="json")
+            fields["seen_before"] = list(self.recall(event.finished))
+        else:
+            fields |= vars(event)
+        self.screen.data(json.dumps(json.loads(to_json(fields))))
+
+
+def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:
+    """Walk to the end, to one of its bounds, to an interruption, or to a failure of the machine.
+
+    `store` makes each event durable. Where the disk refuses, the reserve makes room for the record that says so.
+    """
+    begun, bounds = time.monotonic(), bounds or Bounds()
+    last: Happening | None = None
+    with closing(walk.events()) as events:
+        try:
+            with flagged():
+                check()
+                for event in events:
+                    last = store(event)
+                    show.event(last)
+                    bounds.hold(last, time.monotonic() - begun)
+                    check()
+        except (Stopped, LoopError, OSError, MemoryError) as error:
+            events.close()
+            ending = _broken_off(error, walk)
+            bounds.give_room()
+            if isinstance(last, StepBegan | Ticked):
+                show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
+            return ending
+    if walk.failure is not None:
+        bounds.give_room()
+        return failed_by(walk.failure)
+    if walk.paused:
+        return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
+    return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
+
+
+def _broken_off(error: BaseException, walk: Walk) -> Ending:
+    """How the walk ended that an error broke off; raises it again where neither user nor machine is behind it."""
+    if isinstance(error, Stopped):
+        return broken_off(error)
+    failure = behind(error, walk.folders)
+    if failure is None:
+        raise error
+    return failed_by(failure)
+
+
+def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str) -> Finished:
+    """The record of the step that was under way."""
+    started = last.started
+    step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
+    fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
+    seconds = last.seconds if isinstance(last, Ticked) else 0.0
+    status = ending.status or "aborted"
+    hint = f"{ending.to_go_on}: {resume}" if status == "paused" and resume else None
+    return Finished(status=status, seconds=seconds, message=ending.reason, hint=hint, action=step.action, **fields)
+
+
+def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
+    """A `store` that writes records to the journal, samples and signs of life beside it."""
+    ticks = Ticks(folder.path / TICKS)
+
+    def store(event: Happening) -> Happening:
+        if isinstance(event, Ticked):
+            ticks.add(_tick(event))
+        if isinstance(event, StepBegan):
+            journal.append(event.started)
+        if isinstance(event, StepEnded) and not event.replayed:
+            event = _with_artifacts(folder, event)
+            journal.append(event.finished)
+        return event
+
+    return store
+
+
+def _tick(event: Ticked) -> StepTick:
+    started = event.started
+    key = started.model_dump(include={"run", "pattern", "step", "attempt"})
+    return StepTick(seconds=max(0.0, event.seconds), note=event.note, heartbeat=event.heartbeat, **key)
+
+
+def _with_artifacts(folder: SessionFolder, event: StepEnded) -> StepEnded:
+    """Samples on disk first, then the record that names them."""
+    record = event.finished
+    written = tuple(
+        folder.write_samples(f"{record.run}-{record.step}-{record.attempt}-{name}", rows)
+        for name, rows in event.samples.items()
+    )
+    return StepEnded(record.model_copy(update={"artifacts": written}), event.samples)
+
+
+def nowhere(event: Happening) -> Happening:
+    """A `store` for walks that leave no session."""
+    return event

@@ -1,0 +1,54 @@
+"""What expressions may read as `session`: minutes, dollars, speed-up and regression so far."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from loop.base.stats import geometric_mean
+from loop.model.money import RateCard
+from loop.model.record import DeviceName, Finished
+
+
+def session_facts(
+    card: RateCard, device: DeviceName, budget_minutes: float
+) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
+    """A function from the steps that have ended to the facts they make up. `budget_minutes`: the plan's."""
+    per_hour = usd_per_hour(card, device)
+
+    def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
+        minutes = sum(record.seconds for record in finished) / 60
+        return {
+            "minutes": minutes,
+            "usd": minutes / 60 * per_hour,
+            "overrun": minutes / budget_minutes,
+            "speedup": _speedup(finished),
+            "regressed": any(_regressed(verdict) for verdict in _verdicts(finished)),
+            "unverified": not _checked(finished, "kernel.verify"),
+            "unemulated": not _checked(finished, "kernel.emulate"),
+        }
+
+    return facts
+
+
+def _checked(finished: Sequence[Finished], action: str) -> bool:
+    """Whether an action has held a variant against the reference."""
+    return any(record.output.get("variants") for record in finished if record.action == action)
+
+
+def usd_per_hour(card: RateCard, device: DeviceName) -> float:
+    """What an hour of a session costs: whoever waits, and the GPU where there is one."""
+    names = [card.waiting, card.gpu] if device == "cuda" else [card.waiting]
+    return sum(rate.usd_per_hour for name in names if (rate := card.find(name)))
+
+
+def _verdicts(finished: Sequence[Finished]) -> list[dict[str, object]]:
+    return [verdict for record in finished for verdict in record.output.get("verdicts", ())]
+
+
+def _speedup(finished: Sequence[Finished]) -> float | None:
+    """Geometric mean of the ratios against the baseline; None before anything was measured."""
+    ratios = [v["ratio"] for v in _verdicts(finished) if v["against"] == "baseline"]
+    known = [ratio for ratio in ratios if isinstance(ratio, float)]
+    return geometric_mean(known) if known else None
+
+
+def _regressed(verdict: dict[str, object]) -> bool:
+    return verdict["against"] == "known_good" and verdict["verdict"] in ("slower", "incorrect")

@@ -1,0 +1,123 @@
+"""Resolve a plan before anything runs: every pattern it could reach is read, checked and priced in time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from loop.actions import ACTIONS, Action
+from loop.base.documents import Complaint, Document, complain, parse_part
+from loop.base.errors import DefinitionError
+from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
+from loop.model.pattern import Pattern, Step
+from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+
+SESSION_NAMES = {
+    f"session.{name}" for name in ("minutes", "usd", "overrun", "speedup", "regressed", "unverified", "unemulated")
+}
+ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
+RESERVED = ALWAYS_KNOWN | {"session", "plan"}
+"""A step of such a name could never be read by an expression."""
+
+
+def resolve(plan: Read[Plan], patterns: Mapping[str, Read[Pattern]]) -> ResolvedPlan:
+    """The plan with every pattern it could reach, each with its author's estimate.
+
+    Raises DefinitionError with all complaints at once.
+    """
+    complaints = unknown_patterns(plan, patterns)
+    reached = _reachable(plan.value.patterns, patterns)
+    for name in reached:
+        complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
+    if complaints:
+        raise DefinitionError(complaints)
+    listed = set(plan.value.patterns)
+    return ResolvedPlan(
+        plan=plan.value,
+        patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached),
+    )
+
+
+def _planned(pattern: Pattern, listed: bool) -> PlannedPattern:
+    return PlannedPattern(pattern=pattern, planned=listed, seconds=60 * pattern.estimate.minutes, evidence="prior")
+
+
+def _reachable(names: Sequence[str], patterns: Mapping[str, Read[Pattern]]) -> list[str]:
+    """Listed patterns in order, then what their outcomes could lead to."""
+    reached = list(dict.fromkeys(name for name in names if name in patterns))
+    for name in reached:  # Grows while it is walked.
+        answers = (answer.pattern for answer in patterns[name].value.next)
+        reached += [answer for answer in answers if answer in patterns and answer not in reached]
+    return reached
+
+
+def check_pattern(
+    read: Read[Pattern], patterns: Mapping[str, Read[Pattern]], parameters: Mapping[str, object]
+) -> list[Complaint]:
+    """Everything wrong with a pattern that its own types cannot say."""
+    names = ALWAYS_KNOWN | SESSION_NAMES | {f"plan.{name}" for name in parameters}
+    complaints: list[Complaint] = []
+    seen: set[str] = set()
+    for index, step in enumerate(read.value.steps):
+        place = ("steps", index)
+        if step.id in seen | RESERVED:
+            complaints.append(complain(read.document, (*place, "id"), "an id of its own", repr(step.id)))
+        seen.add(step.id)
+        complaints += _check_step(read.document, place, step, names)
+        names |= _fields(step)
+    for index, answer in enumerate(read.value.next):
+        place = ("next", index)
+        if answer.pattern not in patterns:
+            close = hint_for(answer.pattern, patterns)
+            complaints.append(
+                complain(read.document, (*place, "pattern"), "the name of a pattern", repr(answer.pattern), close)
+            )
+        complaints += check_expression(read.document, (*place, "when"), answer.when, names)
+    return complaints
+
+
+def _check_step(
+    document: Document, place: tuple[str | int, ...], step: Step, names: set[str]
+) -> Iterator[Complaint]:
+    action = ACTIONS.get(step.action)
+    if action is None:
+        hint = hint_for(step.action, ACTIONS)
+        yield complain(document, (*place, "action"), "the name of an action", repr(step.action), hint)
+    else:
+        yield from _check_arguments(document, place, step, action)
+    if step.when is not None:
+        yield from check_expression(document, (*place, "when"), step.when, names)
+    if step.gate is not None:
+        yield from check_expression(document, (*place, "gate"), step.gate, names | _fields(step))
+
+
+def _check_arguments(
+    document: Document, place: tuple[str | int, ...], step: Step, action: Action
+) -> Iterator[Complaint]:
+    """`with:` against what the action takes; braces in a command are refused."""
+    try:
+        parse_part(action.arguments, document, (*place, "with"))
+    except DefinitionError as error:
+        yield from error.complaints
+    hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."
+    for inner, text in _texts(step.arguments, (*place, "with")):
+        if "{{" in text:
+            yield complain(document, inner, "text without {{ }}", repr(text), hint)
+
+
+def _texts(value: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every text inside a step's arguments, with its place."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, (*place, name))
+
+
+def _fields(step: Step) -> set[str]:
+    """The dotted names that a step's output adds."""
+    action = ACTIONS.get(step.action)
+    return {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
+
+
+def arguments_of(step: Step) -> Any:
+    """The step's `with:` as the action's own type; resolving has checked it."""
+    return ACTIONS[step.action].arguments.model_validate(step.arguments)

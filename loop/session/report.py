@@ -1,0 +1,115 @@
+"""`loop report`: a session as people read it, and in the formats of other tools."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loop.base.documents import write_atomic
+from loop.base.errors import ExitCode, LoopError
+from loop.base.places import shipped
+from loop.base.screen import Screen
+from loop.model.record import SessionRecord
+from loop.report.exports.rows import rows
+from loop.report.exports.trace import trace
+from loop.report.html import page
+from loop.report.spans import spans
+from loop.session import closing, recorded, samples
+from loop.steps.setting import Setting, read_setting
+from loop.store import sessions, ticks
+from loop.store.sessions import SessionFolder
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a format came to."""
+
+    text: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Figures that it shows, by their paths from it."""
+
+
+def _markdown(setting: Setting, folder: SessionFolder) -> Written:
+    rendered = closing.render(setting, ended(folder), folder)
+    return Written(rendered.text, {one.path: one.file for one in rendered.figures})
+
+
+def _html(setting: Setting, folder: SessionFolder) -> Written:
+    record = ended(folder)
+    rendered = closing.render(setting, record, folder)
+    return Written(page(shipped("templates"), rendered.text, rendered.figures, record.status))
+
+
+def _json(setting: Setting, folder: SessionFolder) -> Written:
+    outcome = closing.outcome(ended(folder), folder, closing.recall(setting, folder.id))
+    return Written(json.dumps(outcome, indent=1) + "\n")
+
+
+def _trace(setting: Setting, folder: SessionFolder) -> Written:
+    lines, finished = folder.lines(), folder.finished()
+    signs = ticks.read(folder.path / ticks.NAME)
+    sampled = samples.read_samples(folder, finished).sampled
+    return Written(trace(folder.head(), spans(lines, finished), signs, sampled))
+
+
+def _csv(setting: Setting, folder: SessionFolder) -> Written:
+    read = samples.read_samples(folder, folder.finished())
+    return Written(rows(folder.id, samples.required(folder, read)))
+
+
+FORMATS: dict[str, Callable[[Setting, SessionFolder], Written]] = {
+    "md": _markdown,
+    "html": _html,
+    "json": _json,
+    "trace": _trace,
+    "csv": _csv,
+}
+"""What `--format` may be, besides a summary, which has options of its own."""
+SUMMARY = "summary"
+
+
+def find(root: Path, name: str) -> SessionFolder:
+    """The folder of a session that loop ran. Raises LoopError; for one recorded elsewhere, with what shows it."""
+    try:
+        return sessions.find(root, name)
+    except LoopError:
+        known = recorded.find(root, name)
+        if known is None:
+            raise
+        raise LoopError(
+            f"{known.id} was recorded elsewhere: there is no report of it", hint=f"loop sessions show {known.id}"
+        ) from None
+
+
+def ended(folder: SessionFolder) -> SessionRecord:
+    """The final record; LoopError for a session that has none."""
+    record = folder.record()
+    if record is None:
+        raise LoopError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
+    return record
+
+
+def report(name: str, form: str, target: Path | None, output: Path | None, screen: Screen) -> int:
+    """A session, rendered again from its records, to stdout or into a file."""
+    if form not in FORMATS:
+        raise LoopError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
+    setting = read_setting(target)
+    folder = find(setting.project.sessions, name)
+    written = FORMATS[form](setting, folder)
+    if output is None or str(output) == "-":
+        screen.data(written.text)
+    else:
+        _store(written, output, folder, screen)
+    return ExitCode.OK
+
+
+def _store(written: Written, output: Path, folder: SessionFolder, screen: Screen) -> None:
+    """The file, its figures beside it; the session's own report with its checksums."""
+    if output.is_dir():
+        raise LoopError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
+    if output.resolve() == folder.report.resolve():
+        folder.write_report(written.text, written.files)
+    else:
+        sessions.write_figures(output.parent, written.files)
+        write_atomic(output, written.text)
+    screen.say(f"written: {output}" + (f", figures beside it: {len(written.files)}" if written.files else ""))

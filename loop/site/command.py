@@ -1,0 +1,194 @@
+"""`loop catalog build|serve`: the catalogue as a folder of pages, and on a port of this machine."""
+
+import contextlib
+import datetime
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop import __version__
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError, Stopped
+from loop.base.interrupts import flagged
+from loop.base.places import shipped
+from loop.base.remarks import remark
+from loop.base.screen import Screen, seconds_text
+from loop.learning import statistics_command as statistics
+from loop.learning.statistics import Statistics
+from loop.model.index import SessionRow
+from loop.model.output import ResourcesOutput
+from loop.profile.resources_section import kernel_rows
+from loop.report import format as say
+from loop.report.findings import found
+from loop.site import folder, serving
+from loop.site.contents import Contents, Known, Looked
+from loop.site.names import stem
+from loop.site.pages import pages
+from loop.steps.setting import Setting, read_setting
+from loop.store import index
+from loop.store.sessions import REPORT, SessionFolder
+
+ASKS = "kernel.resources"
+"""The action that asks the compiler."""
+LOOKED_BACK = 20
+"""Sessions whose journals are read for what the compiler said."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A site that was written."""
+
+    place: Path
+    files: int
+    contents: Contents
+    seconds: float
+
+
+def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Write the catalogue into a folder."""
+    made = _build(out, target, screen)
+    if as_json:
+        screen.data(to_json({"schema_version": 1, **_facts(made.contents), **_written(made)}))
+        return ExitCode.OK
+    screen.data(str(made.place / "index.html"))
+    parts = ", ".join(f"{count} {name}" for name, count in _facts(made.contents).items() if isinstance(count, int))
+    screen.say(f"{parts}: {made.files} files in {seconds_text(made.seconds)}")
+    screen.say(f"look at it: loop catalog serve --dir {made.place}")
+    return ExitCode.OK
+
+
+def _written(made: Made) -> dict[str, object]:
+    return {
+        "out": str(made.place),
+        "index": str(made.place / "index.html"),
+        "files": made.files,
+        "seconds": made.seconds,
+    }
+
+
+def _facts(contents: Contents) -> dict[str, object]:
+    """How much there is of each."""
+    return {
+        "target": contents.target.name,
+        "patterns": len(contents.patterns),
+        "sessions": len(contents.rows),
+        "variants": len(contents.target.variants),
+        "plans": len(contents.plans),
+        "damaged": len(contents.damaged),
+    }
+
+
+def _build(out: Path, target: Path | None, screen: Screen) -> Made:
+    begun = time.monotonic()
+    place = folder.check_place(out)
+    contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
+    screen.status(f"writing {place}")
+    with flagged():
+        files = folder.write(place, pages(shipped("templates") / "site", contents), _facts(contents))
+    return Made(place, files, contents, time.monotonic() - begun)
+
+
+def gather(setting: Setting, now: datetime.datetime) -> Contents:
+    """What the catalogue of a project shows."""
+    root = setting.project.sessions
+    read = index.read(root)
+    told = statistics.gather(setting.project, setting.patterns)
+    return Contents(
+        target=setting.target,
+        patterns={name: _known(setting, name, told.get(name)) for name in setting.patterns},
+        plans={name: plan.value for name, plan in setting.plans.items()},
+        rows=read.rows,
+        damaged=read.damaged,
+        resources=_resources(setting, read.rows),
+        reports=dict(_reports(root, read.rows)),
+        version=__version__,
+        made=say.day(now),
+    )
+
+
+def _known(setting: Setting, name: str, told: Statistics | None) -> Known:
+    pattern = setting.patterns[name].value
+    if told is None:
+        return Known(pattern, "proposed", (), "-", 0)
+    share = f"{100 * told.success.low:.0f}-{100 * told.success.high:.0f} %" if told.applied else "-"
+    return Known(pattern, told.standing, tuple(statistics.lines(told)), share, told.applied)
+
+
+def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path]]:
+    """The reports that stand in session folders; a link that leads out of its folder is no report."""
+    top = Path(os.path.realpath(root))
+    for row in rows:
+        path = top / row.id / REPORT
+        if stem(row.id) == row.id and path.is_file() and Path(os.path.realpath(path)) == path:
+            damage = SessionFolder(path.parent).damage_of_report()
+            if not damage:
+                yield row.id, path
+            else:
+                remark(f"left out: {damage}; made anew by: loop report {row.id} --output {path}")
+
+
+def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[Looked, ...]]:
+    """What the compiler said of each variant for each GPU, the last time it was asked."""
+    steps = {
+        (name, step.id)
+        for name, read in setting.patterns.items()
+        for step in read.value.steps
+        if step.action == ASKS
+    }
+    asked = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
+    latest: dict[tuple[str, str], Looked] = {}
+    for row in itertools.islice(asked, LOOKED_BACK):
+        for output in _outputs(SessionFolder(setting.project.sessions / row.id)):
+            for name, looked in _looked(row.id, output).items():
+                latest.setdefault((name, looked.gpu), looked)
+    by_variant: dict[str, tuple[Looked, ...]] = {}
+    for (name, _), looked in latest.items():
+        by_variant[name] = (*by_variant.get(name, ()), looked)
+    return by_variant
+
+
+def _outputs(session: SessionFolder) -> list[ResourcesOutput]:
+    try:
+        return found(session.finished(), ResourcesOutput)
+    except LoopError:
+        return []
+
+
+def _looked(session: str, output: ResourcesOutput) -> Mapping[str, Looked]:
+    """By variant: the kernels of its library alone."""
+    gpu = output.device_name or output.device
+    named = {name for library in output.libraries for name in library.variants}
+    made = {}
+    for name in sorted(named):
+        own = output.model_copy(
+            update={
+                "libraries": tuple(one for one in output.libraries if name in one.variants),
+                "placements": tuple(one for one in output.placements if one.variant == name),
+            }
+        )
+        made[name] = Looked(session, gpu, kernel_rows(own))
+    return made
+
+
+def serve_site(directory: Path | None, port: int, target: Path | None, screen: Screen) -> int:
+    """Show a catalogue on a port of this machine until Ctrl-C: one that was built, or one made now."""
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-catalogue-"))) / "site"
+            _build(directory, target, screen)
+        elif not (directory / folder.MARKER).is_file():
+            raise LoopError(
+                f"{directory}: there is no catalogue",
+                hint=f"loop catalog build --out {directory}, or leave out --dir",
+            )
+        server = stack.enter_context(serving.Server(directory, port))
+        screen.data(server.url)
+        screen.say("Ctrl-C ends it")
+        with contextlib.suppress(Stopped), flagged():
+            server.serve_forever(poll_interval=0.2)
+    screen.say("ended")
+    return ExitCode.OK

@@ -1,0 +1,103 @@
+"""What the search reads of each thing: its texts, each with a weight."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from loop.model.index import SessionRow
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.model.target import Variant
+from loop.report import format as say
+from loop.site.contents import Contents
+from loop.site.names import page
+from loop.site.plain import clean
+
+Field = tuple[float, str]
+NAME, PROBLEM, STEP, NOTE = 8.0, 5.0, 2.0, 1.0
+"""Weights: what a thing is called, what it is for, what it does, what was noted of it."""
+MOST_FAILURES = 20
+"""Failures of a pattern's steps that are looked through, the last ones."""
+LINE = 160
+"""Characters of the line below a hit."""
+
+
+class Found(NamedTuple):
+    """What a hit shows, and what it is found by."""
+
+    kind: str
+    title: str
+    line: str
+    url: str
+    fields: tuple[Field, ...]
+
+
+def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
+    """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
+    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
+    own = [pattern.failure.text] if pattern.failure else []
+    seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
+    return (
+        (NAME, f"{pattern.name} {pattern.title}"),
+        (PROBLEM, pattern.problem),
+        (PROBLEM, " ".join(pattern.use_when)),
+        (PROBLEM, " ".join([*own, *seen])),
+        (STEP, steps),
+        (NOTE, " ".join(note.note for note in pattern.evidence)),
+    )
+
+
+def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
+    """Signatures of the failures that sessions met, by the pattern whose step it was."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for one in row.failures:
+            found.setdefault(one.pattern, []).append(one.signature)
+    return found
+
+
+def everything(contents: Contents) -> Iterator[Found]:
+    """All that the site's search finds."""
+    failures = failures_of(contents.rows)
+    for name, known in contents.patterns.items():
+        fields = pattern_fields(known.pattern, failures.get(name, ()))
+        yield _found("pattern", known.pattern.title, known.pattern.problem, page("patterns", name), fields)
+    for name, variant in contents.target.variants.items():
+        yield _found("kernel", name, variant.title, page("kernels", name), _variant(name, variant))
+    for name, plan in contents.plans.items():
+        yield _found("plan", name, plan.title, page("plans", name), _plan(plan))
+    for row in reversed(contents.rows):
+        yield _found("session", row.id, outcome(row), page("sessions", row.id), _session(row))
+
+
+def _found(kind: str, title: str, line: str, url: str, fields: tuple[Field, ...]) -> Found:
+    cut = tuple((weight, clean(text, 2000)) for weight, text in fields if text)
+    return Found(kind, clean(title, LINE), clean(line, LINE), url, cut)
+
+
+def _variant(name: str, variant: Variant) -> tuple[Field, ...]:
+    sources = " ".join(getattr(variant, "sources", ()))
+    return (NAME, name), (PROBLEM, variant.title), (STEP, f"{variant.kind} {variant.device} {sources}")
+
+
+def _plan(plan: Plan) -> tuple[Field, ...]:
+    return (NAME, plan.name), (PROBLEM, plan.title), (STEP, " ".join(plan.patterns))
+
+
+def _session(row: SessionRow) -> tuple[Field, ...]:
+    failed = " ".join(one.signature for one in row.failures)
+    facts = (
+        f"{row.plan} {row.target} {row.device} {row.environment.gpu or ''} {status(row)} {' '.join(row.variants)}"
+    )
+    return (NAME, row.id), (PROBLEM, facts), (STEP, f"{row.reason} {failed}")
+
+
+def status(row: SessionRow) -> str:
+    """How a session ended, in a word."""
+    return "recorded" if row.recorded else row.status or "open"
+
+
+def outcome(row: SessionRow) -> str:
+    """A session in a line."""
+    fastest = f"; fastest: {row.fastest}" if row.fastest else ""
+    reason = f": {row.reason}" if row.reason else ""
+    return f"{status(row)}{reason}{fastest}; {say.usd(row.usd)}"

@@ -1,0 +1,144 @@
+"""The catalogue as pages of plain HTML: each yielded by its path, so that whoever writes them needs no list."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from loop.base.documents import to_json
+from loop.model.index import SessionRow
+from loop.model.target import CAbiVariant, Target, Variant
+from loop.report import format as say
+from loop.site import chart, lookup
+from loop.site.contents import Contents
+from loop.site.names import page, stem
+from loop.site.plain import clean, in_script
+from loop.site.reports import report_page
+
+ASSETS = ("style.css", "site.js")
+NEWEST = 12
+"""Sessions on the first page."""
+MOST_USED = 100
+"""Sessions that a page of a pattern, plan or kernel lists, the newest."""
+
+
+def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
+    """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
+    made = environment(templates)
+    for name in ASSETS:
+        yield name, (templates / name).read_text()
+    yield "search-index.js", search_index(contents)
+    for name, report in contents.reports.items():
+        status = lookup.status(contents.by_id[name])
+        yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
+    for path, template, values in _pages(contents):
+        folder, _, name = path.rpartition("/")
+        where = {"top": "../" if folder else "", "section": folder, "here": name == "index.html"}
+        yield path, made.get_template(f"{template}.html.j2").render(site=contents, **where, **values)
+
+
+def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    newest = tuple(reversed(contents.rows))
+    yield "index.html", "home", {"newest": newest[:NEWEST]}
+    yield "patterns/index.html", "patterns", {}
+    yield "sessions/index.html", "sessions", {"newest": newest}
+    yield "kernels/index.html", "kernels", {"latest": _latest(contents)}
+    yield "plans/index.html", "plans", {}
+    for name in contents.patterns:
+        yield page("patterns", name), "pattern", _pattern(name, contents)
+    for name, plan in contents.plans.items():
+        yield page("plans", name), "plan", {"plan": plan, **_some(contents.walked.get(name, []))}
+    for name, variant in contents.target.variants.items():
+        yield page("kernels", name), "kernel", _kernel(name, variant, contents)
+    yield from _sessions(contents)
+
+
+def _sessions(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    ids = [row.id for row in contents.rows]
+    for number, row in enumerate(contents.rows):
+        older = ids[number - 1] if number else None
+        newer = ids[number + 1] if number + 1 < len(ids) else None
+        yield page("sessions", row.id), "session", {"row": row, "older": older, "newer": newer}
+
+
+def _some(rows: Sequence[SessionRow]) -> dict[str, Any]:
+    return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
+
+
+def _pattern(name: str, contents: Contents) -> dict[str, Any]:
+    """A pattern, who it answers, and which plans have it."""
+    return {
+        "known": contents.patterns[name],
+        "asked_by": [
+            (other, answer.when)
+            for other, known in contents.patterns.items()
+            for answer in known.pattern.next
+            if answer.pattern == name
+        ],
+        "plans": [plan.name for plan in contents.plans.values() if name in plan.patterns],
+        **_some(contents.used.get(name, [])),
+    }
+
+
+def _kernel(name: str, variant: Variant, contents: Contents) -> dict[str, Any]:
+    found = chart.points(name, contents.rows)
+    return {
+        "name": name,
+        "variant": variant,
+        "recipe": _recipe(name, contents.target) if isinstance(variant, CAbiVariant) else (),
+        "chart": chart.chart(name, found),
+        "points": tuple(reversed(found))[:MOST_USED],
+        "more": max(0, len(found) - MOST_USED),
+        "looked": contents.resources.get(name, ()),
+        "tuning": [one for one in contents.target.tuning.values() if one.variant == name],
+    }
+
+
+def _recipe(name: str, target: Target) -> tuple[str, ...]:
+    """How it is compiled for the first GPU of the manifest, or for this processor."""
+    build = target.compiled(name, next(iter(target.devices), "sm_89")).build
+    return build.compiler, *build.flags
+
+
+def _latest(contents: Contents) -> Mapping[str, chart.Point]:
+    """The last ratio of each variant."""
+    found = {name: chart.points(name, contents.rows) for name in contents.target.variants}
+    return {name: points[-1] for name, points in found.items() if points}
+
+
+def search_index(contents: Contents) -> str:
+    """What the search reads, as a script: pages from a folder may not read other files."""
+    return f"window.LOOP_CATALOGUE={in_script(list(lookup.everything(contents)))};\n"
+
+
+def environment(templates: Path) -> Environment:
+    """Jinja2 for HTML: what a template prints is cleaned and escaped."""
+    made = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=True,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "usd": say.usd,
+        "seconds": say.seconds,
+        "minutes": say.minutes,
+        "times": say.times,
+        "day": say.day,
+        "stem": stem,
+        "status": lookup.status,
+        "yaml": lambda value: to_json(value).strip(),
+    }
+    made.globals |= {"page": page, "width": chart.WIDTH, "height": chart.HEIGHT, "left": chart.LEFT}
+    made.globals |= {"right": chart.RIGHT, "bottom": chart.BOTTOM, "place": chart.place}
+    return made
+
+
+def _finalize(value: Any) -> Any:
+    """Text is cleaned before it is escaped; markup of the templates themselves stays as it is."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

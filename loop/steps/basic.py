@@ -1,0 +1,73 @@
+"""Looking at the session itself, and commands of the user's own."""
+
+from pydantic import Field
+
+from loop.base.errors import LoopError
+from loop.base.processes import run
+from loop.model.base import Model
+from loop.model.output import AuditOutput, CommandOutput
+from loop.model.pattern import Positive, Text
+from loop.steps.cadence import audit as audit_records
+from loop.steps.context import Context, Result, Working
+
+
+class Cadence(Model):
+    """How often a session has to show that it lives."""
+
+    silence_s: Positive = 60.0
+    """Longest time without a sign of life."""
+
+
+def audit(context: Context, arguments: Cadence) -> Working:
+    """Hold the session's own journal against its promises: no long silence, estimate against actual."""
+    yield from ()
+    steps, silence, late = audit_records(context.finished)
+    message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
+    return Result(
+        AuditOutput(
+            ok=bool(steps) and silence <= arguments.silence_s,
+            message=message if steps else "no step has ended yet: nothing to audit",
+            steps=steps,
+            longest_silence_s=silence,
+            over_budget=late,
+        )
+    )
+
+
+class Command(Model):
+    """A command of the user's own. It sees LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
+
+    run: Text
+    """For the shell, in the target's folder. Values reach it through its environment, never through braces."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Further variables."""
+
+
+def command(context: Context, arguments: Command) -> Working:
+    """Run a command; it passes when it exits with 0."""
+    names = {
+        "LOOP_SESSION": context.session,
+        "LOOP_DEVICE": context.bench.device,
+        "LOOP_VARIANTS": " ".join(context.variants),
+        "LOOP_TARGET": str(context.folder),
+    }
+    done = yield from run(
+        ["/bin/sh", "-c", arguments.run],
+        cwd=context.folder,
+        env={**names, **arguments.environment},
+        limit_s=context.kill_after_s,
+        note=arguments.run.splitlines()[0][:60],
+    )
+    if done.timed_out:
+        raise LoopError(f"{done.how}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
+    output = (done.output + done.errors).strip()
+    last = output.splitlines()[-1] if output else "no output"
+    return Result(
+        CommandOutput(
+            ok=done.ok,
+            message=last[:200] if done.ok else f"{done.how}: {last[:200]}",
+            code=done.code,
+            seconds=done.seconds,
+            output=output[-4000:],
+        )
+    )

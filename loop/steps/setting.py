@@ -1,0 +1,170 @@
+"""What every command that runs something needs first: the project, its definitions, device and variants."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loop.base.documents import nearest
+from loop.base.errors import LoopError
+from loop.base.places import Project, cache_folder, include_folder, project
+from loop.base.screen import Screen
+from loop.library import definitions, targets, trust
+from loop.machine.gpus import gpus, no_gpu
+from loop.machine.machine import cores, machine
+from loop.model.device import Device
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.model.target import Target
+from loop.model.tuning import Entry
+from loop.model.workloads import WorkloadError, expand, read_words
+from loop.repository.git import allow_programs
+from loop.workers.bench import Bench
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The project and everything it defines, read and checked."""
+
+    project: Project
+    target: Target
+    patterns: dict[str, definitions.Read[Pattern]]
+    plans: dict[str, definitions.Read[Plan]]
+
+
+def read_setting(target: Path | None) -> Setting:
+    """Read all definitions of the project. Raises DefinitionError with every mistake of the first bad file."""
+    chosen = project(target, Path.cwd())
+    return Setting(
+        project=chosen,
+        target=targets.target(chosen).value,
+        patterns=definitions.patterns(chosen),
+        plans=definitions.plans(chosen),
+    )
+
+
+def trusted_setting(target: Path | None, screen: Screen) -> Setting:
+    """The same, for a command that runs what the definitions say: they have to be allowed."""
+    setting = read_setting(target)
+    if not trust.is_trusted(setting.project) and not ask_for_trust(setting, screen):
+        raise trust.refusal(setting.project)
+    allow_programs()
+    return setting
+
+
+def ask_for_trust(setting: Setting, screen: Screen) -> bool:
+    """Show what would run and ask; remembers a yes."""
+    digest = trust.definition_hash(setting.project)
+    screen.say(f"{setting.project.manifest} would run:")
+    for line in what_runs(setting):
+        screen.say(f"  {line}")
+    if not screen.confirm("Allow it, until these definitions change?"):
+        return False
+    trust.grant(setting.project, digest)
+    return True
+
+
+def what_runs(setting: Setting) -> list[str]:
+    """Every command and code that the project's own definitions would run."""
+    own = setting.project.own("patterns")
+    patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
+    return [*trust.what_runs(setting.target, patterns), *trust.flags_taken(setting.project)]
+
+
+def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:
+    """`auto` is where the named variants run; without names, cuda when there are a GPU and a variant made for it.
+
+    Raises LoopError when the wanted device is unknown, not there, or without a variant.
+    """
+    there = bool(machine().gpus)
+    if wanted == "auto":
+        return _automatic(target, variants, there)
+    if wanted not in ("cpu", "cuda"):
+        close = nearest(wanted, ["cpu", "cuda", "auto"])
+        raise LoopError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
+    if wanted == "cuda" and not there:
+        raise _no_gpu(target)
+    device: Device = "cuda" if wanted == "cuda" else "cpu"
+    if not target.variants_on(device) and not choose_emulated((), target, device):
+        raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
+    return device
+
+
+def _no_gpu(target: Target) -> LoopError:
+    """Why nothing can run on a GPU, and what can be done instead."""
+    message, mend = no_gpu(gpus())
+    emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
+    return LoopError(message, hint=f"run with --device cpu{emulated}, or {mend}")
+
+
+def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
+    chosen = [target.variants[name] for name in variants or target.variants if name in target.variants]
+    devices = {variant.device for variant in chosen}
+    emulated = all(name in target.emulated for name in variants or target.variants)
+    if "cuda" in devices and (gpu or (devices == {"cuda"} and not emulated)):
+        return choose_device("cuda", target)
+    return choose_device("cpu", target)
+
+
+def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
+    """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
+    there = target.variants_on(device)
+    for name in names:
+        if name not in target.variants:
+            raise LoopError(
+                f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
+            )
+        if name not in there and name not in choose_emulated(names, target, device):
+            other = target.variants[name].device
+            raise LoopError(f"variant {name} does not run on {device}", hint=f"--device {other}")
+    return tuple(name for name in dict.fromkeys(names) if name in there) if names else there
+
+
+def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
+    """Those of the named variants, or of all, that are made for a GPU and can only be emulated on this device."""
+    return tuple(name for name in names or target.emulated if name in target.emulated) if device == "cpu" else ()
+
+
+def choose_threads(wanted: int | None) -> int:
+    """Threads of each process: those asked for, or one a core but for the one from which the judge watches."""
+    if wanted is not None and not 1 <= wanted <= cores():
+        raise LoopError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
+    return wanted or max(1, cores() - 1)
+
+
+def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
+    """The bench of a session; use it as a context manager. `sanitize`: emulated variants, that is.
+
+    Raises LoopError when the device is not there: a session that is resumed has chosen its own before.
+    """
+    if device == "cuda" and not machine().gpus:
+        raise _no_gpu(setting.target)
+    return Bench(
+        target=setting.target,
+        folder=setting.project.target,
+        cache=cache_folder() / "builds",
+        include=include_folder(),
+        device=device,
+        threads=threads,
+        sanitize=sanitize,
+    )
+
+
+def with_given(setting: Setting, names: Sequence[str]) -> Setting:
+    """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 S=65 D=64`."""
+    sets: dict[str, tuple[Entry, ...]] = dict(setting.target.workloads)
+    for text in (name for name in names if "=" in name):
+        try:
+            sets[text] = ({**read_words(text)},)
+            expand(setting.target.model_copy(update={"workloads": sets}), [text], "float32")
+        except WorkloadError as error:
+            raise LoopError(f"--workloads {text!r}: {error}") from error
+    return replace(setting, target=setting.target.model_copy(update={"workloads": sets}))
+
+
+def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
+    """The named workload sets, or the target's first. Raises LoopError for one that does not exist."""
+    for name in names:
+        if name not in target.workloads:
+            hint = definitions.hint_for(name, target.workloads)
+            raise LoopError(f"target {target.name} has no workload set {name!r}", hint=hint)
+    return tuple(names) or (next(iter(target.workloads)),)

@@ -1,0 +1,247 @@
+"""Compare our own binaries: a variant with itself, with itself made slower, and with its known good."""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from time import monotonic
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.processes import Tick
+from loop.base.stats import geometric_mean
+from loop.gate.earlier import KnownGoodGone, known_good_build
+from loop.gate.kernel import workloads
+from loop.gate.verify import Job, verify
+from loop.model.base import Model
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
+from loop.model.output import CompareOutput
+from loop.model.target import Workload
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.model.workloads import accepts
+from loop.steps.context import Context, Result, Working
+from loop.timing import integrity, sequential, timing
+from loop.timing.contest import Contest, Rival, itself, slowed, together
+from loop.timing.timed import Pair, Ready, doubts, hold_device, measurements, ready, warnings, with_warnings
+from loop.workers.bench import Bench, Side
+from loop.workers.device_memory import fitting
+
+IN_ROUNDS = 0.95
+"""Share of the step's time for rounds; the rest is for what is decided from them."""
+RIVALS = 4
+"""Sides of a contest: a variant, itself once more, itself made slower, its known good."""
+
+
+class CompareTerms(Model):
+    """How much is compared."""
+
+    rounds: Annotated[int, Field(ge=sequential.MIN_BLOCKS, le=200)] = sequential.MAX_BLOCKS
+    """Blocks at most; it ends as soon as everything is decided."""
+    least: Annotated[int, Field(ge=timing.MIN_ROUNDS, le=200)] = timing.MIN_ROUNDS
+    """Blocks that are made even when they take longer than the step's budget."""
+    slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
+    """Share by which the positive control is slower."""
+
+
+def compare(context: Context, arguments: CompareTerms) -> Working:
+    """Each compiled variant that is right: null control, positive control, known good."""
+    found = yield from ready(context)
+    if found.builds is None:
+        return Result(CompareOutput(ok=False, message=f"nothing to compare: {found.why_not}", hint=found.hint))
+    return (yield from _compare(context, found, arguments))
+
+
+def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working:
+    builds = found.builds or {}
+    missing = [
+        f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
+        for name in found.right
+        if name not in builds
+    ]
+    chosen = workloads(context, context.plan.workloads)
+    types = {workload.dtype for workload in chosen}
+    compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
+    begun = monotonic()
+    contests: list[Contest] = []
+    for name in compiled:
+        side = context.bench.side(name, builds[name])
+        taken = [w for w in chosen if accepts(side, w)]
+        room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
+        missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
+        if room.workloads:
+            terms = (context, builds[name], room.workloads, arguments, missing)
+            contests.append((yield from _contest(*terms, first=not contests)))
+    outputs: list[CompareOutput] = []
+    segments: list[Segment] = []
+    groups = _groups(context.bench, contests)
+    for number, group in enumerate(groups):
+        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
+        timings, warned = yield from _hold(context, group, arguments, limit_s)
+        made = []
+        for contest in group:
+            made.append((yield from _outcome(context, contest, timings)))
+        outputs.append(_together(made, timings, warned))
+        segments += timings.segments
+    return Result(_joined(outputs, missing), samples={"compare": segments})
+
+
+def _groups(bench: Bench, contests: Sequence[Contest]) -> list[Sequence[Contest]]:
+    """Contests that are held together, block by block: all, or fewer where a GPU has not the room for all."""
+    if not contests:
+        return []
+    sides = [side for contest in contests for side in contest.sides]
+    every = list({one.name: one for contest in contests for one in contest.workloads}.values())
+    if len(contests) == 1 or not fitting(bench, every, sides, wide=True).left_out:
+        return [contests]
+    half = len(contests) // 2
+    return [*_groups(bench, contests[:half]), *_groups(bench, contests[half:])]
+
+
+def _contest(
+    context: Context,
+    build: Build,
+    timed: Sequence[Workload],
+    arguments: CompareTerms,
+    missing: list[str],
+    *,
+    first: bool,
+) -> Generator[Tick, None, Contest]:
+    """What a variant is compared with; why there is no known good is added to `missing`.
+
+    On a GPU all but the first variant are held against themselves on one workload: there are many of them there,
+    and what disturbs one disturbs all.
+    """
+    name = build.variant
+    candidate = context.bench.side(name, build)
+    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
+    every = first or context.bench.device == "cpu"
+    rivals = [itself(candidate, timed if every else [longest]), slowed(candidate, arguments.slowdown, [longest])]
+    try:
+        earlier = yield from known_good_build(context, name, build)
+        good = context.bench.side(name, earlier).renamed(f"{name} known good")
+        yield from _still_right(context, good, timed)
+        rivals.append(Rival(good, timed))
+    except KnownGoodGone as gone:
+        missing.append(f"{name} against its known good: {gone}")
+    return Contest(candidate, rivals)
+
+
+def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Generator[Tick, None, None]:
+    """Raise KnownGoodGone when the known good does not load or is not right by today's manifest."""
+    (checks,) = yield from verify(context.bench, [Job(good, timed, layouts=False, enough=True)])
+    if checks.first_failure:
+        raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")
+
+
+def _hold(
+    context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
+) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
+    """Measure until everything is decided or the time is over; with what disturbed it.
+
+    Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
+    they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
+    """
+    least = min(arguments.rounds, max(arguments.least, sequential.MIN_BLOCKS))
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=least)
+    essential = [one for one in contests if one is contests[0] or one.known_good]
+    sides = [side for contest in contests for side in contest.sides]
+    every = list({one.name: one for contest in contests for one in contest.workloads}.values())
+    with ExitStack() as stack:
+        shared = yield from hold_device(context, stack)
+        begun = monotonic()
+
+        def pending(timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+            late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
+            return together(essential if late else contests, timings)
+
+        found = yield from timing.measure(context.bench, sides, every, terms, pending)
+    return found, warnings(context.bench, shared, found)
+
+
+def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Generator[Tick, None, CompareOutput]:
+    name, (again, slower, *good) = contest.candidate.name, contest.rivals
+    pairs = [Pair(contest.candidate, name, again.side.name, "self")]
+    pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
+    measured = measurements(context.bench, pairs, contest.workloads, timings)
+    null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
+    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(null)]
+    verdicts: Sequence[Verdict] = distrusted or [
+        _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
+    ]
+    return CompareOutput(
+        ok=not any(one.verdict in ("invalid", "incorrect", "slower") for one in verdicts),
+        message=_describe(name, null, positive, verdicts),
+        verdicts=tuple(verdicts),
+        measurements=measured,
+        null_controls=(null,),
+        positive_controls=(positive,),
+    )
+
+
+def _false(null: NullControl) -> list[NoSpeedVerdict]:
+    """A verdict on the timing itself, where a variant came out faster or slower than itself."""
+    reason = "against itself it came out {}: timing cannot be trusted on this machine now"
+    places = [(found, found.partition(" on ")[2]) for found in null.false]
+    return [integrity.invalid(null.variant, place, "self", reason.format(found)) for found, place in places]
+
+
+def _verdict(
+    contest: Contest, timings: timing.Timings, measured: Measurement, good: Rival, positive: PositiveControl
+) -> SpeedVerdict:
+    found = contest.decision(timings, measured.workload, good)
+    word, reason = found.verdict, found.reason
+    if word == "same" and not positive.seen:
+        word = "inconclusive"
+        reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
+    return SpeedVerdict(
+        variant=measured.variant,
+        workload=measured.workload.name,
+        against="known_good",
+        verdict=word,
+        ratio=measured.ratio,
+        interval=measured.interval,
+        e_value=found.e_value,
+        reason=reason,
+    )
+
+
+def _describe(name: str, null: NullControl, positive: PositiveControl, verdicts: Sequence[Verdict]) -> str:
+    bad = next((one for one in verdicts if not isinstance(one, SpeedVerdict)), None)
+    if bad:
+        return f"{bad.variant} is {bad.verdict}: {bad.reason}"
+    seen = f"{positive.slowdown:.0%} slowdown {'seen' if positive.seen else 'not seen'}"
+    itself = f"{name} against itself: same on {null.same} of {null.comparisons}"
+    if null.inconclusive:
+        itself += f", inconclusive on {null.inconclusive}"
+    return "; ".join([itself, seen, *_against_good([v for v in verdicts if isinstance(v, SpeedVerdict)])])
+
+
+def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
+    if not verdicts:
+        return []
+    words = [one.verdict for one in verdicts]
+    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+    return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
+
+
+def _together(outputs: Sequence[CompareOutput], timings: timing.Timings, warned: tuple[str, ...]) -> CompareOutput:
+    """Contests that were held together."""
+    found = _joined(outputs, ())
+    return found.model_copy(update={"warnings": warned, "rounds": timings.rounds, "outputs": timings.outputs})
+
+
+def _joined(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
+    warned = tuple(dict.fromkeys(text for one in outputs for text in one.warnings))
+    message = "; ".join(one.message for one in outputs) or "no compiled variant to compare"
+    return CompareOutput(
+        ok=all(one.ok for one in outputs),
+        message=with_warnings(message, warned),
+        warnings=warned,
+        verdicts=tuple(verdict for one in outputs for verdict in one.verdicts),
+        measurements=tuple(measured for one in outputs for measured in one.measurements),
+        null_controls=tuple(control for one in outputs for control in one.null_controls),
+        positive_controls=tuple(control for one in outputs for control in one.positive_controls),
+        rounds=max((one.rounds for one in outputs), default=0),
+        outputs=sum(one.outputs for one in outputs),
+        not_exercised=tuple(missing),
+    )

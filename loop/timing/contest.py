@@ -1,0 +1,128 @@
+"""One of our own binaries against others, block after block: what is decided, and what is still open."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loop.model.measurement import NullControl, PositiveControl
+from loop.model.target import Workload
+from loop.timing import compare, sequential
+from loop.timing.timed import of
+from loop.timing.timing import Timings
+from loop.workers.bench import Side
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a candidate is compared with, and on what."""
+
+    side: Side
+    workloads: Sequence[Workload]
+
+
+def itself(candidate: Side, workloads: Sequence[Workload]) -> Rival:
+    """The same binary once more: the null control."""
+    return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
+
+
+def slowed(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
+    """The same binary, made slower by a share of its time: the positive control."""
+    return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
+
+
+@dataclass
+class Contest:
+    """Decides pair by pair; what is decided stays so, and is not timed any more."""
+
+    candidate: Side
+    rivals: Sequence[Rival]
+    decided: dict[tuple[str, str], sequential.Decision] = field(default_factory=dict)
+
+    @property
+    def sides(self) -> list[Side]:
+        """Everything that is timed."""
+        return [self.candidate, *(rival.side for rival in self.rivals)]
+
+    @property
+    def known_good(self) -> bool:
+        """Whether a rival is another build than the candidate's, besides its two controls."""
+        return any(rival.side.build_id != self.candidate.build_id for rival in self.rivals)
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Everything that any rival is compared on."""
+        return list({one.name: one for rival in self.rivals for one in rival.workloads}.values())
+
+    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
+        """Decide what can be decided, and name the sides that are still to be timed on each workload."""
+        open_: dict[str, list[str]] = {}
+        for rival in self.rivals:
+            for workload in rival.workloads:
+                if not self._decide(timings, workload, rival):
+                    open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
+        return open_
+
+    def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
+        key = (workload.name, rival.side.name)
+        if key not in self.decided:
+            found = sequential.decide(*self._evidence(timings, workload, rival))
+            if found is not None:
+                self.decided[key] = found
+        return key in self.decided
+
+    def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float]:
+        """Log ratios, workloads in all, and what is allowed for because processes were kept."""
+        segments, sides = of(timings, workload), self._sides(rival)
+        shared = compare.process_variance(segments, *sides)
+        return compare.log_ratios(segments, *sides), len(self.workloads), sequential.allowance(shared)
+
+    def _sides(self, rival: Rival) -> tuple[str, str]:
+        """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
+        names = (rival.side.name, self.candidate.name)
+        return (names[1], names[0]) if rival.side.slow else names
+
+    def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
+        """Log ratios of the blocks."""
+        return compare.log_ratios(of(timings, workload), *self._sides(rival))
+
+    def decision(self, timings: Timings, workload: Workload, rival: Rival) -> sequential.Decision:
+        """What was decided, or what can be said now that the time is over."""
+        found = self.decided.get((workload.name, rival.side.name))
+        return found or sequential.conclude(*self._evidence(timings, workload, rival))
+
+    def null_control(self, timings: Timings, rival: Rival) -> NullControl:
+        """What came of the variant against itself."""
+        decisions = {w.name: self.decision(timings, w, rival) for w in rival.workloads}
+        words = [decision.verdict for decision in decisions.values()]
+        logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
+        return NullControl(
+            variant=self.candidate.name,
+            comparisons=len(words),
+            same=words.count("same"),
+            inconclusive=words.count("inconclusive"),
+            false=tuple(f"{d.verdict} on {w}" for w, d in decisions.items() if d.verdict in ("faster", "slower")),
+            blocks=max(map(len, logs), default=0),
+            block_sd=compare.noise(logs),
+        )
+
+    def positive_control(self, timings: Timings, rival: Rival) -> PositiveControl:
+        """Whether the slowdown put in on purpose was seen on the one workload where it was tried."""
+        workload = rival.workloads[0]
+        found = self.decision(timings, workload, rival)
+        return PositiveControl(
+            variant=self.candidate.name,
+            workload=workload.name,
+            slowdown=rival.side.slow,
+            verdict=found.verdict,
+            e_value=found.e_value,
+            blocks=len(self.logs(timings, workload, rival)),
+            reason=found.reason,
+        )
+
+
+def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
+    """What is still to be timed of all of them: every contest gets its share of each round."""
+    open_: dict[str, list[str]] = {}
+    for contest in contests:
+        for workload, names in contest.pending(timings).items():
+            open_.setdefault(workload, []).extend(names)
+    return open_

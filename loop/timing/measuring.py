@@ -1,0 +1,208 @@
+"""Time the variants that are right against the baseline."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import monotonic
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.stats import geometric_mean
+from loop.gate.kernel import workloads
+from loop.gate.verification import untaken
+from loop.model.base import Model
+from loop.model.measurement import Measurement, Segment
+from loop.model.output import MeasureOutput
+from loop.model.target import Workload
+from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.workloads import accepts
+from loop.steps.context import Context, Result, Working
+from loop.timing import compare, timing
+from loop.timing.operators import Offered, Terms, both_ways, time_operators
+from loop.timing.sensing import sensed, taken
+from loop.timing.timed import Pair, Ready, doubts, hold_device, measurements, of, ready, warnings, with_warnings
+from loop.timing.ways import EMPTY
+from loop.workers.bench import BASELINE, Bench, Side
+from loop.workers.device_memory import fitting
+
+FIRST_LOOK = 5
+"""Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
+
+IN_ROUNDS, IN_ROUNDS_ALONE = 0.8, 0.95
+"""Share of the step's time for the rounds: operators come after them, and what is doubted."""
+
+
+class MeasureTerms(Model):
+    """How much is measured."""
+
+    rounds: Annotated[int, Field(ge=2, le=100)] = 5
+    """Rounds, as far as the step's budget allows; two at least."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
+    as_operator: bool = True
+    """Whether compiled variants with short calls are timed as operators of PyTorch, too."""
+
+
+def measure(context: Context, arguments: MeasureTerms) -> Working:
+    """The baseline and every variant that was found right, turn about, in fresh processes."""
+    found = yield from ready(context)
+    skipped = tuple(
+        f"speed of {name}: it was not found right" for name in context.variants if name not in found.right
+    )
+    if found.builds is None:
+        message = f"nothing to measure: {found.why_not}"
+        return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
+    return (yield from _measure(context, found, arguments, skipped))
+
+
+def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]) -> Working:
+    bench, builds = context.bench, found.builds or {}
+    sides = [bench.side(name, builds.get(name)) for name in found.right]
+    limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
+    terms = timing.Terms(arguments.rounds, limit_s, context.seed, cold=arguments.cold)
+    begun, offered = monotonic(), list[Offered]()
+    with ExitStack() as stack:
+        shared = yield from hold_device(context, stack)
+        every = [bench.side(BASELINE), *sides]
+        room = fitting(bench, workloads(context, context.plan.workloads), every, wide=True)
+        timed = room.workloads
+        pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
+        looks = Looks(bench, pairs, timed, arguments.rounds)
+        timings = yield from timing.measure(bench, every, timed, terms, looks.pending)
+        warned = warnings(bench, shared, timings)
+        measured = looks.measured(timings)
+        both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
+        distrusted = yield from doubts(bench, timings, measured, both)
+        if arguments.as_operator and not distrusted:
+            left = Terms(context.budget_s, context.budget_s - (monotonic() - begun), context.seed)
+            offered = yield from time_operators(bench, tuple(builds.values()), measured, left)
+            distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
+    speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
+    floors = timings.floors.call_s if timings.floors else {}
+    told = both_ways(speeds)
+    verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
+    energy_j, energy_s = taken(timings.segments) or (None, 0.0)
+    return Result(
+        MeasureOutput(
+            ok=bool(timed) and not distrusted,
+            message=with_warnings(room.said_after(_describe(verdicts, told)), warned),
+            verdicts=verdicts,
+            not_exercised=(
+                *skipped,
+                *(f"speed on {text}" for text in room.left_out),
+                *_untimed(sides, timed),
+                *(text for one in offered for text in one.missing),
+            ),
+            measurements=measured,
+            rounds=timings.rounds,
+            called={**timings.ways, **{side: way for one in offered for side, way in one.ways}},
+            empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
+            as_operator=speeds,
+            both_ways=told,
+            outputs=timings.outputs,
+            threads=bench.threads,
+            block_sd=_noise(pairs, timed, timings),
+            warnings=warned,
+            sensors=sensed(timings.segments),
+            energy_j=energy_j,
+            energy_s=energy_s,
+        ),
+        samples={"measure": timings.segments, **_samples(offered)},
+    )
+
+
+def _samples(offered: Sequence[Offered]) -> dict[str, Sequence[Segment]]:
+    """Raw samples of what was timed as an operator."""
+    segments = [segment for one in offered for segment in one.segments]
+    return {"as_operator": segments} if segments else {}
+
+
+@dataclass
+class Looks:
+    """When verdicts are looked at while rounds are still to come: once, after `FIRST_LOOK` rounds.
+
+    What is decided there is not timed any more. All pairs, workloads and looks share one false verdict in 100
+    sessions.
+    """
+
+    bench: Bench
+    pairs: Sequence[Pair]
+    timed: Sequence[Workload]
+    rounds: int
+    open_: Mapping[str, Sequence[str]] | None = None
+    """Sides that are still to be timed on each workload, once it was looked."""
+
+    def pending(self, timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+        """Everything before the look, then the pairs that it left open."""
+        if self.open_ is not None:
+            return self.open_
+        if timings.rounds < FIRST_LOOK:
+            return self._sides([(pair.candidate, w) for pair in self.pairs for w in self.timed])
+        closed = {(v.variant, v.workload) for v in self.verdicts(timings) if v.verdict != "inconclusive"}
+        every = [(pair.candidate, w) for pair in self.pairs for w in self.timed]
+        self.open_ = self._sides([(side, w) for side, w in every if (side.name, w.name) not in closed])
+        return self.open_
+
+    def _sides(self, pairs: Iterable[tuple[Side, Workload]]) -> Mapping[str, Sequence[str]]:
+        """By workload: the baseline, and what is compared with it there."""
+        open_: dict[str, list[str]] = {}
+        for side, workload in pairs:
+            if accepts(side, workload):
+                open_.setdefault(workload.name, [BASELINE]).append(side.name)
+        return open_
+
+    def measured(self, timings: timing.Timings) -> tuple[Measurement, ...]:
+        """One a pair and workload, with intervals as sure as the number of comparisons and looks asks for."""
+        looks = 2 if self.rounds > FIRST_LOOK else 1
+        level = compare.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
+        return measurements(self.bench, self.pairs, self.timed, timings, level)
+
+    def verdicts(self, timings: timing.Timings) -> list[SpeedVerdict]:
+        """What the rounds so far allow to say."""
+        return [compare.judge(one) for one in self.measured(timings)]
+
+
+def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:
+    """Variants that do not take some workloads."""
+    return [f"speed of {text}" for side in sides for text in untaken(side, timed)]
+
+
+def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Verdicts in which a variant that cannot be trusted has no speed at all."""
+    names = {one.variant for one in distrusted}
+    everything = BASELINE in names
+    return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
+
+
+def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
+    return compare.noise(
+        compare.log_ratios(of(timings, workload), pair.reference, pair.candidate.name)
+        for pair in pairs
+        for workload in timed
+    )
+
+
+def _describe(verdicts: Sequence[Verdict], told: Mapping[str, str]) -> str:
+    """`told`: a variant's ratio by either way of calling it."""
+    bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
+    if bad:
+        others = {one.variant: one.verdict for one in bad if one.variant != bad[0].variant}
+        too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
+        return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
+    return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)], told)
+
+
+def _describe_speed(verdicts: Sequence[SpeedVerdict], told: Mapping[str, str]) -> str:
+    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
+    names = dict.fromkeys(one.variant for one in verdicts)
+    every = ((name, _describe_variant(name, [v for v in verdicts if v.variant == name])) for name in names)
+    return "; ".join(f"{text} ({told[name]})" if name in told else text for name, text in every)
+
+
+def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
+    words = [verdict.verdict for verdict in verdicts]
+    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+    mean = geometric_mean([verdict.ratio for verdict in verdicts])
+    ratio = "" if "inconclusive" in words else f", {mean:.2f}x the baseline's speed"
+    return f"{name} {counts} of {len(words)}{ratio}"

@@ -1,0 +1,102 @@
+"""What this processor reaches, measured: multiply-adds a second, and bytes a second from a working set.
+
+A datasheet's figure hangs on a clock that a virtual machine does not tell, and on which cache the data are in.
+Measured anew in each session: a figure of another day is not compared with today's.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Generator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError
+from loop.base.owners import stranger
+from loop.base.processes import Completed, Tick, run
+from loop.base.remarks import remark
+from loop.machine.machine import compiler_version, processor_flags
+from loop.model.device import Dtype
+
+SOURCE = Path(__file__).with_name("roof.c")
+COMPILERS = ("g++", "gcc", "clang++", "clang")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
+TRIAL_MS = 10
+NOTE = ".json"
+"""Ending of the file beside the program that holds its hash."""
+LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What nothing on this processor does much better than."""
+
+    flops_per_s: float
+    """Multiply-adds, counted as two operations each, in the processor's vector units."""
+    bytes_per_s: float
+    """Read by all threads together from a working set of that size, over and over."""
+    most_flops_per_s: float = 0.0
+    """The same in the best moment of each thread: how busy the machine was makes no difference."""
+    most_bytes_per_s: float = 0.0
+    """Likewise."""
+
+    def with_best(self, other: "Roof") -> "Roof":
+        """The higher of two measurements of each."""
+        return Roof(*map(max, astuple(self), astuple(other)))
+
+
+def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Roof]:
+    """The roof for so many threads and a working set of so many bytes. Raises LoopError with the reason.
+
+    Types of two bytes are measured as float32: few processors multiply them in units of their own.
+    """
+    program = yield from _program(cache)
+    kind = "double" if dtype == "float64" else "float"
+    command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
+    done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
+    if not done.ok:
+        raise LoopError(f"the roof of this machine could not be measured: {done.how}")
+    found = json.loads(done.output)
+    return Roof(**found)
+
+
+def _program(cache: Path) -> Generator[Tick, None, Path]:
+    """The measuring program, compiled for this very processor once."""
+    compiler = next((name for name in COMPILERS if compiler_version(name)), None)
+    if compiler is None:
+        raise LoopError("the roof of this machine could not be measured: there is no C compiler")
+    parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
+    program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
+    if not _whole(program):
+        yield from _compile(compiler, program)
+    return program
+
+
+def _whole(program: Path) -> bool:
+    """Whether it is there as it was made, by us: it is going to be run."""
+    if why := stranger(program):
+        remark(f"{program} is not used: {why}")
+        return False
+    try:
+        noted = json.loads(sums.opened(program, program.with_suffix(NOTE).read_bytes()))
+        return bool(noted["sha256"] == content_hash(program.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, LoopError):
+        if program.exists():
+            remark(f"{program}: damaged; compiled again")
+        return False
+
+
+def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
+    """Compile beside its place, then rename: another session may do the same."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        made = Path(folder) / program.name
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+        done: Completed = yield from run(
+            command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
+        )
+        if not done.ok:
+            raise LoopError(f"the roof of this machine could not be measured: {compiler} {done.how}")
+        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(made.read_bytes())})
+        os.replace(made, program)

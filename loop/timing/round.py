@@ -1,0 +1,390 @@
+"""One round: a fresh process for each side, and values that no process has seen; judged once all is timed."""
+
+import math
+import random
+import signal
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loop.base.errors import LoopError
+from loop.base.processes import Tick, kill_group
+from loop.calls.arena import MOST_CALLS, Values
+from loop.calls.call import Call
+from loop.calls.control import CAPTURED
+from loop.gate.limits import LONGEST_S
+from loop.gate.verify import judged
+from loop.model.measurement import Check, DeviceReading, Segment
+from loop.model.target import Workload
+from loop.timing.deferral import charged
+from loop.timing.sampled import Sampled, Setup
+from loop.timing.timed_call import TimedCall
+from loop.timing.ways import called
+from loop.workers import kin
+from loop.workers.bench import BASELINE, JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_clock import Floors
+from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+
+SEGMENT_S = 10e-3
+"""Time filled by one segment of a short workload, where torch has to be started for each process."""
+ANSWER_LIMIT_S = LONGEST_S
+"""What is timed was verified before: the step's own limit ends what hangs all the same."""
+UNFORESEEN = random.SystemRandom()
+"""Draws which segment is judged: a seed that is known would tell."""
+PROBED_ROUNDS = 3
+"""Rounds in which each side is asked whether it remembers values."""
+MIN_ROUNDS = 2
+"""An interval needs two replicates."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How much is measured, and how."""
+
+    rounds: int
+    """Rounds, when time allows."""
+    limit_s: float
+    """No round is begun that would probably end later than this."""
+    seed: int
+    """Of the order in which sides take turns, and of the values."""
+    segment_s: float = SEGMENT_S
+    """Time that one segment fills."""
+    cold: bool = False
+    """Whether the caches are emptied before each timed call."""
+    least: int = MIN_ROUNDS
+    """Rounds that are made even when they take longer than `limit_s`."""
+
+
+@dataclass
+class Timings:
+    """Raw samples, and what was noticed while they were taken."""
+
+    segments: list[Segment] = field(default_factory=list)
+    peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """Side and workload to bytes that the first call took, one a round."""
+    floors: Floors | None = None
+    """What calls that do nothing take here."""
+    own_clock: set[str] = field(default_factory=set)
+    """Sides that timed themselves."""
+    rounds: int = 0
+    seconds: float = 0.0
+    """What all rounds took, without the start of processes."""
+    wrong: list[tuple[str, Check]] = field(default_factory=list)
+    """Timed outputs that were wrong, with their side."""
+    outputs: int = 0
+    """Timed outputs that were judged."""
+    probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
+    """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
+    clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
+    handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    """Side, workload and round to seconds a call that handing its result over took."""
+    ways: dict[str, str] = field(default_factory=dict)
+    """Side to how its calls are made."""
+    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
+    strays: dict[str, str] = field(default_factory=dict)
+    """Sides that left the cores they were given, and how."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The rounds that a set of processes serves: a workload is staged once for all of them."""
+
+    numbers: range
+    """Of the rounds. Fewer are made where time is short."""
+    ends: float = math.inf
+    """When it should be over, by the monotonic clock."""
+    least: int = 2
+    """Rounds that are made however long they take, as far as there are so many."""
+
+    def fitting(self, round_s: float, to_come: int) -> int:
+        """Rounds of a workload in its share of the time, the first among them, which took so long."""
+        share = max(0.0, self.ends - time.monotonic()) / to_come
+        more = min(share / max(round_s, 1e-6), len(self.numbers))
+        return min(len(self.numbers), max(2, self.least, 1 + int(more)))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a segment left to be judged."""
+
+    side: str
+    workload: Workload
+    call: Call
+    found: Sampled
+
+
+@dataclass(eq=False)
+class Round:
+    """A fresh process for each side, and fresh values for each workload."""
+
+    bench: Bench
+    sides: Mapping[str, Side]
+    """By name."""
+    shift: Shift
+    stack: ExitStack
+    """Closing it ends the processes."""
+    terms: Terms
+    shuffle: random.Random
+    number: int = field(init=False, default=0)
+    """Of the round that is made now."""
+    workers: dict[str, Worker] = field(init=False)
+    neighbours: dict[Worker, str] = field(init=False, default_factory=dict)
+    """Workers of this and of other rounds, and the names of their sides."""
+    calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
+    """Side to its call of the workload that is timed now."""
+    evidence: list[Evidence] = field(init=False, default_factory=list)
+    sensed: DeviceReading | None = field(init=False, default=None)
+    """What the GPU's sensors said last."""
+    probed: set[tuple[str, str]] = field(init=False, default_factory=set)
+    """Sides and workloads that were asked whether they remember values: once in a process."""
+
+    def __post_init__(self) -> None:
+        self.workers = self.open_workers()
+
+    def open_workers(self) -> dict[str, Worker]:
+        """A fresh process for each side, by its name."""
+        return {name: self.stack.enter_context(self.bench.open(side)) for name, side in self.sides.items()}
+
+    def close(self) -> None:
+        """End the processes, all at once: each takes a while."""
+        for worker in self.workers.values():
+            kill_group(worker.child.process.pid)
+        self.stack.close()
+
+    def mistake_of(self, name: str) -> Mapping[str, Any] | None:
+        """The mistake that a side's worker has yet to make; None where it has loaded what errs."""
+        return None
+
+    def start(self) -> Generator[Tick, None, None]:
+        """Wait until every side has loaded."""
+        for name, worker in self.workers.items():
+            with blaming(name, "loading"):
+                yield from worker.receive(START_LIMIT_S, f"starting {name}")
+            worker.pause()
+        kin.end_nameless()
+
+    def time(
+        self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
+    ) -> Generator[Tick, None, int]:
+        """Time every workload, then judge what was computed meanwhile: the judge's work would disturb it.
+
+        Rounds that each workload got at least.
+        """
+        fresh = [
+            (workload, fresh_values(workload, self.terms.seed, self.shift.numbers[0])) for workload in workloads
+        ]
+        for _, drawn in fresh:
+            yield from self.bench.expect(drawn, wide=True)
+        rounds = len(self.shift.numbers)
+        for place, (workload, drawn) in enumerate(fresh):
+            made = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
+            rounds = min(rounds, made)
+        yield from self._judge(timings)
+        for _, drawn in fresh:
+            yield from self.bench.discard(drawn)
+        return rounds
+
+    def time_one(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """Time these sides on one workload of those that are still to come; rounds that were made."""
+        self.number = self.shift.numbers[0]
+        timings.floors = yield from self.bench.floors()
+        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
+            with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
+                timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
+        setup = Setup(self.bench.device, timings.floors.order_s, most_calls(timings, workload))
+        values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
+        for name in names:
+            yield from self._stage(name, workload, values, setup, timings)
+        made = yield from self._turn_about(workload, names, timings, to_come)
+        for name in names:
+            with self._turn(name, workload, timings):
+                yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
+        return made
+
+    def _turn_about(
+        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+    ) -> Generator[Tick, None, int]:
+        """The rounds of one workload. One segment of each side is judged, and nobody in the worker knows which.
+
+        Were it more than one, the values that come twice would tell which they are.
+        """
+        turn = 1 if self.bench.device == "cuda" else 2
+        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
+        rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
+        judged = {name: UNFORESEEN.randrange(turn * rounds) for name in names}
+        for made, number in enumerate(self.shift.numbers):
+            self.number = number
+            if made == 1:
+                rounds = self.shift.fitting(time.monotonic() - begun, to_come)
+                later = {name for name, at in judged.items() if at >= turn}
+                judged |= {name: turn + UNFORESEEN.randrange(turn * (rounds - 1)) for name in later}
+            if made == rounds:
+                break
+            segments: list[Segment] = []
+            for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
+                at = turn * made + place // len(names)
+                segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
+            timings.segments += charged(segments, timings.handed, self.number)
+        return rounds
+
+    @contextmanager
+    def _turn(self, name: str, workload: Workload, timings: Timings) -> Iterator[None]:
+        """While it lasts this side runs, and no other; what becomes of it and of others is said with its name."""
+        worker = self.workers[name]
+        with undisturbed(worker, name, self.neighbours, timings.strays):
+            worker.resume()
+            with blaming(name, workload.name):
+                yield
+            worker.pause()
+
+    def _stage(
+        self, name: str, workload: Workload, values: Sequence[Values], setup: Setup, timings: Timings
+    ) -> Generator[Tick, None, None]:
+        call = self.bench.call(workload, name, wide=True)
+        with self._turn(name, workload, timings):
+            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup)
+            yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
+            if timed.peak_bytes is not None:
+                timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
+            if self.number < PROBED_ROUNDS and (name, workload.name) not in self.probed:
+                self.probed.add((name, workload.name))
+                fresh_s, again_s = yield from timed.probe()
+                if again_s:
+                    timings.probes.setdefault((name, workload.name), []).append((fresh_s, again_s))
+        self.calls[name] = timed
+
+    def _segment(
+        self, name: str, workload: Workload, timings: Timings, *, judged: bool
+    ) -> Generator[Tick, None, Segment]:
+        """Time one side."""
+        before = self.sensed
+        with self._turn(name, workload, timings):
+            timed = self.calls[name]
+            found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+            stray = self.workers[name].stray()
+        after = self.sensed = self.bench.sense()
+        if stray or found.stray:
+            timings.strays[name] = stray or found.stray
+        if found.own:
+            timings.own_clock.add(name)
+        captured = bool(self.workers[name].arena.words[CAPTURED])
+        timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
+        timings.clocks.setdefault(name, []).extend(found.clocks)
+        timings.readied.setdefault((name, workload.name), []).extend(found.readied)
+        timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
+        self.evidence.append(Evidence(name, workload, timed.call, found))
+        return Segment(
+            side=name,
+            workload=workload.name,
+            round=self.number,
+            calls=found.calls,
+            seconds=tuple(found.seconds),
+            waited=tuple(found.waited),
+            sensors=(before, after) if before and after else None,
+            processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
+        )
+
+    def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
+        """Hold the timed outputs against the truth."""
+        for one in self.evidence:
+            same = [
+                other.found for other in self.evidence if (other.side, other.workload) == (one.side, one.workload)
+            ]
+            if one.found.output is None:
+                continue
+            path = Path(f"{one.call.output.path}.timed")
+            path.write_bytes(one.found.output)
+            fields = {"call": one.call.to_json(), "outputs": [str(path)]}
+            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(one.workload), **fields)
+            noticed = {
+                "outputs": [str(path)],
+                "changed": sorted({name for found in same for name in found.changed}),
+                "broken": sorted({name for found in same for name in found.broken}),
+                "writes": list(dict.fromkeys(text for found in same for text in found.writes)),
+            }
+            check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
+            timings.outputs += 1
+            if not check.passed:
+                timings.wrong.append((one.side, check))
+        self.evidence.clear()
+
+    def _note(self, workload: Workload) -> str:
+        return f"round {self.number + 1}: {workload.name}"
+
+
+def most_calls(timings: Timings, workload: Workload) -> int:
+    """Calls that a sample of a workload may come to, by those that were taken: each needs memory."""
+    taken = [segment.calls for segment in timings.segments if segment.workload == workload.name]
+    return 8 + 4 * max(taken) if taken else MOST_CALLS
+
+
+def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
+    """The workload with the seed of a round of its own."""
+    return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
+
+
+def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
+    """Each name twice: a shuffled order, then the same backwards."""
+    order = list(names)
+    shuffle.shuffle(order)
+    return [*order, *reversed(order)]
+
+
+class Untimed(LoopError):
+    """A side that could not be timed: it crashed, hung or was refused."""
+
+    def __init__(self, side: str, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=1)
+        self.side = side
+        """Its name."""
+
+
+@contextmanager
+def undisturbed(
+    worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
+) -> Iterator[None]:
+    """While it lasts one side runs. What is done meanwhile to those that stand still, and to us, is said of it.
+
+    Raises Untimed when one of them was killed: there is nothing left to compare with.
+    """
+    mine = kin.own_terms()
+    yield
+    others = {one: side for one, side in neighbours.items() if one is not worker and one.is_paused}
+    for other, side in others.items():
+        done = other.kin.meddled()
+        if done == kin.KILLED and other.child.code != -signal.SIGKILL:
+            continue  # By its own fault: any other signal waits until it goes on.
+        if done:
+            if done == kin.KILLED:
+                message = f"the process of {side} was killed while {name} ran"
+                raise Untimed(name, message, f"`loop kernels verify {name.split()[0]}` runs it alone")
+            strays.setdefault(name, f"while it ran, the process of {side} was {done}")
+        if runs := other.kin.awake():
+            strays.setdefault(side, f"{runs} while another side is timed")
+    if kin.end_nameless():
+        strays.setdefault(name, "a process that it started hides where it comes from")
+    if kin.restore(mine):
+        strays.setdefault(name, "while it ran, loop's own process was given other cores or another priority")
+
+
+class blaming:  # noqa: N801 - reads as a word in a with statement
+    """Turns the loss of a worker into an error that names the side and the workload."""
+
+    def __init__(self, side: str, what: str) -> None:
+        self.side, self.what = side, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, WorkerLost | Refusal):
+            message = f"{self.side} could not be timed on {self.what}: {error}"
+            hint = f"`loop kernels verify {self.side.split()[0]}` runs it alone"
+            raise Untimed(self.side, message, hint) from error

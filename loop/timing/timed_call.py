@@ -1,0 +1,396 @@
+"""A call that the judge times: in the judge's memory, by the judge's clock, on values that nobody has seen.
+
+The worker holds the variant and nothing else. The judge writes inputs into shared memory, gives an order and stops
+its clock at the word that says "done". What a variant does to clocks, random numbers or pipes of its own process
+changes nothing, and what it leaves for later is not in the output, or is paid for when the result is handed over.
+"""
+
+import math
+import random
+import time
+from array import array
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from loop.base.processes import Tick
+from loop.calls import replays
+from loop.calls.arena import Values
+from loop.calls.call import Call, step_of
+from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
+from loop.calls.waits import Waits
+from loop.model.target import ITEM_SIZES
+from loop.timing.sampled import WARM_UP_CALLS, WARM_UP_S, Sampled, Setup, calls_known, disturbed
+from loop.workers.bench import Side
+from loop.workers.judge_clock import Orders
+from loop.workers.worker import Worker
+
+SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
+"""A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
+and some fifty where it has to sleep."""
+MIN_SAMPLES, MAX_SAMPLES = 3, 1000
+SLOW_CALL_S = 0.25
+"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
+COLD_SAMPLES = 5
+"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
+WARM_UP_READY_S = 0.2
+"""A warm-up on a host ends when calls were made ready for so long."""
+MOST_READY = 100
+"""A segment comes to its end when calls were made ready for so many times its time."""
+MOST_DISTURBED = 10
+"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
+PROBES, PROBE_CALLS = 3, 3
+"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
+same again, and once more, so that what happens at every other call comes to both."""
+PLACES = 16
+"""Bytes of an output that are looked at the moment its call is said to be done."""
+LATE = "writes its output after it said that it was done"
+COMPARED_BYTES = 4096
+"""Bytes of two outputs that tell whether they are one."""
+GIVEN = 4
+"""One result in so many is brought from a GPU where a call returns one, besides the one that is judged: what a
+kernel wrote to memory that it was given is there. On the host each is handed over."""
+Windows = list[tuple[int, ...]]
+
+
+class TimedCall:
+    """One side's call of one workload, in a worker that has loaded the side."""
+
+    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], side: Side, terms: "Setup") -> None:
+        self.worker, self.call, self.floor_s = worker, call, terms.floor_s
+        self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
+        """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
+        self.arena.lay_out(call, values, terms.most_calls)
+        steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
+        self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
+        """Where windows into each input may begin, in elements."""
+        self.peak_bytes: int | None = None
+        self.is_program, self.returns = (side.terms["kind"] == kind for kind in ("command", "python"))
+        """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
+        self.replays = "cuda" == (side.terms["device"] if side.compiled else terms.device) and not self.is_program
+        """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
+        self.one_memory: bool | None = None
+        """Whether all results of a sample stand in one memory: then a sample is one call."""
+        self._places: list[int] = []
+        self._glimpse = b""
+        """What stood at some places of the last output the moment it was said to be done."""
+        self.orders = Orders(worker, 0.0, "")
+        self._replayed: dict[int, Windows] = {}
+        self._replays = 1
+        self._once = 0.0
+        """Seconds that a call takes, once it was called for a while."""
+
+    def stage(
+        self, limit_s: float, note: str, mistake: Mapping[str, Any] | None = None
+    ) -> Generator[Tick, None, None]:
+        """Have the worker take the call's memory, and make the call once, on values that are not looked at.
+
+        `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
+        """
+        turns, (window,) = self._turns(None), self._windows(1)
+        self._write(turns)
+        fields = {"call": self._told(), "places": self.arena.places(), "size": self.arena.size}
+        fields["mistake"] = dict(mistake) if mistake else None
+        fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
+        begun = time.monotonic()
+        reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
+        if (taken := time.monotonic() - begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
+            self._once = taken
+        self.peak_bytes = reply["peak_bytes"]
+        self.orders = Orders(self.worker, limit_s, note)
+
+    def _told(self) -> dict[str, Any]:
+        """The call as the worker is told of it: without seed, and without the place of the known values."""
+        if self.is_program:
+            return self.call.to_json()
+        inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
+        return replace(self.call, inputs=inputs, key="").to_json()
+
+    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
+        """Samples until they fill so many seconds, three at least.
+
+        One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
+        is `judged`: no early or late call is safe, and a process that met the values twice could know them.
+        """
+        found, waits = Sampled(), Waits(self.worker.child.process.pid)
+        seconds = min(seconds, replays.SEGMENT_S) if self.replays else seconds
+        self.orders.begin()
+        try:
+            with self.orders.aside():
+                yield from self._fill(found, waits, seconds, cold=cold, judged=judged)
+        finally:
+            waits.close()
+        reply = yield from self.orders.end()
+        found.broken = reply["broken"]
+        found.writes += [*self.arena.strays(), *reply["writes"]]
+        return found
+
+    def _fill(
+        self, found: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
+    ) -> Generator[Tick, None, None]:
+        if self.is_program:
+            yield from self._run_program(found, waits)
+            return
+        once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
+        yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
+        calls = found.calls = self._calls_at_once(once, cold=cold)
+        most = COLD_SAMPLES if cold else MAX_SAMPLES
+        least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
+        expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
+        place, watched = self.secret.randrange(expected), self.secret.randrange(least)
+        if least == 1 or (self.replays and not judged):
+            watched = -1
+        sound = spent = early = 0.0
+        late = False  # What is judged comes soon then, whenever that is.
+        while (
+            len(found.seconds) < least
+            or (judged and found.output is None)
+            or (sound < seconds and not late and len(found.seconds) < most)
+        ):
+            if len(found.seconds) == watched and not found.stray:
+                watched = -1
+                found.stray = yield from self._watched(calls, cold=cold)
+            known = judged and found.output is None and (len(found.seconds) == place or (late and self._soon()))
+            windows = self._windows(calls)
+            chosen = self.secret.randrange(calls) if known else None
+            turns = self._turns(None if chosen is None else windows[chosen])
+            ready_s = yield from self._ready(windows, turns, cold=cold)
+            if not cold and not self.replays:
+                found.readied.append((ready_s, len(windows)))
+            whole, waited = yield from self._timed(waits, len(windows))
+            self._note(found, whole, waited, len(windows) * self._passes())
+            spent, early = spent + whole, early + ready_s
+            sound += 0.0 if disturbed(whole, waited) else whole
+            if known or (not late and (not self.replays or (self.returns and self._soon()))):
+                spent += yield from self._hand_over(found, len(windows), chosen)
+            late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
+
+    def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
+        """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
+
+        What the order itself takes is not counted.
+        """
+        self.arena.words[COUNT] = self._passes() if self.replays else calls
+        before = waits.read()
+        self.arena.mend()
+        whole = yield from self.orders.give(RUN)
+        if self._places:
+            self._glimpse = self.arena.glimpse(calls - 1, self._places)
+        after = waits.read()
+        waited = after.since(before, shared=self.worker.bell is not None) if before and after else None
+        return max(whole - self.floor_s, whole / 10), waited
+
+    def _watched(self, calls: int, *, cold: bool) -> Generator[Tick, None, str]:
+        """A sample that does not count, for we look at the worker meanwhile; how it left its cores, or nothing.
+
+        What it has started, and where that runs, may be as it should again when a call is over.
+        """
+        seen: list[str] = []
+        yield from self._ready(self._windows(calls), self._turns(None), cold=cold)
+        self.arena.words[COUNT] = self._passes() if self.replays else calls
+        self.arena.mend()
+        yield from self.orders.give(RUN, lambda: seen.append(self.worker.stray()))
+        return next(filter(None, seen), "")
+
+    def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
+        """Find out, once, whether results of one sample stand in one memory: the last one is in all of them then.
+
+        Any call of a sample may be judged, so they could not all be. A sample is one call from then on.
+        """
+        if self.one_memory is not None or not self.returns or calls == 1:
+            return
+        windows = self._windows(calls)
+        yield from self._ready(windows, self._turns(None), cold=False)
+        yield from self._timed(waits, calls)
+        yield from self.orders.give(GIVE)
+        results = {tuple(window): self.arena.output(n)[:COMPARED_BYTES] for n, window in enumerate(windows)}
+        self.one_memory = len(set(results.values())) < len(results)
+
+    def _soon(self) -> bool:
+        """Whether something that is done now and again is done now."""
+        return self.secret.random() < 1 / GIVEN
+
+    def _passes(self) -> int:
+        """Times that ready calls are made: a host that is asked each time would know the values."""
+        return self._replays if self.arena.words[CAPTURED] else 1
+
+    def _note(self, found: Sampled, whole: float, waited: float | None, made: int) -> None:
+        """Add a sample of so many calls."""
+        if self.replays:
+            own_s = self.arena.words[OWN_NS] / 1e9
+            if not disturbed(whole, waited):
+                found.clocks.append((max(whole - replays.LAUNCH_S * self._passes(), own_s), own_s))
+            whole = min(own_s, whole) or whole
+        found.seconds.append(whole / made)
+        if waited is not None:
+            found.waited.append(waited / made)
+
+    def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, float]:
+        """Have results handed over; look at the judged call and at the inputs while the worker stands still.
+
+        Seconds that handing over took.
+        """
+        taken = 0.0
+        if self.replays:
+            self.arena.poison(calls)
+        if self.replays or self.returns:
+            taken = yield from self.orders.give(GIVE)
+            if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
+                found.handed.append(max(0.0, taken - self.floor_s) / calls)
+        if chosen is None:
+            return taken
+        with self.worker.stopped():
+            found.output = self.arena.output(chosen)
+            found.changed = self.arena.changed()
+            if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
+                found.writes.append(LATE)
+        return taken
+
+    def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
+        """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
+
+        Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
+        time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
+        """
+        if self._once > SLOW_CALL_S:
+            return self._once
+        seconds = 0.0 if self.replays and not self._once else seconds
+        calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
+        sound, rough = math.inf, math.inf
+        enough = 1 if self._once else WARM_UP_CALLS
+        if self._once and seconds:
+            calls = self._calls_at_once(self._once, cold=False)
+        while rough == math.inf or not (calls_known(sounds, spent, seconds, enough) or early > WARM_UP_READY_S):
+            ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
+            early += 0.0 if self.replays else ready_s
+            whole, waited = yield from self._timed(waits, calls)
+            taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
+            rough, spent = min(rough, taken), spent + whole
+            if not disturbed(whole, waited):
+                sound, sounds = min(sound, taken), sounds + 1
+                calls = calls if self.replays or not seconds else self._calls_at_once(sound, cold=False)
+        self._once = max(rough if sound == math.inf else sound, 1e-8)
+        return self._once
+
+    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
+        """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
+        most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
+        if cold or self.one_memory:
+            return 1
+        if not self.replays:
+            return max(1, min(math.ceil(target / once), most))
+        calls, self._replays = replays.replays_of(once, replayed_s, most)
+        return calls
+
+    def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
+        """A program's samples: by its own clock where it has one, else of its whole runs."""
+        self.arena.poison(1)
+        for number in range(MIN_SAMPLES):
+            whole, _ = yield from self._timed(waits, 1)
+            found.seconds.append(self.arena.words[OWN_NS] / 1e9 or whole)
+            found.own = found.own or self.arena.words[OWN_NS] > 0
+            if number == MIN_SAMPLES - 1:
+                yield from self.orders.give(GIVE)
+                found.output = self.arena.output(0)
+
+    def probe(self) -> Generator[Tick, None, tuple[float, float]]:
+        """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen.
+
+        Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
+        same addresses, so that a cold cache is no memory. Each comes three times in all, for what happens at every
+        other call comes to both. The first draw warms up.
+        """
+        if self.is_program:
+            return 0.0, 0.0
+        waits = Waits(self.worker.child.process.pid)
+        self.orders.begin()
+        try:
+            with self.orders.aside():
+                once = yield from self._warm_up(waits, WARM_UP_S / 5)
+                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=replays.PROBED_S), [(0.0, 0.0)]
+                self._replays = 1  # A second pass would be on values that were seen.
+                for _ in range(0 if once > SLOW_CALL_S else 1 + PROBES):
+                    pairs.append((yield from self._probe(waits, calls)))
+        finally:
+            waits.close()
+        yield from self.orders.end()
+        fresh, again = zip(*(pairs[2:] or pairs), strict=True)
+        return min(fresh), min(again)
+
+    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
+        windows, turns, taken = self._windows(calls), self._turns(None), []
+        for _ in range(PROBE_CALLS):
+            yield from self._ready(windows, turns, cold=False)
+            whole, _ = yield from self._timed(waits, calls)
+            taken.append(self._own(whole) / calls)
+        return taken[0], taken[1]
+
+    def _own(self, whole: float) -> float:
+        """Seconds of a sample by the device's clock, where there is one; else by ours."""
+        return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
+
+    def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
+        """Give the memory back."""
+        yield from self.worker.ask("unstage", limit_s=limit_s, note=note)
+        self.arena.clear()
+
+    def _windows(self, calls: int) -> Windows:
+        """Windows for so many calls, drawn anew; for a graph always the same ones."""
+        if self.replays and calls in self._replayed:
+            return self._replayed[calls]
+        drawn = [self.draw.choices(grid, k=calls) for grid in self.grids]
+        windows: Windows = list(zip(*drawn, strict=True)) if drawn else [()] * calls
+        if self.replays:
+            self._replayed[calls] = windows
+        return windows
+
+    def _turns(self, window: Sequence[int] | None) -> list[int]:
+        """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
+
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
+        elements, windows by steps, so that values seldom come back.
+        """
+        turns = []
+        for n, tensor in enumerate(self.call.inputs):
+            size = tensor.elements + tensor.room
+            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
+            place = window[n] if window else self.draw.choice(self.grids[n])
+            turns.append((known - place) % size if size else 0)
+        return turns
+
+    def _write(self, turns: Sequence[int]) -> None:
+        """Write the inputs, each rotated by so many elements."""
+        for n, (pool, count) in enumerate(zip(self.arena.pools, turns, strict=True)):
+            turned = count * ITEM_SIZES[pool.tensor.dtype]
+            self.arena.words[ROTATIONS + n] = turned
+            pool.write(self.arena.base, turned)
+
+    def _ready(self, windows: Windows, turns: Sequence[int], *, cold: bool) -> Generator[Tick, None, float]:
+        """Write inputs and poison outputs; the worker points its calls to them. Seconds that it took for that."""
+        words = self.arena.words
+        self._write(turns)
+        if not self.replays:  # What is computed on a GPU is poisoned there.
+            self.arena.poison(len(windows))
+        flat = array("Q", [offset for window in windows for offset in window])
+        words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
+        words[COUNT], words[COLD] = len(windows), int(cold)
+        if not self.replays:
+            self._spoil(windows)
+        return (yield from self.orders.give(READY))
+
+    def _spoil(self, windows: Windows) -> None:
+        """Keep one element of each call's inputs back until the very order: no result can be computed before.
+
+        It is a NaN meanwhile, which nothing hides, or of the other sign, which nothing shows.
+        """
+        chance = self.draw.random
+        some = [
+            (n, tensor.elements, 1 << 8 * ITEM_SIZES[tensor.dtype] - 1)
+            for n, tensor in enumerate(self.call.inputs)
+            if tensor.elements
+        ]
+        for window in windows if some else ():
+            n, elements, sign = some[int(chance() * len(some))]
+            self.arena.spoil(n, window[n] + int(chance() * elements), sign if chance() < 0.5 else 0)
+        there = 0 if self.returns else self.arena.slot_bytes  # Results that are handed over are there later.
+        self._places = [self.draw.randrange(there) for _ in range(PLACES)] if there else []

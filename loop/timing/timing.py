@@ -1,0 +1,179 @@
+"""How fast is it? Sides take turns in fresh processes; the process is the replicate, never the iteration.
+
+One round is a fresh process for each side, and inputs that no process has seen. On a GPU, where starting takes
+longer than timing, processes are kept for a few rounds. Within a round every workload is timed in the order
+A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
+Outputs of timed calls are read at once and judged when the round is over.
+"""
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
+
+from loop.base.processes import Tick
+from loop.machine.machine import cores
+from loop.model.target import Workload
+from loop.model.workloads import accepts
+from loop.timing.round import (
+    ANSWER_LIMIT_S,
+    MIN_ROUNDS,
+    PROBED_ROUNDS,
+    SEGMENT_S,
+    Round,
+    Shift,
+    Terms,
+    Timings,
+    Untimed,
+    blaming,
+    fresh_values,
+    turns,
+    undisturbed,
+)
+from loop.workers.bench import Bench, Side
+
+__all__ = [
+    "ANSWER_LIMIT_S",
+    "MIN_ROUNDS",
+    "PROBED_ROUNDS",
+    "SEGMENT_S",
+    "SHORT_SEGMENT_S",
+    "Pending",
+    "Round",
+    "Shift",
+    "Terms",
+    "Timings",
+    "Untimed",
+    "batches",
+    "blaming",
+    "fresh_values",
+    "measure",
+    "turns",
+    "undisturbed",
+]
+SHORT_SEGMENT_S = 4e-3
+"""Time filled by a segment between our own binaries: their processes start quickly, and more rounds tell more
+than long segments."""
+FIRST_SHARE = 0.4
+"""Of the time that is left, for the first set of processes that are kept."""
+PROCESSES_AT_ONCE = max(8, min(16, cores()))
+FIRST_ROUNDS = 3
+KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
+"""Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
+importing torch takes 3 s."""
+
+
+Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
+"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""
+
+
+class Pace:
+    """Whether there is time for another round."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms, self.begun, self.last_s = terms, time.monotonic(), 0.0
+
+    def allows(self, timings: Timings, rounds: int) -> bool:
+        """Whether so many more, with processes of their own, will probably end in time."""
+        used = time.monotonic() - self.begun
+        return timings.rounds < self.terms.least or used * (1 + rounds / timings.rounds) <= self.terms.limit_s
+
+    def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
+        """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
+        for count in range(len(batch), 0, -1):
+            if self.allows(timings, sum(min(2, len(one)) for one in batch[:count])):
+                return batch[:count]
+        return ()
+
+    def allows_more(self, timings: Timings) -> bool:
+        """Whether as many will that need no new process."""
+        used = time.monotonic() - self.begun
+        return timings.rounds < self.terms.least or used + self.last_s <= self.terms.limit_s
+
+    def shift(self, numbers: range, timings: Timings) -> Shift:
+        """The rounds of the next set of processes; the first leaves time for another."""
+        now, share = time.monotonic(), 1.0 if timings.rounds else FIRST_SHARE
+        left_s = max(0.0, self.begun + self.terms.limit_s - now)
+        wanted = self.terms.least - timings.rounds
+        return Shift(numbers, now + share * left_s, wanted if timings.rounds else math.ceil(wanted / 2))
+
+
+def measure(
+    bench: Bench,
+    sides: Sequence[Side],
+    workloads: Sequence[Workload],
+    terms: Terms,
+    pending: Pending | None = None,
+) -> Generator[Tick, None, Timings]:
+    """Time the sides turn about, until nothing is pending, or rounds or time are over.
+
+    Only what is pending is timed, and only its sides are started.
+    Raises LoopError when one of the sides crashes, hangs or refuses.
+    """
+    timings, pace, shuffle = Timings(), Pace(terms), random.Random(terms.seed)
+    everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
+
+    def still() -> Mapping[str, Sequence[str]]:
+        return pending(timings) if pending else everything
+
+    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
+    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
+        wanted = {name for names in still().values() for name in names}
+        fitting = pace.fitting(timings, batch)
+        if not wanted or not fitting:
+            break
+        chosen = [side for side in sides if side.name in wanted]
+        yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
+        if len(fitting) < len(batch):
+            break
+    return timings
+
+
+def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
+    """All rounds, grouped by the processes that they share, and these by what starts together.
+
+    At most `kept` rounds share processes, and never all: there are two sets at least. At most `size` sets start
+    together: few first, to see how long they take.
+    """
+    count = max(math.ceil(rounds / kept), min(2, rounds))
+    edges = [rounds * number // count for number in range(count + 1)]
+    sets = [range(first, end) for first, end in itertools.pairwise(edges)]
+    begin = min(size, FIRST_ROUNDS if kept == 1 else 2)
+    return [sets[:begin]] + [sets[first : first + size] for first in range(begin, count, size)]
+
+
+def _batch(
+    bench: Bench,
+    sides: Sequence[Side],
+    workloads: Sequence[Workload],
+    batch: Sequence[range],
+    shuffle: random.Random,
+    timings: Timings,
+    pace: Pace,
+    still: Callable[[], Mapping[str, Sequence[str]]],
+) -> Generator[Tick, None, None]:
+    """Start the processes of several rounds together, for that is most of the cost; then time one by one.
+
+    They end with the last round they serve: each holds hundreds of megabytes of a GPU from its first call on.
+    """
+    with ExitStack() as stack:
+        named = {side.name: side for side in sides}
+        sets = [
+            Round(bench, named, Shift(numbers), stack.enter_context(ExitStack()), pace.terms, shuffle)
+            for numbers in batch
+        ]
+        neighbours = {worker: name for one in sets for name, worker in one.workers.items()}
+        for one in sets:
+            one.neighbours = neighbours
+            yield from one.start()
+        for one in sets:
+            open_, begun = still(), time.monotonic()
+            if any(open_.values()) and pace.allows_more(timings):
+                one.shift = pace.shift(one.shift.numbers, timings)
+                made = yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+                took = time.monotonic() - begun
+                pace.last_s = took * min(2, made) / made
+                timings.rounds, timings.seconds = timings.rounds + made, timings.seconds + took
+            one.close()

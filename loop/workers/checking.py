@@ -1,0 +1,195 @@
+"""The calls of one check: the same values each time, and other bytes around the tensors.
+
+A right variant gives the same output whatever stands outside of its tensors, and leaves that as it was.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from loop.calls import guards
+from loop.calls.faults import Watch
+from loop.calls.guards import FIELDS, KINDS, MIXED, Guard
+from loop.calls.tensors import DTYPES
+from loop.calls.variants import Prepared
+
+LEAST = 2
+"""Calls that are made however long they take."""
+SLOW_S = 0.1
+"""Once so much time is over, other kinds of bytes are not tried: a slow call meets one drawn for its check."""
+HURRIED_S = 3e-3
+"""The same for a check in a hurry, which ends then."""
+REPEAT_S, MOST = 4e-3, 3
+"""How long a quick call is repeated: a race may show once in a hundred times; so many outputs are enough."""
+CONFIRMING = 6
+"""Calls that have to agree, half of them with either surroundings, before a difference is a read outside."""
+NAMING_S = 5.0
+"""Seconds that may be spent on telling which tensor it is."""
+
+GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
+
+Guards = tuple[Guard, ...]
+Seen = Callable[[bytes], bytes]
+"""What of an output is compared."""
+
+
+@dataclass
+class Found:
+    """What the calls of one check came to."""
+
+    outputs: dict[str, bytes] = field(default_factory=dict)
+    """Outputs that differ, by digest."""
+    changed: set[str] = field(default_factory=set)
+    """Inputs that were written to."""
+    writes: list[str] = field(default_factory=list)
+    """Writes outside of tensors, a sentence each."""
+    reads: str = ""
+    """The tensors outside which something is read on which the output depends."""
+    enclosed: dict[str, bytes] = field(default_factory=dict)
+    """Outputs of calls that could reach nothing beside their tensors, which may be bit by bit different ones: the
+    tensors are elsewhere."""
+    unwritten: bool = False
+    """Whether the output depends on what stood in its memory before."""
+
+
+class Check:
+    """Calls of one prepared call."""
+
+    def __init__(self, prepared: Prepared, draw: random.Random, *, hurried: bool = False) -> None:
+        self.slow_s = HURRIED_S if hurried else SLOW_S
+        self.hurried = hurried
+        self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, Found()
+        self.begun, self.made = perf_counter(), 0
+        self.first: dict[str, Guards] = {}
+        """By digest: what stood around the tensors when an output came first."""
+        self.watch = Watch(prepared.guarded.places)
+        self.survived: set[str] = set()
+        """Kinds of bytes around the tensors with which a call came back."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the first call."""
+        return perf_counter() - self.begun
+
+    @property
+    def slow(self) -> bool:
+        """Whether only the calls are made without which nothing is known."""
+        return self.seconds > self.slow_s
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether memory was written that is not the output's."""
+        return bool(self.found.changed or self.found.writes)
+
+    def run(self) -> Found:
+        """Make the calls."""
+        with self.watch:
+            self._run()
+        return self.found
+
+    def _run(self) -> None:
+        for kind in (KINDS[0], *self.draw.sample(KINDS[1:], len(KINDS) - 1)):
+            if self.made >= LEAST and (self.slow or self.prepared.timed_apart or self.spoilt):
+                break
+            self._keep(self._all(kind))
+        end = perf_counter() + REPEAT_S
+        while perf_counter() < end and len(self.first) < MOST and not (self.slow or self.prepared.timed_apart):
+            self._keep(self._all(self.draw.choice(KINDS)))
+        if self.spoilt:
+            return
+        if len(self.first) > 1 and self.guarded.names:
+            self.found.reads = self._reads()
+        elif self.guarded.prefills and not self.slow:
+            self.found.unwritten = self._depends_on_output()
+        if not self.found.reads:
+            self._enclosed()
+            self.found.writes = self.guarded.own_strays()
+
+    def _all(self, kind: str) -> Guards:
+        return tuple(guards.draw(kind) for _ in self.guarded.names)
+
+    def _keep(self, around: Guards) -> None:
+        output = self._make(around)
+        digest = hashlib.sha256(output).hexdigest()
+        self.found.outputs.setdefault(digest, output)
+        self.first.setdefault(digest, around)
+
+    def _enclosed(self) -> None:
+        """Calls in which an access outside of a tensor faults: it ends the process, and is told.
+
+        The last one leaves the tensors where they were, so that who remembers an address meets it again.
+        """
+        for at_end in (False, True):
+            if ((at_end and not self.hurried) or not self.slow) and self.guarded.enclose(at_end=at_end):
+                self.prepared.poison()
+                self.prepared.bind()()
+                output = self.prepared.output()
+                self.found.enclosed.setdefault(hashlib.sha256(output).hexdigest(), output)
+                self.guarded.release()
+
+    def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
+        """The output of one call with these bytes around its tensors."""
+        self.made += 1
+        self.guarded.surround(around)
+        self.prepared.poison(prefill)
+        kinds = {guard.kind for guard in around}
+        self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
+        self.prepared.bind()()
+        self.survived |= kinds
+        output = self.prepared.output()
+        self.found.writes = self.found.writes or self.guarded.strays()
+        self.found.changed |= set(self.prepared.changed())
+        return output
+
+    def _reads(self) -> str:
+        """The tensors outside which it reads; empty when the output does not follow what stands there.
+
+        Where outputs never repeat themselves, only what is infinite or NaN in them is looked at.
+        """
+        dtype = self.prepared.call["output"]["dtype"]
+        for seen in (bytes, lambda output: not_finite(output, dtype)):
+            known = {self.first[digest]: seen(output) for digest, output in self.found.outputs.items()}
+            one = next(iter(known))
+            other = next((around for around, output in known.items() if output != known[one]), None)
+            if other is not None and self._follows(one, other, known, seen):
+                return self._names(one, other, known[one], seen)
+        return ""
+
+    def _follows(self, one: Guards, other: Guards, known: dict[Guards, bytes], seen: Seen) -> bool:
+        """Whether the same surroundings give the same output again, in an order that no counter of calls has."""
+        order = [one, other] * (CONFIRMING // 2)
+        self.draw.shuffle(order)
+        for number, around in enumerate([other, one, one, *order]):
+            if seen(self._make(around)) != known[around]:
+                return False
+            if number >= LEAST and self.slow:
+                break
+        return True
+
+    def _names(self, one: Guards, other: Guards, expected: bytes, seen: Seen) -> str:
+        """Which tensors' surroundings, changed alone, change the output."""
+        tensors = self.guarded.names
+        if self.seconds / self.made * len(tensors) > NAMING_S:
+            return "its tensors"
+        changed = [(*one[:n], other[n], *one[n + 1 :]) for n in range(len(tensors))]
+        names = [
+            name for name, around in zip(tensors, changed, strict=True) if seen(self._make(around)) != expected
+        ]
+        return " and ".join(names) or "its tensors"
+
+    def _depends_on_output(self) -> bool:
+        """Whether another output comes where something else stood in its memory before."""
+        ((digest, around),) = self.first.items()
+        return self._make(around, guards.draw(MIXED)) != self.found.outputs[digest]
+
+
+def not_finite(output: bytes, dtype: str) -> bytes:
+    """Which elements are infinite or NaN, a bit each."""
+    import numpy
+
+    (exponent, mantissa), item = FIELDS[dtype], DTYPES[dtype][1]
+    mask = ((1 << exponent) - 1) << mantissa
+    bits = numpy.frombuffer(output, f"<u{item}")
+    return numpy.packbits(bits & numpy.array(mask, bits.dtype) == mask).tobytes()

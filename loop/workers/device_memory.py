@@ -1,0 +1,77 @@
+"""Does a workload have room on the GPU? Reckoned before anything is tried, so that the others go on."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from loop.calls.call import Call
+from loop.machine.gpus import gpus
+from loop.model.target import ITEM_SIZES, Workload
+from loop.model.workloads import accepts
+from loop.workers.bench import Bench, Side
+
+CONTEXT_BYTES = 512 * 2**20
+"""What a process takes of a GPU before it has a tensor there: code, stacks, the libraries it loads."""
+COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
+"""Times that a kind of side holds its inputs and its output: what is rotated needs originals, a graph an output of
+its own. A program brings its own memory."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Workloads that have room, and why the others have not."""
+
+    workloads: tuple[Workload, ...]
+    left_out: tuple[str, ...]
+
+    def said_after(self, message: str) -> str:
+        """The line of a step, with what it left out."""
+        if not self.left_out:
+            return message
+        more = f", and {len(self.left_out) - 1} more" if len(self.left_out) > 1 else ""
+        return f"{message or 'nothing has room'}; left out: {self.left_out[0]}{more}"
+
+
+def fitting(bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False) -> Fitting:
+    """Those that all sides have room for at once; all, where nobody tells how much there is.
+
+    `wide`: inputs have room for windows of other values, as when they are timed.
+    """
+    free = bench.sensors.free_bytes() if bench.sensors else None
+    if free is None:
+        return Fitting(tuple(workloads), ())
+    needs = {one.name: needed(bench, one, sides, wide=wide) for one in workloads}
+    large = {name: size for name, size in needs.items() if size > free}
+    return Fitting(
+        tuple(one for one in workloads if one.name not in large),
+        tuple(_too_large(name, size, free, sides) for name, size in large.items()),
+    )
+
+
+def needed(bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False) -> int:
+    """Bytes of device memory that a workload takes in all processes together, at least."""
+    call = bench.call(workload, "x", wide=wide)
+    on_gpu = [COPIES[side.terms["kind"]] for side in sides if accepts(side, workload)]
+    inputs, output = _bytes(call)
+    return sum(ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu)
+
+
+def _bytes(call: Call) -> tuple[int, int]:
+    """Bytes of all inputs with their room, and of the output."""
+    inputs = sum((one.elements + one.room) * ITEM_SIZES[one.dtype] for one in call.inputs)
+    return inputs, math.prod(call.output.shape) * ITEM_SIZES[call.output.dtype]
+
+
+def _too_large(name: str, size: int, free: int, sides: Sequence[Side]) -> str:
+    gpu = gpus().first
+    often = Counter(side.name for side in sides)
+    names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often.items())
+    return (
+        f"{name}: inputs and outputs of {names} take {_gib(size)} of device memory together, "
+        f"{_gib(free)} of {gpu.name if gpu else 'the GPU'} are free"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB ({size} bytes)"

@@ -1,0 +1,146 @@
+"""What only a process that imports torch can say about the environment."""
+
+import importlib
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from loop.calls.refusal import Refused
+
+MATMUL_LIMIT = 1e-4
+RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
+"""Libraries of which two different copies in one process lead to trouble."""
+
+
+def check_torch(request: dict[str, Any]) -> dict[str, Any]:
+    """Version, CUDA build and thread count of torch."""
+    torch = _import("torch")
+    if isinstance(torch, str):
+        return {"ok": False, "message": f"torch cannot be imported: {torch}"}
+    torch.set_num_threads(request["threads"])
+    build = torch.version.cuda
+    return {
+        "ok": True,
+        "message": f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build",
+        "version": torch.__version__,
+        "cuda_build": build,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def check_numpy(request: dict[str, Any]) -> dict[str, Any]:
+    """Version of NumPy, and whether torch and NumPy agree on memory: a write on one side shows on the other."""
+    numpy, torch = _import("numpy"), _import("torch")
+    if isinstance(numpy, str):
+        return {"ok": False, "message": f"NumPy cannot be imported: {numpy}"}
+    found = {"version": numpy.__version__, "message": f"NumPy {numpy.__version__}"}
+    if isinstance(torch, str):
+        return {**found, "ok": False, "message": f"{found['message']}, but no torch to agree with"}
+    try:
+        shared = _share_memory(numpy, torch)
+    except Exception as error:
+        shared, found["message"] = False, f"{found['message']} does not work with torch: {error}"
+    return {**found, "ok": shared, "shares_memory": shared}
+
+
+def _share_memory(numpy: Any, torch: Any) -> bool:
+    array = numpy.zeros(4, dtype=numpy.float32)
+    tensor = torch.from_numpy(array)
+    array[1] = 2.0
+    tensor[2] = 3.0
+    return bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
+
+
+def check_device(request: dict[str, Any]) -> dict[str, Any]:
+    """A small matrix product on the device against float64."""
+    torch = _import("torch")
+    if isinstance(torch, str):
+        return {"ok": False, "message": f"no torch to try the device with: {torch}"}
+    device = request["device"]
+    try:
+        if device == "cuda":
+            _need_gpu()
+        error = _matmul_error(torch, device)
+    except (Refused, RuntimeError) as problem:
+        said = (str(problem).strip().splitlines() or [""])[0]
+        return {"ok": False, "message": f"torch computes nothing on it: {said}", "device": device}
+    found: dict[str, Any] = {"device": device, "matmul_error": error, "ok": error < MATMUL_LIMIT}
+    if device == "cuda":
+        major, minor = torch.cuda.get_device_capability()
+        found |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return {**found, "message": f"matrix product off by {error:.1e}"}
+
+
+def _need_gpu() -> None:
+    """Raise Refused where torch has no GPU."""
+    from loop.calls.torch_device import need_device
+
+    need_device()
+
+
+def _matmul_error(torch: Any, device: str) -> float:
+    generator = torch.Generator().manual_seed(9)
+    left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
+    exact = left.double() @ right.double()
+    got = (left.to(device) @ right.to(device)).cpu().double()
+    return float((got - exact).abs().max() / exact.abs().max())
+
+
+def check_libraries(request: dict[str, Any]) -> dict[str, Any]:
+    """Libraries that the linker misses, and runtimes of which two copies are loaded."""
+    torch = _import("torch")
+    if isinstance(torch, str):
+        return {"ok": False, "message": f"no torch to look at: {torch}"}
+    missing = _unresolved(Path(torch.__file__).parent / "lib")
+    duplicates = duplicate_runtimes(Path("/proc/self/maps"))
+    message = "all libraries found, none twice"
+    if missing or duplicates:
+        message = "; ".join([*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)])
+    return {
+        "ok": not missing and not duplicates,
+        "message": message,
+        "missing": missing,
+        "duplicates": duplicates,
+    }
+
+
+def _unresolved(folder: Path) -> list[str]:
+    library = folder / "libtorch_cpu.so"
+    if not library.is_file():
+        return []
+    try:
+        done = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=False, timeout=20)
+    except OSError:
+        return []
+    return sorted({line.split()[0] for line in done.stdout.splitlines() if "not found" in line})
+
+
+def duplicate_runtimes(maps: Path) -> list[str]:
+    """Runtimes mapped from more than one file, as `libgomp (a.so, b.so)`."""
+    if not maps.is_file():
+        return []
+    paths = {line.split()[-1] for line in maps.read_text().splitlines() if ".so" in line}
+    found = []
+    for runtime in RUNTIMES:
+        copies = sorted(path for path in paths if Path(path).name.startswith((f"{runtime}.", f"{runtime}-")))
+        if len({Path(path).resolve() for path in copies}) > 1:
+            found.append(f"{runtime} twice ({', '.join(copies)})")
+    return found
+
+
+def _import(name: str) -> Any:
+    """The module, or why it cannot be imported."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+
+
+CHECKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "torch": check_torch,
+    "numpy": check_numpy,
+    "device": check_device,
+    "libraries": check_libraries,
+}

@@ -1,0 +1,162 @@
+"""Orders to a worker, and the judge's clock: it runs from the order to the word that says "done"."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loop.base.processes import Tick
+from loop.calls.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
+from loop.model.device import Device
+from loop.workers.worker import Refusal, Worker, WorkerLost
+
+WATCHED_S = 20e-3
+"""After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
+GLANCE_S = 200e-6
+"""A judge that sleeps meanwhile wakes this often where it has something to look at."""
+NAP_S = 200e-6
+"""From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
+ECHOES, EMPTY_CALLS = 40, 200
+Way = Literal["c_abi", "python", "torch", "kernel"]
+"""How a call is made: through C, from Python, by an operator of PyTorch, as a kernel of a CUDA graph."""
+ON_HOST: tuple[Way, ...] = ("c_abi", "python")
+
+
+class Orders:
+    """Orders to one worker, from when it begins to obey until it is told to leave."""
+
+    def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
+        self.worker, self.limit_s, self.note = worker, limit_s, note
+        self._draw = random.SystemRandom()
+
+    def begin(self, **more: Any) -> None:
+        """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
+        self.worker.send("obey", seen=self.worker.arena.words[ORDER], **more)
+
+    def end(self) -> Generator[Tick, None, dict[str, Any]]:
+        """Let it answer requests again; what it noticed meanwhile."""
+        yield from self.give(LEAVE)
+        return (yield from self.worker.receive(self.limit_s, self.note))
+
+    def give(self, op: int, meanwhile: Callable[[], object] | None = None) -> Generator[Tick, None, float]:
+        """Give an order and wait until it is done; seconds by the judge's clock.
+
+        `meanwhile` is done once and again until then, and takes time of the judge's.
+        Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
+        """
+        words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
+        bell = self.worker.bell
+        words[OP] = op
+        begin = clock()
+        words[ORDER] = number
+        if bell is not None:
+            bell.ring()
+            while not bell.rung(GLANCE_S if meanwhile else WATCHED_S) or words[DONE] != number:
+                if meanwhile:
+                    meanwhile()
+                yield from self._look(clock() - begin)
+            return (clock() - begin) / 1e9
+        patience = begin + int(WATCHED_S * 1e9)
+        while words[DONE] != number:
+            if meanwhile:
+                meanwhile()
+            if clock() > patience:
+                yield from self._wait_long(begin, number)
+        return (clock() - begin) / 1e9
+
+    def _wait_long(self, begin: int, number: int) -> Generator[Tick, None, None]:
+        words, clock = self.worker.arena.words, time.perf_counter_ns
+        while words[DONE] != number:
+            yield from self._look(clock() - begin)
+            until = clock() + int(WATCHED_S * 1e9)
+            while words[DONE] != number and clock() < until:
+                time.sleep(NAP_S)
+
+    def _look(self, waited_ns: int) -> Generator[Tick, None, None]:
+        """See whether the worker still lives; raises what became of it."""
+        yield Tick(self.note)
+        if self.worker.has_answered or self.worker.child.code is not None:
+            yield from self.worker.receive(self.limit_s, self.note)
+            raise WorkerLost("crashed", "it left its orders undone", "")
+        if waited_ns / 1e9 > self.limit_s:
+            raise self.worker.lost("hung", f"no answer for {self.limit_s:g} s: killed")
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While it lasts the judge leaves the worker's cores to the worker."""
+        given = {int(core) for core in self.worker.cores.split(",") if core}
+        mine = os.sched_getaffinity(0) if given else set()
+        if mine - given:
+            os.sched_setaffinity(0, mine - given)
+        try:
+            yield
+        finally:
+            if mine - given:
+                os.sched_setaffinity(0, mine)
+
+
+@dataclass(frozen=True)
+class Floors:
+    """What is below all times here: of a worker that has loaded nothing."""
+
+    order_s: float
+    """Seconds that an order takes which does nothing; taken from what the judge's clock says of a sample."""
+    call_s: Mapping[Way, float]
+    """Seconds of a call that does nothing, by the way it is made; of PyTorch: that only allocates its result."""
+
+    def at_most(self, other: "Floors") -> "Floors":
+        """The shorter of two measurements of each."""
+        both = {way: min(self.call_s.get(way, s), s) for way, s in other.call_s.items()}
+        return Floors(min(self.order_s, other.order_s), {**self.call_s, **both})
+
+
+def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
+    """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
+    order_s = _tenth([whole for whole, _ in (yield from _echo(worker, limit_s, "", 0))])
+    found: dict[Way, float] = {}
+    for way in ON_HOST:
+        found[way] = yield from empty_call(worker, way, order_s, limit_s)
+    if device == "cuda":
+        with suppress(Refusal):  # No GPU: whatever is to run there will say so.
+            found["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
+    return Floors(order_s, found)
+
+
+def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
+    pairs = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
+    whole = _tenth([own or whole for whole, own in pairs])
+    return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
+
+
+def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
+    """Seconds that a sample takes longer by the judge's clock than by a GPU's, where nothing lies: the third
+    quartile. Raises Refusal where there is no GPU.
+
+    Where others work on the GPU, or the host is busy, that is several times what it is on a quiet machine.
+    """
+    pairs = yield from _echo(worker, limit_s, "kernel", EMPTY_CALLS)
+    return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
+
+
+def _tenth(taken: Sequence[float]) -> float:
+    return sorted(taken)[len(taken) // 10]
+
+
+def _echo(
+    worker: Worker, limit_s: float, way: str, calls: int
+) -> Generator[Tick, None, list[tuple[float, float]]]:
+    """Seconds of orders of so many empty calls: by the judge's clock, and by one that belongs to them, or 0."""
+    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
+    orders.begin(empty=way)
+    words[COUNT] = calls
+    with orders.aside():
+        taken = []
+        for _ in range(ECHOES):
+            whole = yield from orders.give(RUN)
+            taken.append((whole, words[OWN_NS] / 1e9))
+    yield from orders.end()
+    return taken

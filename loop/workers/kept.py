@@ -1,0 +1,65 @@
+"""One side's worker, kept from request to request: whoever asks need not know whether it still lives."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from loop.base.processes import Tick
+from loop.workers.bench import Bench, Side
+from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+
+
+class KeptWorker:
+    """The worker of one side. One that is lost is replaced; a side that does not load is not tried again."""
+
+    def __init__(self, bench: Bench, side: Side) -> None:
+        self.bench, self.side = bench, side
+        self._worker: Worker | None = None
+        self._loaded = False
+        self._no_use: Refusal | None = None
+
+    def start(self) -> Worker:
+        """Start the worker, unless it runs; it loads the side while we go on."""
+        if self._worker is None:
+            self._worker, self._loaded = self.bench.open(self.side), False
+        return self._worker
+
+    def load(self) -> Generator[Tick, None, Worker]:
+        """The worker, once it has loaded the side. Raises WorkerLost, or Refusal where it does not load."""
+        if self._no_use is not None:
+            raise self._no_use
+        worker = self.start()
+        if not self._loaded:
+            try:
+                yield from self._receive(worker, START_LIMIT_S, f"loading {self.side.name}")
+            except Refusal as refusal:
+                self._no_use = refusal
+                self.close()
+                raise
+            self._loaded = True
+        return worker
+
+    def ask(self, do: str, *, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
+        """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no."""
+        worker = yield from self.load()
+        worker.send(do, **fields)
+        return (yield from self._receive(worker, limit_s, note))
+
+    def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, dict[str, Any]]:
+        try:
+            return (yield from worker.receive(limit_s, note))
+        except WorkerLost:
+            self.close()
+            raise
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While it lasts nothing of the worker runs."""
+        with self._worker.stopped() if self._worker else nullcontext():
+            yield
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None

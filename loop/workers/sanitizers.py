@@ -1,0 +1,53 @@
+"""Emulated kernels under AddressSanitizer and UBSan: how they are built and run, and what is told of a fault.
+
+The emulator checks what goes through its functions. A kernel's own arrays, pointers and arithmetic do not.
+"""
+
+import re
+
+from loop.base.errors import LoopError
+from loop.base.processes import finish, run
+from loop.calls import faults
+from loop.calls.lost import SAYS
+from loop.model.target import CAbiVariant
+
+FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
+LIBRARIES = ("libasan.so", "libubsan.so")
+"""They have to be loaded before Python's own libraries."""
+TOLD = re.compile(
+    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({SAYS}.*)|^{faults.SAYS}(.*)", re.MULTILINE
+)
+PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
+ASK_LIMIT_S = 10.0
+
+
+def sanitized(variant: CAbiVariant) -> CAbiVariant:
+    """The variant as it is built with the sanitizers."""
+    recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *FLAGS)})
+    return variant.model_copy(update={"build": recipe})
+
+
+def environment(compiler: str) -> dict[str, str]:
+    """What a process needs that loads such a build. Raises LoopError when the compiler has no sanitizers."""
+    found = [
+        finish(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)).output.strip()
+        for name in LIBRARIES
+    ]
+    missing = [name for name, path in zip(LIBRARIES, found, strict=True) if "/" not in path]
+    if missing:
+        raise LoopError(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
+    return {
+        "LD_PRELOAD": ":".join(found),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def told(errors: str) -> str:
+    """What a sanitizer, or the process itself, said before it was ended, in a line; empty when none did."""
+    match = TOLD.search(errors)
+    if match is None:
+        return ""
+    place = PLACE.search(match[0])
+    where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
+    return f"{next(filter(None, match.groups()))}{where}"

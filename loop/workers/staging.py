@@ -1,0 +1,71 @@
+"""Which stage a loaded variant takes its calls on, by what it is and where it runs."""
+
+import ctypes
+from functools import partial
+from typing import Any
+
+from loop.calls.orders import Nothing, Shared, Stage
+from loop.calls.peak import first_call_bytes
+from loop.calls.refusal import Refused
+from loop.calls.stages import CompiledStage, Places, ProgramStage
+from loop.calls.variants import Compiled, External, Importable, Loaded
+
+EMPTY_ELEMENTS = 64
+"""Floats of the tensor that a call of PyTorch makes which does nothing else."""
+
+
+def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) -> tuple[Stage, dict[str, Any]]:
+    """The stage of a call, once the call was made on it, and what the judge is told of it.
+
+    `slow`: share of its time by which every call is made longer on purpose.
+    """
+    call, places = request["call"], Places(shared.memory, request["places"], request["call"], request["turns"])
+    made = _make(loaded, places, call, slow)
+    made.ready([request["window"]], request["turns"], cold=False)
+    peak = first_call_bytes(lambda: made.run(1))
+    made.give()
+    return made, {"peak_bytes": peak}
+
+
+def empty(way: str) -> Stage:
+    """Calls of nothing by a way of being called, as in `orders.EMPTY`; none at all for any other word."""
+    if way == "c_abi":
+        nothing = object.__new__(Compiled)
+        nothing.entry = ctypes.CDLL(None).labs
+        nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        return Nothing(partial(nothing.invoke, None, None, None, None))
+    if way == "python":
+        return Nothing(partial(_nothing, None, None))
+    if way == "torch":
+        import torch
+
+        return Nothing(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
+    if way == "kernel":
+        from loop.calls.cuda.empty_kernel import EmptyKernels
+
+        return EmptyKernels()
+    return Nothing()
+
+
+def _nothing(*tensors: object, **attributes: object) -> None:
+    """A function that computes nothing."""
+
+
+def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> Stage:
+    if isinstance(loaded, Compiled) and loaded.device == "cuda":
+        from loop.calls.cuda.stage import DeviceStage
+
+        return DeviceStage(loaded.invoke, places, call, slow)
+    if isinstance(loaded, Compiled):
+        return CompiledStage(loaded.invoke, places, call, slow)
+    if isinstance(loaded, Importable) and loaded.device == "cuda":
+        from loop.calls.torch_device_stage import DeviceFunctionStage
+
+        return DeviceFunctionStage(loaded.function, places, call, slow)
+    if isinstance(loaded, Importable):
+        from loop.calls.torch_stage import FunctionStage
+
+        return FunctionStage(loaded.function, places, call, slow)
+    if isinstance(loaded, External):
+        return ProgramStage(loaded.prepare(call), places)
+    raise Refused("no call of it can be timed")

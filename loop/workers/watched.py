@@ -1,0 +1,96 @@
+"""One call while something looks on: a profiler that counts, or a sanitizer that checks what is accessed."""
+
+import ctypes
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from loop.calls.refusal import Refused
+from loop.calls.variants import Compiled, Loaded, Prepared
+
+DRIVER = "libcuda.so.1"
+REGISTERS = "registers per thread"
+
+
+@contextmanager
+def marks(library: str = DRIVER) -> Iterator[None]:
+    """Between them `ncu --profile-from-start off` counts; without a driver there is nothing to mark."""
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError:
+        yield
+        return
+    driver.cuProfilerStart()
+    try:
+        yield
+    finally:
+        driver.cuProfilerStop()
+
+
+def marked(prepared: Prepared) -> None:
+    """Make a prepared call once, and nothing else, between the marks."""
+    run = prepared.bind()
+    with marks():
+        run()
+        synchronise()
+
+
+def synchronise() -> None:
+    """Wait for what torch has queued on the device; a compiled variant's call has waited itself."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def traced(prepared: Prepared) -> list[dict[str, Any]]:
+    """Kernels of one prepared call by torch's profiler: `kernel`, `us` and `registers` of each launch.
+
+    The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        raise Refused("torch sees no CUDA device")
+    run = prepared.bind()
+    for _ in range(2):
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            run()
+            synchronise()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        seen.export_chrome_trace(str(path))
+        return kernels_in(json.loads(path.read_text(errors="replace")))
+
+
+def kernels_in(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """The kernels of a Chrome trace, as they began: copies, fills and the profiler's own work are left out."""
+    events = [event for event in trace.get("traceEvents", []) if event.get("cat") == "kernel"]
+    return [
+        {
+            "kernel": str(event.get("name", "")),
+            "us": float(event["dur"]) if "dur" in event else None,
+            "registers": event.get("args", {}).get(REGISTERS),
+        }
+        for event in sorted(events, key=lambda event: float(event.get("ts", 0)))
+    ]
+
+
+def once(loaded: Loaded, call: dict[str, Any]) -> None:
+    """Make one call.
+
+    Of a compiled variant on a GPU each tensor is an allocation of exactly its size, without guard zones, and the
+    output is as it was allocated: what is touched beside them, or read before it is written, shows.
+    """
+    if isinstance(loaded, Compiled) and loaded.device == "cuda":
+        from loop.calls.cuda.exact import ExactCall
+
+        prepared: Prepared = ExactCall(loaded, call)
+    else:
+        prepared = loaded.prepare(call)
+    run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
+    run()
