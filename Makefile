@@ -104,7 +104,7 @@ mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are fo
 	$(BIN)/python -m tests.mutants
 
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
-	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/documents tests/test_expressions.py
+	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base/test_parse_fuzz.py tests/base/test_yaml_fuzz.py tests/base/test_expressions.py
 	LOOP_FUZZ=200 $(BIN)/python -m pytest tests/bisect/test_random_histories.py tests/bisect/test_dirty.py
 
 soak: $(VENV)/.tools  ## the tests that take longest

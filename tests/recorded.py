@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.profile.ncu import CONFLICTS, STALL, WAVEFRONTS
 
-FOLDER = Path(__file__).parent / "bench" / "recorded"
+FOLDER = Path(__file__).parent / "timing" / "recorded"
 """Of compute-sanitizer: `memcheck` and `racecheck` of mutated kernels, `no-driver` without a GPU; the others have
 the form of its manual."""
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"

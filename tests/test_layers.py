@@ -1,53 +1,20 @@
 """The house rules: floors, who may print, who may import torch, how long a file may be."""
 
 import ast
-from collections.abc import Callable, Iterator, Set
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Set
 from pathlib import Path
 
 from tests.conftest import ROOT
 
-FLOORS = (
-    (
-        "errors",
-        "places",
-        "documents",
-        "expressions",
-        "stats",
-        "processes",
-        "interrupts",
-        "supervisor",
-        "locks",
-        "response_files",
-        "signatures",
-        "terminals",
-        "remarks",
-        "owners",
-        "linux",
-        "cgroups",
-        "machine_failures",
-    ),
-    ("model",),
-    ("rules", "library", "repository", "trust", "bench", "cloud", "store", "metering", "report", "screen"),
-    ("bisect",),
-    ("actions",),
-    ("runner",),
-    ("commands",),
-    ("cli", "pytorch"),
-)
-"""From the ground up: a file imports from floors below or its own room; `GROUND` is for the ground floor."""
-LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-GROUND = {
-    "documents": {"errors", "terminals", "remarks"},
-    "expressions": {"errors"},
-    "places": {"errors", "remarks", "owners"},
-    "processes": {"errors", "linux"},
-    "interrupts": {"errors"},
-    "supervisor": {"processes", "linux", "remarks", "cgroups"},
-    "cgroups": {"processes"},
-    "locks": {"errors"},
-    "remarks": {"terminals"},
-    "machine_failures": {"errors", "places"},
-}
+TABLE = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
+LEVEL = {room: int(floor) for floor, room in TABLE.findall((ROOT / "ARCHITECTURE.md").read_text())}
+"""Rooms to their floors, as ARCHITECTURE.md says."""
+LARGEST_ROOM = 40
+"""Files of a room."""
+WITH_TORCH = {"calls", "mistakes", "workers", "pytorch"}
+"""Rooms whose code runs in a worker, or in a user's own program."""
 LONGEST = 400
 FILES = sorted((ROOT / "loop").rglob("*.py"))
 
@@ -58,6 +25,11 @@ def room_of(path: Path) -> str:
     return parts[0].removesuffix(".py")
 
 
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the package."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def imports(path: Path) -> Iterator[str]:
     """Every module a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -66,6 +38,14 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules_imported(path: Path, modules: Container[str]) -> Iterator[str]:
+    """Modules of the package that a file imports; of a package that is only the way to a module, the module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else node.module for name in inner)
 
 
 def rooms_imported(path: Path) -> set[str]:
@@ -85,23 +65,37 @@ def test_a_file_imports_only_from_floors_below_or_its_own_room() -> None:
 
     def forbidden(path: Path) -> set[str]:
         room = room_of(path)
-        level = LEVEL.get(room, -1)
-        below = {other for other in LEVEL if LEVEL[other] < level}
-        return rooms_imported(path) - below - {room} - GROUND.get(room, set())
+        return {other for other in rooms_imported(path) - {room} if LEVEL[other] >= LEVEL.get(room, -1)}
 
     assert offenders(forbidden) == {}
 
 
-def test_every_room_is_on_a_floor() -> None:
-    """A new room has to find its floor before it is used."""
-    assert set() == {room_of(path) for path in FILES} - set(LEVEL) - {"__init__"}
+def test_every_room_has_a_floor_and_every_floor_a_room() -> None:
+    """The table of ARCHITECTURE.md names the rooms that there are, no more and no fewer."""
+    assert set(LEVEL) == {room_of(path) for path in FILES} - {"__init__"}
+
+
+def test_no_import_leads_back() -> None:
+    """Files import each other in one direction, also inside functions."""
+    modules = {module_of(path): path for path in FILES}
+    imported = {name: {*modules_imported(path, modules)} & set(modules) - {name} for name, path in modules.items()}
+    rest = dict(imported)
+    while done := {name for name, others in rest.items() if not others & set(rest)}:
+        rest = {name: others for name, others in rest.items() if name not in done}
+    assert {} == rest
+
+
+def test_a_room_can_be_looked_through() -> None:
+    """A room of more files than that is two."""
+    counts = Counter(map(room_of, FILES))
+    assert {} == {room: count for room, count in counts.items() if count > LARGEST_ROOM}
 
 
 def test_torch_and_numpy_are_imported_by_children_only() -> None:
     """The parent stays quick, and a library kills a child, not the session; a user's program has them anyway."""
 
     def heavy(path: Path) -> set[str]:
-        own = "child" in path.parts or room_of(path) == "pytorch"
+        own = room_of(path) in WITH_TORCH
         return set() if own else {name.split(".")[0] for name in imports(path)} & {"torch", "numpy"}
 
     assert offenders(heavy) == {}
@@ -123,9 +117,9 @@ def test_a_parent_catches_everything_in_two_places_only() -> None:
     def broad(path: Path) -> list[int]:
         handlers = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ExceptHandler)]
         wide = [h for h in handlers if h.type is None or ast.unparse(h.type) == "Exception"]
-        return [handler.lineno for handler in wide if "child" not in path.parts]
+        return [handler.lineno for handler in wide if room_of(path) not in WITH_TORCH]
 
-    assert offenders(broad, but={"loop/runner/session.py", "loop/cli/__init__.py"}) == {}
+    assert offenders(broad, but={"loop/session/walk.py", "loop/cli/__init__.py"}) == {}
 
 
 def test_a_file_is_one_room() -> None:
@@ -145,6 +139,6 @@ def test_a_module_says_why_it_exists() -> None:
 
 def test_nothing_outside_the_target_knows_that_it_is_attention() -> None:
     """Only the bundled target's own files, and the tables that name it, mention it."""
-    own = {"loop/bench/child/attention.py", "loop/bench/child/attention_properties.py"}
-    tables = {*own, "loop/bench/child/torch_side.py", "loop/places.py"}
+    own = {"loop/workers/attention.py", "loop/workers/attention_properties.py"}
+    tables = {*own, "loop/calls/torch_side.py", "loop/base/places.py"}
     assert offenders(lambda path: "attention" in path.read_text().lower(), but=tables) == {}

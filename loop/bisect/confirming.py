@@ -1,7 +1,7 @@
 """Is the culprit slower than its parent, or does it fail more often? Fresh observations, and evidence for it.
 Pure.
 
-Latency: pairs of culprit and parent, under the e-value of `rules/sequential` with three more terms. Pairs of
+Latency: pairs of culprit and parent, under the e-value of `timing/sequential` with three more terms. Pairs of
 one relink share what these two builds are off by (variance rho sigma^2, rho given), so that with K = sum n_u /
 (1 + n_u rho) in the place of the count n, and r = c^2 / (K Q) from the weighted sums
 

@@ -1,6 +1,6 @@
 """What a build rests on: every file that its programs looked for, also in vain, and what each was.
 
-`child/opens` writes down what is looked for. Here that becomes facts: whether something is there, the hash of its
+`builds/opens` writes down what is looked for. Here that becomes facts: whether something is there, the hash of its
 content, where a link points. Facts are held against the disk by what stat(2) says; where that differs, contents
 are read.
 """
@@ -60,7 +60,7 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class Looked:
-    """What a command looked for, as `child/opens` tells it."""
+    """What a command looked for, as `builds/opens` tells it."""
 
     paths: Mapping[str, tuple[Signature, list[str]]]
     changed: tuple[str, ...]

@@ -18,9 +18,9 @@ from torch import Tensor
 from loop.calls.allocations import stray_writes
 from loop.calls.guarded import Unguarded
 from loop.calls.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
+from loop.calls.prepared import Run
 from loop.calls.refusal import Refused
 from loop.calls.tensors import extent, gather, scatter, strides_of
-from loop.calls.variants import Run
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -46,6 +46,8 @@ PROPERTIES = (
     "by_hand",
 )
 BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}
+MOVED = {"loop.bench.child.attention": "loop.workers.attention"}
+"""Modules of ours that manifests of an earlier release name, and where they are now."""
 
 Function = Callable[..., Any]
 
@@ -63,7 +65,7 @@ def find(name: str) -> Function:
         known = ", ".join(BUNDLED)
         raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
     try:
-        return getattr(_import(module), function)  # type: ignore[no-any-return]
+        return getattr(_import(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
     except Exception as error:
         raise Refused(f"cannot import {name}: {type(error).__name__}: {error}") from error
 
@@ -336,15 +338,6 @@ class TensorCall:
     def own_seconds(self) -> float | None:
         """Timed from outside."""
         return None
-
-
-def tensor_call(function: Function, call: dict[str, Any], device: str, layout: str) -> TensorCall:
-    """The call of a Python function on a device."""
-    if device == "cuda":
-        from loop.calls.torch_device import DeviceCall
-
-        return DeviceCall(function, call, device, layout)
-    return TensorCall(function, call, device, layout)
 
 
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -94,7 +94,7 @@ def worktrees(
 
       loop worktrees --remove
     """
-    from loop.cli import worktrees as trees
+    from loop.cli import worktrees_command as trees
 
     request = trees.WorktreesRequest(tuple(names or ()), remove, discard_edits, target, json)
     raise typer.Exit(trees.show_worktrees(request, screen_for()))

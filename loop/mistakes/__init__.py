@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from loop.calls.prepared import Loaded
 from loop.calls.refusal import Refused
-from loop.calls.variants import Compiled, Importable, Loaded
+from loop.calls.variants import Compiled, Importable
 from loop.mistakes import effects, inputs, memory, outputs
 from loop.mistakes.arrays import Mistake, through_library
 

@@ -14,6 +14,7 @@ from typing import IO, Any
 from loop.calls import lost, variants
 from loop.calls.counters import Counters
 from loop.calls.orders import Bell, Nothing, Shared, Stage, obey
+from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import DECLINED, Refused
 from loop.calls.seal import Seal
 from loop.workers import checking
@@ -32,10 +33,10 @@ class Candidate:
         self.shared: Shared | None = None
         self.inputs = 0
         self.slow = 0.0
-        self.loaded: variants.Loaded | None = None
+        self.loaded: Loaded | None = None
         self.seal: Seal | None = None
-        self.last: tuple[dict[str, Any], str, variants.Prepared] | None = None
-        self.prepared: dict[str, variants.Prepared] = {}
+        self.last: tuple[dict[str, Any], str, Prepared] | None = None
+        self.prepared: dict[str, Prepared] = {}
         self.judge: Any = None
         self.draw = random.Random(0)
         self.erring: dict[str, Candidate] = {}
@@ -90,7 +91,7 @@ class Candidate:
             other.seal, other.loaded = self.seal, self._mistaken(mistake)
         return self.erring[mistake["name"]]
 
-    def _mistaken(self, mistake: dict[str, Any]) -> variants.Loaded:
+    def _mistaken(self, mistake: dict[str, Any]) -> Loaded:
         from loop import mistakes as controls
 
         return controls.wrap(self._loaded(), mistake)
@@ -170,12 +171,12 @@ class Candidate:
         self.dry = self.dry or dry.DryRun(request)
         return self.dry.launches(request["call"])  # type: ignore[no-any-return]
 
-    def _loaded(self) -> variants.Loaded:
+    def _loaded(self) -> Loaded:
         if self.loaded is None:
             raise Refused("nothing is loaded")
         return self.loaded
 
-    def _prepare(self, call: dict[str, Any], layout: str) -> variants.Prepared:
+    def _prepare(self, call: dict[str, Any], layout: str) -> Prepared:
         """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
         tensors = [(tensor["shape"], tensor["dtype"]) for tensor in (*call["inputs"], call["output"])]
         shape = {"layout": layout, "attributes": call["attributes"], "tensors": tensors}

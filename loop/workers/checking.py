@@ -12,8 +12,8 @@ from time import perf_counter
 from loop.calls import guards
 from loop.calls.faults import Watch
 from loop.calls.guards import FIELDS, KINDS, MIXED, Guard
+from loop.calls.prepared import Prepared
 from loop.calls.tensors import DTYPES
-from loop.calls.variants import Prepared
 
 LEAST = 2
 """Calls that are made however long they take."""

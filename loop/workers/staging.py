@@ -4,11 +4,13 @@ import ctypes
 from functools import partial
 from typing import Any
 
+from loop.calls.external import External
 from loop.calls.orders import Nothing, Shared, Stage
 from loop.calls.peak import first_call_bytes
+from loop.calls.prepared import Loaded
 from loop.calls.refusal import Refused
 from loop.calls.stages import CompiledStage, Places, ProgramStage
-from loop.calls.variants import Compiled, External, Importable, Loaded
+from loop.calls.variants import Compiled, Importable
 
 EMPTY_ELEMENTS = 64
 """Floats of the tensor that a call of PyTorch makes which does nothing else."""

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
-from loop.calls.variants import Compiled, Loaded, Prepared
+from loop.calls.variants import Compiled
 
 DRIVER = "libcuda.so.1"
 REGISTERS = "registers per thread"

@@ -13,7 +13,7 @@ from loop.bisect.kernels import own_tree
 from loop.library import targets
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
-from tests.commands.projects import KERNEL, make_project
+from tests.projects import KERNEL, make_project
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
 

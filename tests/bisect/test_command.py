@@ -1,138 +1,279 @@
-"""A command of the user's, asked about commits: exit codes, numbers, and what is no answer."""
+"""`loop bisect`, and the search that a session begins by itself: real repositories, nothing of them touched."""
 
-import math
-from collections.abc import Sequence
+import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loop.base.errors import LoopError
-from loop.base.processes import finish
-from loop.bisect.builds import Broken
-from loop.bisect.candidates import Line, read_line
-from loop.bisect.trying import Question
-from loop.bisect.user_command import CommandProbe
-from loop.repository.worktree import make_at
 from tests.bisect.histories import make_history
+from tests.noise import timed
+from tests.optimize.test_session import LINE, SIZES
+from tests.projects import KERNEL, kill, loop, make_project, start
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+from tests.session.test_run import add_plan
+
+SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")
+WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
 
 
-@pytest.fixture
-def line(tmp_path: Path) -> Line:
-    """Three commits whose file says 1, 2 and 4."""
+def state(folder: Path) -> tuple[str, ...]:
+    """Everything of a repository that a search may not change."""
+    asked = (["status", "--porcelain"], ["branch"], ["stash", "list"], ["worktree", "list"], ["rev-parse", "HEAD"])
+    return tuple(git(folder, *words) for words in asked)
+
+
+def bisected(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and answer."""
+    done = loop("bisect", *words[: words.index("--") if "--" in words else len(words)], "--json", *rest(words))
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def rest(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command behind --."""
+    return words[words.index("--") :] if "--" in words else ()
+
+
+def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
+    """The commit, its difference, a log for git; commits that cannot be judged are skipped with the reason."""
     folder = tmp_path / "r"
-    commits = make_history(folder, ["1", "2", "4"])
-    return read_line(folder, commits[0], "HEAD")
+    commits = make_history(folder, [str(number) for number in range(24)], {11: "no"})
+    hook = folder / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    (folder / "state").write_text("uncommitted")
+    before = state(folder)
+    script = 'test ! -e broken || { echo no headers >&2; exit 125; }; test "$(cat state)" -lt 14'
+    code, found = bisected(
+        folder, "--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script
+    )
+    assert (0, "culprit") == (code, found["outcome"]), found
+    assert [commits[14]] == [one["commit"] for one in found["culprits"]]
+    assert found["posterior"][commits[14]] > 0.95
+    assert commits[14][:12] in found["why"]
+    assert "+14" in found["difference"]
+    assert {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"} <= set(found)
+    assert before == state(folder)
+    assert not (tmp_path / "ran").exists()
+    log = tmp_path / "log"
+    log.write_text(found["log"])
+    git(folder, "checkout", "-q", "--", "state")
+    git(folder, "bisect", "replay", str(log))
+    assert f"# first bad commit: [{commits[14]}]" in git(folder, "bisect", "log")
 
 
-def probe(
-    line: Line, tmp_path: Path, *command: str, number: bool = False, limit_s: float | None = 20.0
-) -> CommandProbe:
-    """The command in worktrees of its own."""
-    tree = make_at(line.folder, tmp_path / "tree", line.good.commit)
-    beside = make_at(line.folder, tmp_path / "beside", line.good.commit) if number else None
-    return CommandProbe(["sh", "-c", *command], tree, beside, limit_s, line.good, line.candidates[-1])
-
-
-def tried(asked: CommandProbe, line: Line, index: int, count: int = 1) -> Sequence[float]:
-    """What came of it."""
-    found = finish(asked.tried(Question(line.ends[index], count, line.good)))
-    assert isinstance(found, tuple)
-    return found
-
-
-def test_an_exit_code_judges(line: Line, tmp_path: Path) -> None:
-    """0 is good, any other bad; as often as asked."""
-    asked = probe(line, tmp_path, 'test "$(cat state)" -lt 3')
-    assert [(1.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in range(3)]
-    assert (0.0, 0.0) == tried(asked, line, 2, 2)
-
-
-def test_what_cannot_be_judged_is_broken(line: Line, tmp_path: Path) -> None:
-    """Skipped by its own word."""
-    asked = probe(line, tmp_path, "echo no headers >&2; exit 125")
-    with pytest.raises(Broken, match="cannot judge it: no headers"):
-        tried(asked, line, 1)
-
-
-HANG = "echo $$ >> ../started; sleep 1000 & wait"
-"""Never ends, with a child of its own."""
-
-
-@pytest.mark.parametrize("number", [False, True])
-def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path, number: bool) -> None:
-    """With what the good end takes beside it; what it started is gone, and the others are judged on."""
-    asked = probe(line, tmp_path, f"cat state; grep -q 2 state && {{ {HANG}; }}; true", number=number, limit_s=0.5)
-    with pytest.raises(Broken, match=r"the command hangs: killed after 0\.5 s, 0\.\d+ s on the good end"):
-        tried(asked, line, 1)
-    assert not any(Path(f"/proc/{one}").exists() for one in (tmp_path / "started").read_text().split())
-    assert (math.log(4) if number else 1.0,) == pytest.approx(tried(asked, line, 2))
-    assert "" == asked.remark
-
-
-def test_where_the_bad_end_hangs_that_is_what_is_bad(line: Line, tmp_path: Path) -> None:
-    """Of exit codes: a commit in the middle is bad if it hangs, and the answer says so."""
-    asked = probe(line, tmp_path, f"grep -q 1 state || {{ {HANG}; }}", limit_s=0.4)
-    assert [(0.0,), (0.0,), (1.0,)] == [tried(asked, line, index) for index in (1, 2, 0)]
-    assert "hangs on the bad end: killed after 0.4 s, on the good end it takes 0." in asked.remark
-
-
-def test_a_number_that_never_comes_at_the_bad_end_is_told(line: Line, tmp_path: Path) -> None:
-    """There is nothing to compare."""
-    asked = probe(line, tmp_path, f"cat state; grep -q 4 state && {{ {HANG}; }}; true", number=True, limit_s=0.4)
-    with pytest.raises(Broken, match="the command hangs"):
-        tried(asked, line, 2)
-    assert "hangs on the bad end" in asked.remark
-
-
-def test_the_limit_is_what_the_good_end_takes_many_times_over(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The user says nothing: a commit that hangs costs a limit, not ten minutes."""
-    monkeypatch.setattr("loop.bisect.user_command.LEAST_S", 0.3)
-    asked = probe(line, tmp_path, f"sleep 0.1; grep -q 2 state && {{ {HANG}; }}; true", limit_s=None)
-    with pytest.raises(Broken, match="the command hangs") as hanging:
-        tried(asked, line, 1)
-    assert asked.took_s is not None
-    assert f"killed after {max(0.3, 10 * asked.took_s):.3g} s" in str(hanging.value)
-    assert (1.0,) == tried(asked, line, 0)
-
-
-def test_a_good_end_that_hangs_is_nothing_to_search_from(line: Line, tmp_path: Path) -> None:
-    """It is the command, or its limit."""
-    with pytest.raises(LoopError, match=r"did not end at the good end, .*: killed after 0\.3 s") as error:
-        tried(probe(line, tmp_path, HANG, limit_s=0.3), line, 2)
-    assert error.value.hint is not None
-    assert "--probe-limit-s" in error.value.hint
-
-
-def test_a_command_that_is_not_there_says_nothing_of_a_commit(line: Line, tmp_path: Path) -> None:
-    """It would be bad everywhere. Where it can be run at the good end it is bad, as `git bisect run` has it."""
-    with pytest.raises(LoopError, match=r"cannot be run at the good end, .*: exit 127"):
-        tried(probe(line, tmp_path, "no-such-command"), line, 1)
-    (tmp_path / "tree").rename(tmp_path / "old")
-    asked = probe(line, tmp_path, "grep -q 1 state || exec no-such-command")
-    assert [(0.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in (1, 0, 2)]
-
-
-def test_numbers_are_compared_with_the_good_ends(line: Line, tmp_path: Path) -> None:
-    """As log ratios: twice the number is log(2)."""
-    asked = probe(line, tmp_path, "echo timing; cat state", number=True)
-    assert (0.0,) == tried(asked, line, 0)
-    assert [math.log(4)] * 2 == pytest.approx(tried(asked, line, 2, 2))
+def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
+    """Everything that was observed is kept."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, [str(number) for number in range(10)])
+    script = f'echo once >> {tmp_path}/asked; test "$(cat state)" -lt 4'
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
+    first = bisected(folder, *words)
+    asked = (tmp_path / "asked").read_text()
+    assert first[1]["culprits"] == bisected(folder, *words)[1]["culprits"] != []
+    assert asked == (tmp_path / "asked").read_text()
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("words", "said"),
     [
-        ("echo fast", "no number above zero: fast"),
-        ("echo 0", "no number above zero: 0"),
-        ("true", "nothing was printed"),
-        ("echo oh >&2; exit 3", "exit 3.*: oh"),
-        ("echo nan", "no number above zero: nan"),
+        (["--good", "HEAD", "--probe", "exit", "--", "true"], "the same commit"),
+        (["--good", "HEAD", "--bad", "HEAD~2", "--probe", "exit", "--", "true"], "they are swapped"),
+        (["--good", "nowhere", "--probe", "exit", "--", "true"], "nowhere is no commit"),
+        (["--good", "HEAD~2", "--probe", "exit"], "no command to run"),
+        (["--good", "HEAD~2", "--probe", "maybe", "--", "true"], "unknown probe"),
+        (["--good", "HEAD~2", "--probe", "exit", "--", "no-such-program"], "no-such-program"),
     ],
 )
-def test_what_is_no_number_is_broken(line: Line, tmp_path: Path, command: str, said: str) -> None:
-    """With what was there instead."""
-    command = f"grep -q 1 state && {{ echo 1; exit 0; }}; {command}"
-    with pytest.raises(Broken, match=said):
-        tried(probe(line, tmp_path, command, number=True), line, 1)
+def test_what_cannot_be_searched_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    """Exit 2, with the reason; as JSON, too."""
+    folder = tmp_path / "r"
+    make_history(folder, ["a", "b", "c"])
+    split = words.index("--") if "--" in words else len(words)
+    done = loop("bisect", *words[:split], "--target", str(folder), "--json", *words[split:])
+    assert 2 == done.returncode, done.stderr
+    assert said in done.stderr
+    answer = json.loads(done.stdout)
+    assert "refused" == answer["outcome"]
+    assert said in answer["why"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A committed and trusted project of the tiny kernel."""
+    folder = make_project(tmp_path / "project")
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    add_plan(folder)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "good")
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def develop(folder: Path, kernels: dict[int, str], count: int = 8) -> list[str]:
+    """Commits that add a remark; some bring another kernel, which stays. Their hashes."""
+    text, found = (folder / "scale.c").read_text(), []
+    for number in range(count):
+        text = kernels.get(number, text)
+        found.append(commit(folder, f"change {number}", f"{text}// remark {number}\n", "scale.c"))
+    return found
+
+
+@timed
+@pytest.mark.slow
+def test_a_slower_kernel_names_its_commit(project: Path) -> None:
+    """Through a commit that does not build; the checkout is as it was."""
+    commits = develop(project, {2: KERNEL.replace("return 0;", "return oops;"), 3: KERNEL, 5: SLOW})
+    before = state(project)
+    code, found = bisected(project, "--good", "HEAD~8", "--target", str(project), "--threads", "1")
+    assert (0, "culprit") == (code, found["outcome"]), found
+    assert [commits[5]] == [one["commit"] for one in found["culprits"]]
+    assert found["ratio"] < 0.5
+    assert all("does not build" in why for why in found["skipped"].values())
+    assert before == state(project)
+
+
+@pytest.mark.slow
+def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
+    """The gate judges its ends, and no commit between them is built; a second time all is known already.
+
+    On a machine that is very busy it may be open, so that no more than this can be asked of real clocks.
+    """
+    develop(project, {})
+    words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1")
+    code, found = bisected(project, *words)
+    assert (code, found["outcome"]) in ((0, "no_regression"), (1, "inconclusive")), found
+    assert ([], []) == (found["culprits"], found["range"])
+    assert 2 >= found["builds"]
+    assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in found["probes"]}
+    again = bisected(project, *words)[1]
+    assert (found["why"], found["probes"], 0) == (again["why"], again["probes"], again["builds"])
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
+    """What is in the checkout alone is a candidate, too."""
+    commits = develop(project, {4: WRONG})
+    words = ("--good", "HEAD~8", "--metric", "correctness", "--target", str(project))
+    code, found = bisected(project, *words)
+    assert (0, [commits[4]]) == (code, [one["commit"] for one in found["culprits"]]), found
+    git(project, "reset", "-q", "--hard", commits[3])
+    (project / "scale.c").write_text(WRONG)
+    code, found = bisected(project, "--good", "HEAD", *words[2:])
+    assert (0, ["uncommitted"]) == (code, [one["commit"] for one in found["culprits"]]), found
+    assert "scale.c" in found["culprits"][0]["subject"]
+    assert WRONG == (project / "scale.c").read_text()
+
+
+@timed
+@pytest.mark.slow
+def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
+    """By itself, in its report, with a log for git."""
+    good = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
+    assert 0 == good.returncode, good.stderr
+    commits = develop(project, {3: SLOW}, 6)
+    done = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
+    assert 1 == done.returncode, done.stderr
+    assert "git-bisect answers" in done.stderr
+    session = sorted((tmp_path / "sessions").iterdir())[-1]
+    report = (session / "report.md").read_text()
+    assert "Which commit made ours regress" in report
+    assert f"`{commits[3][:12]}` change 3" in report
+    assert f"[{commits[3]}]" in (session / "bisect.log").read_text()
+    assert 1 == len(git(project, "worktree", "list").splitlines())
+
+
+def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
+    """By the next search."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2", "3"])
+    left = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
+    git(folder, "worktree", "add", "--detach", str(left), commits[0])
+    words = (
+        "--good",
+        commits[0],
+        "--target",
+        str(folder),
+        "--probe",
+        "exit",
+        "--",
+        "sh",
+        "-c",
+        "test $(cat state) -lt 3",
+    )
+    assert 0 == bisected(folder, *words)[0]
+    assert not left.exists()
+    assert 1 == len(
+        subprocess.run(
+            ["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    )
+
+
+def test_a_merge_is_looked_into(tmp_path: Path) -> None:
+    """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2"])
+    for name, file in (("fails", "fails"), ("half", "left")):
+        git(folder, "checkout", "-q", "-b", name, commits[1])
+        commit(folder, f"before {name}", "x", f"{name}.txt")
+        commit(folder, f"brings {name}", "x", file)
+        commit(folder, f"after {name}", "y", f"{name}.txt")
+        git(folder, "checkout", "-q", "main")
+        commit(folder, f"main beside {name}", "x", "right")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge one", "fails")
+    script = "test ! -e fails && test ! -e left -o ! -e right"
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
+    code, found = bisected(folder, *words)
+    assert (0, ["brings fails"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    assert "it came with the merge" in found["why"]
+    git(folder, "reset", "-q", "--hard", "HEAD~1")
+    git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
+    code, found = bisected(folder, *words)
+    assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    assert "on the branch that it merges: no regression, its commits are good" in found["why"]
+
+
+def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """What was observed before is not asked again; nothing of it is left but the observations."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, [str(number) for number in range(12)])
+    script = f'cat state >> {tmp_path}/asked; echo >> {tmp_path}/asked; sleep 0.3; test "$(cat state)" -lt 7'
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
+    process = start("bisect", *words, "--", "sh", "-c", script)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    kill(process)
+    before = (tmp_path / "asked").read_text().split()
+    code, found = bisected(folder, *words, "--", "sh", "-c", script)
+    assert (0, [commits[7]]) == (code, [one["commit"] for one in found["culprits"]])
+    after = (tmp_path / "asked").read_text().split()[len(before) :]
+    assert not set(before[:4]) & set(after[1:])
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path: Path) -> None:
+    """Exit 130; out of time it is 124."""
+    folder = tmp_path / "r"
+    commits = make_history(folder, ["1", "2", "3"])
+    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit")
+    process = start("bisect", *words, "--", "sh", "-c", f"touch {tmp_path}/runs; sleep 20")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "runs").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (130, True) == (process.returncode, "the same command goes on" in said)
+    done = loop("bisect", *words, "--budget-minutes", "0.01", "--", "sleep", "20")
+    assert (124, True) == (done.returncode, "over its budget" in done.stderr)
+    assert 1 == len(git(folder, "worktree", "list").splitlines())

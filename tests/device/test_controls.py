@@ -18,9 +18,9 @@ from loop.proving import in_turn, prove
 from loop.proving.prove import Proof, erring
 from loop.timing.timing import SHORT_SEGMENT_S, Terms
 from loop.workers.bench import Bench
-from tests.bench.mix import SIGNATURE
 from tests.conftest import ROOT
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
+from tests.session.mix import SIGNATURE
 from tests.targets import make_sides
 
 ONE_INPUT = Signature.model_validate({"inputs": {"x": "N M"}, "output": "N M"})

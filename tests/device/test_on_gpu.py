@@ -23,9 +23,9 @@ from loop.model.workloads import expand
 from loop.timing.device_sharing import warn_after, warn_before
 from loop.workers.bench import Bench
 from loop.workers.device_memory import fitting
-from tests.commands.projects import loop
 from tests.conftest import ROOT
 from tests.device.make_target import make_target
+from tests.projects import loop
 
 pytestmark = pytest.mark.cuda
 HOLD = """

@@ -8,8 +8,8 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import environment, kernel, toolkit
 from loop.profile.inspection import Findings, read_compilers
-from tests.commands.projects import loop
 from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
+from tests.projects import loop
 from tests.targets import make_context
 
 NEWER = (

@@ -12,9 +12,9 @@ from loop.model.output import DeviceOutput
 from loop.session.course import environment
 from loop.steps import setting
 from loop.workers.bench import Bench
-from tests.commands.projects import loop, make_project
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_target
 from tests.makers import make_finished, make_session_head
+from tests.projects import loop, make_project
 
 L4 = FakeGpu("NVIDIA L4", "8.9", 24 * GIB)
 H200 = FakeGpu()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.machine.gpus import gpus
-from tests.commands import projects as commands
+from tests import projects as commands
 from tests.conftest import ROOT
 from tests.docs import shell
 
@@ -108,7 +108,7 @@ def test_the_triton_kernel_is_right(folder: Path) -> None:
 def test_the_call_of_a_program_is_as_shown() -> None:
     """The JSON of the page has the fields that the worker writes."""
     (shown,) = [json.loads(one.body) for one in shell.blocks(TEXT) if one.language == "json"]
-    source = (ROOT / "loop" / "bench" / "child").rglob("*.py")
+    source = (ROOT / "loop" / "calls").rglob("*.py")
     written = "".join(path.read_text() for path in source)
     assert {"key", "dtype", "inputs", "output", "attributes", "numbers"} == set(shown)
     assert [] == [name for name in shown if f'"{name}"' not in written]

@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 from loop.store import index
-from tests.commands.projects import make_project
 from tests.faults import Case
 from tests.faults.world import Running, World, make_world, traceback_in
+from tests.projects import make_project
 from tests.repository.test_reading import git
 
 NAME = "8 processes x 50 sessions in one repository: x 2, x 8, x 40"

@@ -42,8 +42,8 @@ from loop.profile.profile import _kept as kept_report
 from loop.repository.leftover import Owner, _owner
 from loop.store.sessions import REPORT_SUMS
 from loop.timing.roof import _program as roof_program
-from tests.commands.projects import add_commands, loop, make_project
 from tests.faults import stored_session
+from tests.projects import add_commands, loop, make_project
 
 NAME = "single-bit flips and truncations in every stored file"
 MUST = "damage named every time; never another figure without a word; never a traceback"

@@ -14,10 +14,10 @@ from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.pattern import Pattern
-from tests.documents.test_parse_fuzz import FILES, damage
-from tests.documents.test_yaml_fuzz import damaged, made, pieces
+from tests.base.test_expressions import ALLOWED, PIECES, VALUES, grow
+from tests.base.test_parse_fuzz import FILES, damage
+from tests.base.test_yaml_fuzz import damaged, made, pieces
 from tests.faults import Case
-from tests.test_expressions import ALLOWED, PIECES, VALUES, grow
 
 NAME = "YAML 10,000 and expressions 5,000, generated, 100 a case"
 MUST = "no traceback, each with line and column, <= 1 s and 50 ms, <= 200 MB"

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.commands.projects import TARGET, add_commands, make_project
 from tests.conftest import ROOT
 from tests.faults.moments import FILLER, mount
+from tests.projects import TARGET, add_commands, make_project
 
 NAME = "full disk: ENOSPC and read-only on sessions, cache, state, TMPDIR"
 MUST = "resumable, right advice"

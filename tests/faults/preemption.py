@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loop.cloud import CLOUDS
-from tests.commands.test_preemption import what_matters
+from tests.cloud.test_preemption import what_matters
 from tests.fake_cloud import fake_cloud, servers
 from tests.faults import Case
 from tests.faults.obeying import told

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bisect.histories import make_history
-from tests.commands.projects import TARGET
-from tests.commands.test_optimize import SIZES, SLOW
 from tests.faults.world import (
     BUILD,
     Running,
@@ -21,6 +19,8 @@ from tests.faults.world import (
     unreadable,
     write_plan,
 )
+from tests.optimize.test_session import SIZES, SLOW
+from tests.projects import TARGET
 from tests.repository.test_reading import git
 
 BAD_SINCE = 4

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.projects import add_commands, loop, make_project
 from tests.conftest import ROOT
 from tests.faults.full_disk import cases, mounts
+from tests.projects import add_commands, loop, make_project
 
 MOMENT, A_MOMENT = 9, 8
 """Which twentieth of a session is tried, and how many cases there are of each."""

@@ -21,8 +21,8 @@ from loop.library.trust import definition_hash
 from loop.model.record import Finished
 from loop.store import journal
 from loop.store.sessions import SessionFolder, every
-from tests.commands.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 from tests.conftest import ROOT
+from tests.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 
 GONE_S = 5.0
 """Seconds after which no process of a world may be left."""

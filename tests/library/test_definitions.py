@@ -7,7 +7,7 @@ import pytest
 from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import project
 from loop.library import definitions, figures, targets
-from tests.commands.projects import TARGET, add_commands, make_project
+from tests.projects import TARGET, add_commands, make_project
 
 
 def complaint(text: str, folder: Path) -> str:

@@ -9,9 +9,9 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.html import page
-from tests.report.golden_sessions import SESSIONS
-from tests.report.test_golden import rendered
 from tests.report.test_html import hostile
+from tests.session.golden_sessions import SESSIONS
+from tests.session.test_golden import rendered
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (400, 800, 1400)

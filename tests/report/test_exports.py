@@ -17,8 +17,8 @@ from loop.report.spans import spans
 from loop.timing.compare import log_ratios
 from tests.conftest import ROOT
 from tests.makers import make_finished, make_session_head
-from tests.report.golden_sessions import SESSIONS, Session
 from tests.report.test_html import HOSTILE
+from tests.session.golden_sessions import SESSIONS, Session
 
 NUMBERS = (int, float)
 

@@ -16,9 +16,9 @@ from loop.report.spans import spans
 from loop.session.chain import chain, mermaid
 from loop.session.course import log
 from tests.makers import make_check, make_finished, make_no_speed, make_pattern, make_speed, make_verify
-from tests.report.golden_sessions import plan
-from tests.report.golden_steps import profile
 from tests.report.test_html import HOSTILE
+from tests.session.golden_sessions import plan
+from tests.session.golden_steps import profile
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ from tests.makers import (
     make_speed,
     make_verify,
 )
-from tests.report.golden_sessions import SESSIONS
-from tests.report.golden_steps import profile, profile_step
-from tests.report.test_golden import rendered
+from tests.session.golden_sessions import SESSIONS
+from tests.session.golden_steps import profile, profile_step
+from tests.session.test_golden import rendered
 
 HOSTILE = (
     "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\n"

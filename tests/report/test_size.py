@@ -19,8 +19,8 @@ from tests.makers import (
     make_speed,
     make_verify,
 )
-from tests.report.golden_steps import profile, profile_step
-from tests.report.test_report import report, rows, section
+from tests.session.golden_steps import profile, profile_step
+from tests.session.test_report_page import report, rows, section
 
 
 def test_long_output_is_folded_and_cut() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from loop.bisect.suspects import Noise, Problem
 from loop.machine.machine import machine
-from tests.rules.simulated import History, done, heavy, problem, runs_of, slow_at_times
-from tests.rules.simulated import with_outliers as outliers
+from tests.bisect.simulated import History, done, heavy, problem, runs_of, slow_at_times
+from tests.bisect.simulated import with_outliers as outliers
 from tests.speed.bisect_cells import Cell, Tally, history_of, left_open, percent, right, searched, words, wrong
 from tests.speed.bisect_rivals import Named, Rival, mean_of, pass_fail_bayes, pinpoint, plain
 
@@ -312,7 +312,7 @@ def nothing_table(scale: int) -> Iterator[str]:
 
 
 INTRODUCTION = """\
-**What it shows.** With `rules/bisection` nobody is wrongly blamed under the noise that it supposes, and the
+**What it shows.** With `bisect/bisection` nobody is wrongly blamed under the noise that it supposes, and the
 counts to reach are met; builds are those of plain bisection, save for a few histories in a hundred where noise
 leads it astray for a while. Outliers cost measurements or leave the commit open; they name nobody else. Where
 builds differ on their own by an amount that compares with the step, a range of commits is named in place of one.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from loop.bisect.suspects import Problem
-from tests.rules.simulated import Done, History, done, problem
+from tests.bisect.simulated import Done, History, done, problem
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loop.bisect.bisection import decide
 from loop.bisect.suspects import Asked, Try
-from tests.rules.simulated import History, problem
+from tests.bisect.simulated import History, problem
 
 Array = NDArray[Any]
 SURE = 0.99

@@ -18,7 +18,7 @@ from loop.timing.disturbance import log_time
 from loop.timing.timed import Pair, every_doubt
 from loop.timing.timing import Terms, Timings, Untimed, measure
 from loop.workers.bench import Bench
-from tests.bench.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
+from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides
 
 GAIN = 1.15

@@ -16,7 +16,7 @@ from loop.base.places import include_folder
 from loop.machine.machine import machine
 from loop.model.device import Device
 from loop.workers.bench import Bench
-from tests.bench.corpus import KERNELS, Kernel, Language, Outcome, outcomes, write_kernel
+from tests.gate.corpus import KERNELS, Kernel, Language, Outcome, outcomes, write_kernel
 
 LANGUAGES: dict[Device, tuple[Language, ...]] = {"cpu": ("C++", "PyTorch"), "cuda": ("CUDA", "PyTorch", "Triton")}
 HEAD = "| Kernel | Language | Mistakes | Rejected | Right reason | Right variants | Passed |"

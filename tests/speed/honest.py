@@ -20,8 +20,8 @@ from loop.model.measurement import VariantChecks
 from loop.model.target import Target
 from loop.model.workloads import base_seed, expand
 from loop.workers.bench import Bench
-from tests.bench.honest_attention import COMPILED, PYTHON_NAMES, write_attention
-from tests.bench.mix import HONEST, PYTHON_HONEST, write_mix
+from tests.gate.honest_attention import COMPILED, PYTHON_NAMES, write_attention
+from tests.session.mix import HONEST, PYTHON_HONEST, write_mix
 from tests.targets import make_sides, open_bench
 
 SEEDS_AT_ONCE = 10

@@ -212,7 +212,7 @@ def document(count: int, folders: Sequence[Path]) -> Iterator[str]:
 INTRODUCTION = (
     "Error: the mean of |log(actual / predicted)| from the sixth session on; 0.69 is a factor of 2. Off: the "
     "authors' estimates, as if no session had ever been run. Last time and median of ten: two simple memories, "
-    "without patterns, environments or caches. On: `rules/prediction.py`, fed with the sessions before, and "
+    "without patterns, environments or caches. On: `learning/prediction.py`, fed with the sessions before, and "
     "nothing else. Less: of on against off. Inside: share of sessions whose time was inside their 80 % interval, "
     "with its own 90 % interval; half width: the median factor to either side of the prediction."
 )

@@ -22,8 +22,8 @@ from loop.report.spans import spans
 from loop.session.render import Rendered, render_session
 from loop.session.view import ReportInput
 from tests.makers import make_finished
-from tests.report import golden_sessions as golden
-from tests.report.golden_steps import (
+from tests.session import golden_sessions as golden
+from tests.session.golden_steps import (
     SCATTER,
     measure_step,
     measured,

@@ -98,7 +98,7 @@ def nvbench(old: Array, new: Array) -> Calls:
 
 
 def sequential(logs: Array) -> Calls:
-    """The rule of `loop/rules/sequential.py` for one workload, stopped at the first verdict.
+    """The rule of `loop/timing/sequential.py` for one workload, stopped at the first verdict.
 
     Some series of every cell also run through that very code, and must agree.
     """

@@ -7,8 +7,8 @@ from typing import Any
 from loop.model.change import BriefOutput, DecisionOutput, Tried, TuneOutput
 from loop.model.record import Finished
 from loop.store.past_changes import lost_ideas, searches
+from tests.debug.test_lost_points import trial
 from tests.makers import NOON, make_finished, make_machine, make_session_head
-from tests.rules.test_lost_points import trial
 from tests.store.folders import make_session
 
 NOW = make_session_head(id="2026-11-21-120000-optimize")

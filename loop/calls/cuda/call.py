@@ -3,12 +3,13 @@
 import functools
 from collections.abc import Sequence
 
+from loop.calls.compiled_call import CompiledCall
 from loop.calls.cuda.driver import RED_ZONE, Device, DeviceBuffer, Stream, take_back_l2
 from loop.calls.cuda.graph import late_work
 from loop.calls.guarded import Memory
 from loop.calls.guards import VALUES, Guard, Surroundings, draw
+from loop.calls.prepared import Run
 from loop.calls.refusal import Refused
-from loop.calls.variants import CompiledCall, Run
 
 LATE_S = 20e-3
 """Work that goes on for longer after the stream is done was not all on the stream. What is shorter shows in the

@@ -1,0 +1,82 @@
+"""What an agent prints of its own run: its own total stands, and no cost is never zero."""
+
+import json
+from typing import Any
+
+import pytest
+
+from loop.agents.prices import price_list
+from loop.agents.results import read_result
+from loop.base.errors import LoopError
+from loop.model.metering import AiUse
+from tests.agents.written import GPT, OPUS
+
+needs_prices = pytest.mark.skipif(price_list() is None, reason="no price list: pip install 'kernel-loop[ai]'")
+FINAL = {
+    "type": "result",
+    "subtype": "success",
+    "total_cost_usd": 0.5134,
+    "usage": {"input_tokens": 40, "output_tokens": 900, "cache_read_input_tokens": 7000},
+    "modelUsage": {
+        OPUS: {"inputTokens": 40, "outputTokens": 900, "cacheReadInputTokens": 7000, "costUSD": 0.5},
+        "claude-haiku-4-5": {"inputTokens": 500, "outputTokens": 20, "costUSD": 0.0134},
+    },
+}
+
+
+def read(*objects: Any, price: Any = None) -> AiUse:
+    """What an agent's output states."""
+    return read_result(
+        "\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects), "out", price
+    )
+
+
+def test_the_agents_own_total_stands() -> None:
+    """It knows its tiers and its caches; the models are listed beside it."""
+    found = read(FINAL)
+    assert (0.5134, "result", ("claude-code",)) == (found.usd, found.source, found.agents)
+    assert [(OPUS, 7940), ("claude-haiku-4-5", 520)] == [(one.model, one.tokens.total) for one in found.models]
+    assert () == found.unpriced
+
+
+def test_the_last_result_of_a_stream_is_the_run_s() -> None:
+    """`--output-format stream-json` prints a line an event, and talk may stand between."""
+    assert 0.5134 == read({"type": "system"}, "Working ...", {"total_cost_usd": 0.1}, FINAL).usd
+    assert 0.5134 == read([{"type": "system"}, FINAL]).usd
+
+
+def test_no_cost_for_tokens_is_an_unknown_one() -> None:
+    """An agent that states 0 for 7,940 tokens does not say what they cost."""
+    found = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})
+    assert (None, (OPUS,)) == (found.usd, found.unpriced)
+
+
+@needs_prices
+def test_turns_of_codex_are_priced_where_it_names_its_model() -> None:
+    """1,000 read, 400 of them from a cache, 100 written: 0.00075 + 0.00005 + 0.001 dollars."""
+    usage = {"input_tokens": 1000, "cached_input_tokens": 400, "output_tokens": 100}
+    turns = [{"type": "thread.started", "model": GPT}, {"type": "turn.completed", "usage": usage}]
+    assert pytest.approx((600 * 1.25 + 400 * 0.125 + 100 * 10) / 1e6) == read(*turns, price=price_list()).usd
+    nameless = read({"type": "turn.completed", "usage": usage}, price=price_list())
+    assert (None, ("a model without a name",)) == (nameless.usd, nameless.unpriced)
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("", "no result of an agent"),
+        ("done.", "no result of an agent"),
+        ('{"answer": 42}', "no result of an agent"),
+        ('{"total_cost_usd": "much"}', "expected dollars, got 'much'"),
+        ('{"total_cost_usd": -1}', "expected dollars, got -1"),
+        ('{"total_cost_usd": NaN}', "expected dollars, got nan"),
+        ('{"usage": {"input_tokens": -4}}', "expected a number of tokens, got -4"),
+        ("[" * 100_000, "no result of an agent"),
+    ],
+)
+def test_what_is_no_result_is_refused_with_its_file(printed: str, said: str) -> None:
+    """And with the two commands that print one."""
+    with pytest.raises(LoopError, match=r"^out: ") as caught:
+        read_result(printed, "out", None)
+    assert said in caught.value.message
+    assert "claude -p --output-format json" in (caught.value.hint or "")

@@ -1,0 +1,255 @@
+"""The search for a commit: several, broken, merged, cached, interrupted; whatever is observed."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from loop.bisect.bisection import LOST_MOST, ahead, decide, search
+from loop.bisect.suspects import TOUCHED, Answer, Asked, Broken, Commit, Lost, Noise, Outcome, Problem, Same, Try
+from tests.bisect.simulated import (
+    STEP,
+    History,
+    done,
+    latency,
+    named,
+    problem,
+    runs_of,
+)
+
+
+@pytest.mark.parametrize("steps", [{20: 0.15, 50: 0.15}, {20: 0.2, 21: 0.2}, {9: 0.1, 30: 0.1, 55: 0.1}])
+def test_several_culprits_are_all_named(steps: dict[int, float]) -> None:
+    """None explains enough of the whole, so both halves are searched."""
+    history = History(64, {at: math.log1p(step) for at, step in steps.items()}, 0.02, str(steps))
+    found = done(problem(64), history.observe)
+    assert ("several", tuple(steps)) == named(found)
+    assert [0.3 > one.step > 0.05 for one in found.answer.found] == [True] * len(steps)
+
+
+def test_a_small_second_step_leaves_one_culprit() -> None:
+    """It explains more than 70 % of the whole."""
+    history = History(64, {20: 0.3, 50: 0.04}, 0.01, "small")
+    assert ("culprit", (20,)) == named(done(problem(64), history.observe))
+
+
+def test_a_detour_does_not_mislead() -> None:
+    """Faster for a while, then slower than ever: the slowdown is blamed."""
+    history = History(64, {20: -0.2, 45: 0.35}, 0.02, "detour")
+    assert ("culprit", (45,)) == named(done(problem(64), history.observe))
+
+
+@pytest.mark.parametrize("metric", ["latency", "correctness"])
+def test_commits_that_do_not_build_leave_a_range(metric: str) -> None:
+    """The culprit among them cannot be told; the range holds it, and each was tried once at most."""
+    broken, culprit = set(range(20, 26)), 23
+
+    def observe(asked: Try) -> Outcome:
+        if asked.commit in broken:
+            return Broken("no headers")
+        if metric == "correctness":
+            return [asked.commit < culprit] * asked.batch
+        apart = STEP * ((asked.commit >= culprit) - (asked.claim is not None and asked.against >= culprit))
+        return [apart + rng.gauss(0, 0.01) for _ in range(asked.batch)]
+
+    rng = random.Random(1)
+    found = done(problem(64, metric=metric), observe)
+    assert ("range", (20, 26)) == (found.answer.outcome, found.answer.range)
+    tried = Counter(one.asked.commit for one in found.journal if isinstance(one.outcome, Broken))
+    assert {1} == set(tried.values())
+    assert 1.0 == pytest.approx(sum(found.answer.posterior[20:27]), abs=0.05)
+
+
+def test_the_search_jumps_away_from_broken_commits() -> None:
+    """Half of history does not build: not commit by commit through it."""
+    found = done(
+        problem(1000, metric="correctness"),
+        lambda asked: (
+            Broken("no") if 300 < asked.commit < 800 else [asked.commit < 900] * asked.batch  # type: ignore[list-item]
+        ),
+    )
+    assert ("culprit", (900,)) == named(found)
+    assert 8 >= sum(isinstance(one.outcome, Broken) for one in found.journal)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fifth_of_broken_builds_never_names_a_wrong_one(seed: int) -> None:
+    """The culprit, or a range that holds it."""
+    history = History(64, {1 + 3 * seed: STEP}, 0.02, f"broken {seed}", broken=0.2)
+    answer = done(problem(64), history.observe).answer
+    first, last = answer.range or (answer.culprits * 2)
+    assert first <= 1 + 3 * seed <= last
+    assert (first == last) == (answer.outcome == "culprit")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3])
+def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
+    """A hundred histories of any length; an exact name wherever the culprit and its parent build."""
+    rng = random.Random(f"any {share}")
+    for number in range(100):
+        last = rng.randint(2, 200)
+        culprit = rng.randint(1, last)
+        observe = runs_of(last, culprit, (0.0, 1.0), f"any {share} {number}", share)
+        found = done(problem(last, metric="correctness"), observe)
+        first, final = found.answer.range or (found.answer.culprits * 2)
+        assert first <= culprit <= final, found.answer
+        broken = {one.asked.commit for one in found.journal if isinstance(one.outcome, Broken)}
+        assert {*range(first, final)} <= broken, "only what cannot be tested is left in doubt"
+
+
+def test_an_end_that_does_not_build_is_said() -> None:
+    """Nothing can be searched."""
+    found = done(problem(9), lambda asked: Broken("oops") if asked.commit == 9 else [0.0, 0.1, 0.2])
+    assert "inconclusive" == found.answer.outcome
+    assert "the bad end cannot be tested: oops" == found.answer.why
+
+
+def test_lost_tries_are_made_again_but_not_for_ever() -> None:
+    """They say nothing of a commit; a resumed search asks once more."""
+    first = problem(9, metric="correctness")
+    going = search(first)
+    wanted = next(going)
+    assert wanted == going.send(Lost("no machine"))
+    found = done(first, lambda asked: Lost("no machine"))
+    assert ("inconclusive", LOST_MOST) == (found.answer.outcome, len(found.journal))
+    assert "no machine" in found.answer.why
+    again = search(first, found.journal)
+    assert wanted == next(again)
+
+
+def test_commits_of_one_group_are_searched_as_one() -> None:
+    """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
+    commits = tuple(Commit(group=str(index // 10)) for index in range(100))
+    asked = Problem(commits, metric="correctness")
+    found = done(asked, lambda one: [one.commit < 70] * one.batch)
+    assert ("culprit", (70,)) == named(found)
+    assert 6 >= found.builds
+    assert {0, 99} >= {one.asked.commit for one in found.journal if one.asked.commit % 10}
+
+
+def test_builds_that_turn_out_the_same_are_not_observed() -> None:
+    """The device code of 30 to 60 is that of the good end: nothing there can be the culprit."""
+
+    def observe(asked: Try) -> Outcome:
+        return Same(0) if 30 <= asked.commit <= 60 else [asked.commit < 62] * asked.batch
+
+    found = done(problem(64, metric="correctness"), observe)
+    assert ("culprit", (62,)) == named(found)
+    assert 0.0 == sum(found.answer.posterior[:61])
+
+
+def test_ends_of_the_same_program_are_nothing_to_search() -> None:
+    """It is not in the code."""
+    same = tuple(Commit(group="a" if index in (0, 8) else str(index)) for index in range(9))
+    answer = decide(Problem(same), ())
+    assert isinstance(answer, Answer)
+    assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
+
+
+def test_the_prior_decides_where_to_look_first() -> None:
+    """A commit that touches the kernel's files is found in fewer builds; a wrong prior only costs some."""
+    weights = [TOUCHED if index in (11, 12, 40) else 1.0 for index in range(65)]
+    asked = Problem(tuple(Commit(weight) for weight in weights), metric="correctness")
+    for culprit, most in ((12, 6), (40, 7), (41, 9)):
+        found = done(asked, lambda one, at=culprit: [one.commit < at] * one.batch)  # type: ignore[misc]
+        assert ("culprit", (culprit,)) == named(found)
+        assert most >= found.builds
+
+
+def test_cached_builds_are_looked_at_first() -> None:
+    """They cost nothing: with every fourth commit there, two builds of its own are left."""
+    cached = tuple(Commit(built=index % 4 == 0) for index in range(65))
+    found = done(Problem(cached, metric="correctness"), lambda one: [one.commit < 38] * one.batch)
+    assert ("culprit", (38,)) == named(found)
+    assert 3 >= found.builds
+
+
+@pytest.mark.parametrize("metric", ["latency", "correctness"])
+def test_an_interrupted_search_goes_on_where_it_ended(metric: str) -> None:
+    """After every line of the journal the rest is what it was, asked by asked."""
+    history = History(32, {21: STEP}, 0.03, "interrupted")
+    observe = history.observe if metric == "latency" else runs_of(32, 21, (0.0, 0.6), "interrupted")
+    whole = done(problem(32, metric=metric), observe)
+    journal = whole.journal
+    assert ("culprit", (21,)) == named(whole)
+    for length in range(len(journal) + 1):
+        rest = iter(journal[length:])
+        resumed = done(problem(32, metric=metric), lambda asked, left=rest: next(left).outcome, journal[:length])
+        assert journal == resumed.journal
+        assert whole.answer == resumed.answer
+
+
+def test_a_second_search_is_nearly_free() -> None:
+    """With other ends: what was observed of their commits is not asked again."""
+    history = History(64, {21: STEP}, 0.02, "second")
+    first = done(problem(64), history.observe)
+    known = [one for one in first.journal if one.asked.commit <= 40 or one.asked.claim]
+    second = done(problem(40), history.observe, known)
+    assert ("culprit", (21,)) == named(second)
+    assert 15 >= len(second.journal) - len(known)
+
+
+def test_fewer_observations_than_asked_for_are_enough_to_go_on() -> None:
+    """The rest is asked for where it is needed."""
+    history = History(32, {9: STEP}, 0.02, "few")
+    found = done(problem(32), lambda asked: history.observe(replace(asked, batch=1)))
+    assert ("culprit", (9,)) == named(found)
+
+
+def test_the_search_gives_up_at_its_limit() -> None:
+    """With what it has."""
+    found = latency(64, 30, sd=0.2, step=0.1)
+    assert "inconclusive" == found.answer.outcome
+    history = History(64, {30: STEP}, 0.02, "limit")
+    short = done(problem(64, limit=10), history.observe)
+    assert "inconclusive" == short.answer.outcome
+    assert "no answer after" in short.answer.why
+    assert 12 >= short.search
+
+
+def test_every_try_says_why() -> None:
+    """For the table of probes."""
+    found = latency(64, 30)
+    assert all(one.asked.why for one in found.journal)
+    assert all(one.asked.batch >= 1 for one in found.journal)
+    kinds = {one.asked.why.split()[0] for one in found.journal}
+    assert {"end:", "tells", "confirm:"} <= kinds
+    assert isinstance(found.journal[0], Asked)
+
+
+@pytest.mark.parametrize("culprit", [1, 20, 63])
+def test_what_is_asked_next_is_known_before(culprit: int) -> None:
+    """Runs that pass or fail leave two ways, and a commit without a build a third: it can be built ahead."""
+    first = problem(64, metric="correctness")
+    found = done(first, runs_of(64, culprit, (0.0, 1.0), f"ahead {culprit}", 0.2))
+    for number, (now, following) in enumerate(pairwise(found.journal)):
+        assert following.asked.commit in {one.commit for one in ahead(first, found.journal[:number], now.asked)}
+
+
+def test_most_of_what_is_asked_next_is_known_before_under_noise() -> None:
+    """As if the commit were just like one end."""
+    history = History(64, {40: STEP}, 0.01, "ahead", paired=True)
+    asked = problem(64, Noise())
+    found = done(asked, history.observe)
+    fresh = [
+        one for number, one in enumerate(found.journal) if one.asked.commit not in commits(found.journal[:number])
+    ]
+    foreseen = [
+        one for one in fresh if one.asked.commit in {step.commit for step in before(asked, found.journal, one)}
+    ]
+    assert len(foreseen) >= len(fresh) - 2
+
+
+def commits(journal: Sequence[Asked]) -> set[int]:
+    """What was looked at."""
+    return {one.asked.commit for one in journal}
+
+
+def before(asked: Problem, journal: Sequence[Asked], one: Asked) -> list[Try]:
+    """What was foreseen one try before."""
+    number = journal.index(one)
+    return ahead(asked, journal[: number - 1], journal[number - 1].asked) if number else []

@@ -1,0 +1,65 @@
+"""What is said of sessions that can go on: the command, whole, so that it can be pasted anywhere."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli import browse
+from loop.cli import status_command as standing
+from loop.session import report as reports
+from loop.store import sessions
+from tests.makers import NOON, make_record, make_session_head
+from tests.projects import make_project
+
+
+def make_session(root: Path, target_folder: str, status: str | None) -> str:
+    """A session of a target that ended so, or has not ended; its id."""
+    folder = sessions.create(root, "baseline", NOON)
+    head = make_session_head(id=folder.id, target_folder=target_folder)
+    folder.write_head(head)
+    (folder.path / "journal.jsonl").touch()
+    if status is not None:
+        folder.write_record(make_record(head, status=status))
+    return folder.id
+
+
+def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, folder: str) -> tuple[str, str, str]:
+    """Id of a session, what `loop status` says, and what `loop sessions show` says of it."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
+    name = make_session(tmp_path / "sessions", folder, status)
+    target = make_project(tmp_path / "project")
+    listed, shown = io.StringIO(), io.StringIO()
+    standing.show_status(target, Screen(listed, io.StringIO()))
+    browse.show_session(name, target, Screen(shown, io.StringIO()), as_json=False)
+    return name, listed.getvalue(), shown.getvalue()
+
+
+@pytest.mark.parametrize("status", [None, "paused", "aborted"])
+@pytest.mark.parametrize(("folder", "words"), [("/a b/kernel", " --target '/a b/kernel'"), ("bundled", "")])
+def test_the_command_to_go_on_is_whole(
+    status: str | None, folder: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the target's folder, quoted where it has to be."""
+    name, listed, shown = said(monkeypatch, tmp_path, status, folder)
+    command = f"loop run session --resume {name}{words}"
+    assert f"{command}\n" in listed
+    assert f"go on with: {command}\n" in shown
+
+
+def test_what_is_over_does_not_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing waits."""
+    _, listed, shown = said(monkeypatch, tmp_path, "passed", "bundled")
+    assert "nothing waits" in listed
+    assert "--resume" not in listed + shown
+
+
+def test_a_report_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The hint is the same command."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
+    name = make_session(tmp_path / "sessions", "/kernel", None)
+    with pytest.raises(LoopError, match="it has no report yet") as told:
+        reports.report(name, "md", make_project(tmp_path / "project"), None, Screen(io.StringIO(), io.StringIO()))
+    assert f"loop run session --resume {name} --target /kernel" == told.value.hint

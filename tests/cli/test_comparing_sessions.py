@@ -1,0 +1,179 @@
+"""`loop sessions compare` and `trend` on session folders."""
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli import comparison_command as comparison
+from loop.model.record import Revision
+from loop.session import recorded
+from loop.store import sessions
+from loop.store.journal import Journal
+from tests.makers import (
+    NOON,
+    make_finished,
+    make_machine,
+    make_measured,
+    make_measurement,
+    make_record,
+    make_session_head,
+    make_speed,
+)
+from tests.projects import make_project
+from tests.repository.test_reading import git
+from tests.store.folders import rewrite
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A target under git with two commits, and no session."""
+    folder = make_project(tmp_path / "project")
+    git(folder, "init", "-q", "-b", "main")
+    for text in ("first", "second"):
+        (folder / "note.txt").write_text(f"{text}\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", f"{text} version")
+    return folder
+
+
+def add(project: Path, day: int = 0, ratio: float = 1.5, commit: str = "HEAD", **machine: Any) -> str:
+    """A session that measured `ours` on one workload; its id."""
+    began = NOON + datetime.timedelta(days=day)
+    folder = sessions.create(project.parent / "sessions", "quick", began)
+    revision = Revision(commit=git(project, "rev-parse", commit).strip())
+    names = {"id": folder.id, "started": began, "target": "scaling", "variants": ("ours",), "baseline": "lib"}
+    head = make_session_head(**names, revision=revision, machine=make_machine(**machine))
+    folder.write_head(head)
+    measured = make_measured(make_measurement("w", ratio, variant="ours"))
+    journal = Journal(folder.path / "journal.jsonl")
+    journal.append(make_finished("measure", output=measured))
+    journal.close()
+    folder.write_record(make_record(head, [make_speed("w", "faster", ratio, variant="ours")]))
+    return folder.id
+
+
+def told(project: Path, *names: str, **ways: bool) -> str:
+    """What `compare` says."""
+    out = io.StringIO()
+    ways = {"as_json": False, "as_markdown": False, **ways}
+    assert 0 == comparison.compare_sessions(names, project, Screen(out, io.StringIO()), **ways)
+    return out.getvalue()
+
+
+def trend(project: Path, variant: str | None = None, *, as_json: bool = False) -> str:
+    """What `trend` says."""
+    out = io.StringIO()
+    screen = Screen(out, io.StringIO())
+    assert 0 == comparison.show_trend(project, variant, 50, screen, as_json=as_json, as_markdown=False)
+    return out.getvalue()
+
+
+def test_two_sessions_of_one_day(project: Path) -> None:
+    """Named from the end; ratios, latencies, commits and files."""
+    add(project, ratio=1.5, commit="HEAD~1")
+    add(project, ratio=1.8)
+    text = told(project, "last~1", "last")
+    for words in ("1.20x higher", "30.0 µs", "1 commit later", "second version", "note.txt (+1 -1)"):
+        assert words in text
+    assert "Not compared" not in text
+    assert [] == [line for line in text.splitlines() if len(line) > 80]
+
+
+def test_many_sessions_fit_beside_each_other(project: Path) -> None:
+    """In pieces where they are too many for 80 columns, latencies too."""
+    ids = [add(project, ratio=1.5 + n / 10) for n in range(12)]
+    lines = told(project, *ids).splitlines()
+    assert [] == [line for line in lines if len(line) > 80]
+    assert all(any(f"{letter}, ours" in line for line in lines) for letter in "ABCDEFGHIJKL")
+
+
+def test_other_machines_and_days_leave_ratios(project: Path) -> None:
+    """In words, in Markdown and in JSON, without one latency."""
+    first = add(project)
+    add(project, day=1, name="elsewhere")
+    assert "different machines" in told(project, first, "last")
+    assert "µs" not in told(project, first, "last", as_markdown=True)
+    found = json.loads(told(project, first, "last", as_json=True))
+    assert (1, False, 2) == (found["schema_version"], found["times_comparable"], len(found["refused"]))
+
+
+def test_recorded_sessions_say_what_they_state(project: Path) -> None:
+    """Beside one of this project's, without a ratio in the table."""
+    add(project)
+    recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
+    (name,) = [path.name for path in (project.parent / "sessions").glob("recorded-*+4")]
+    text = told(project, name, "last")
+    assert f"ratios of {name}: it was recorded elsewhere" in text
+    assert "ratio 0.034x of PyTorch's speed; its output was wrong" in text
+    assert "$0.41" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["last"], "1 sessions named"), (["last", "last"], "named twice"), (["last", "last~7"], "no session last~7")],
+)
+def test_what_cannot_be_compared_at_all(project: Path, names: list[str], message: str) -> None:
+    """With what to type instead."""
+    add(project)
+    with pytest.raises(LoopError, match=message) as error:
+        told(project, *names)
+    assert error.value.hint
+
+
+def test_a_commit_that_is_not_there_is_said(project: Path) -> None:
+    """A record from another clone."""
+    first = add(project)
+    path = project.parent / "sessions" / first / "session.json"
+    rewrite(path, lambda text: text.replace(git(project, "rev-parse", "HEAD").strip(), "f" * 40))
+    add(project)
+    assert "not known: ffff" in told(project, first, "last")
+
+
+@pytest.mark.parametrize(("commit", "shown"), [("a\x00b", "a b"), ("--output=x", "--output=x")])
+def test_a_commit_that_no_command_line_takes_is_said(project: Path, commit: str, shown: str) -> None:
+    """A record from anywhere: no crash, and nothing of it is an option of git's."""
+    first = add(project)
+    path = project.parent / "sessions" / first / "session.json"
+    fields = json.loads(path.read_text())
+    fields["revision"]["commit"] = commit
+    del fields["sum"]
+    path.write_text(json.dumps(fields))
+    add(project)
+    assert f"not known: {shown} is no commit" in told(project, first, "last")
+
+
+def test_a_trend_names_sessions_that_are_damaged(project: Path) -> None:
+    """It goes on without them, but not in silence."""
+    first = add(project)
+    (project.parent / "sessions" / add(project) / "record.json").write_text("{")
+    talk, out = io.StringIO(), io.StringIO()
+    ways = {"as_json": False, "as_markdown": False}
+    assert 0 == comparison.show_trend(project, None, 50, Screen(out, talk), **ways)
+    assert first in out.getvalue()
+    assert "record.json: damaged" in talk.getvalue()
+
+
+def test_a_trend_with_a_new_baseline(project: Path) -> None:
+    """Two machines are two lines; JSON has every point."""
+    for day, (ratio, name) in enumerate([(1.0, "bench"), (2.0, "bench"), (1.5, "new")]):
+        add(project, day=day, ratio=ratio, name=name)
+    text = trend(project)
+    assert "▁█ | ▅" in text
+    assert "machine bench -> new" in " ".join(text.split())
+    (series,) = json.loads(trend(project, "ours", as_json=True))["series"]
+    assert [1.0, 2.0, 1.5] == [round(point["ratio"], 9) for point in series["points"]]
+
+
+def test_a_trend_of_nothing(project: Path) -> None:
+    """No session: said, not an error; a variant that nobody measured: an error with those that were."""
+    assert "" == trend(project)
+    add(project)
+    with pytest.raises(LoopError, match="no session of scaling has judged") as error:
+        trend(project, "theirs")
+    assert "one of ours" == error.value.hint

@@ -1,0 +1,161 @@
+"""`loop status`: what runs, what waits, what is left, the GPU, and what comes next, from real folders."""
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.screen import Screen
+from loop.cli import status_command as status
+from loop.model.index import Environment, PatternRun, SessionRow, StepRun
+from loop.model.record import Closed, Opened, Started
+from loop.store.sessions import LOCK
+from tests.makers import NOON, make_card, make_finished, make_pattern, make_plan
+from tests.projects import make_project
+from tests.store.folders import make_session
+
+OPENED = Opened(pid=1)
+STARTED = Started(
+    run=1, pattern="baseline-first", step="measure", title="Time it", index=2, of=2, budget_s=10.0, attempt=1
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A target without sessions."""
+    return make_project(tmp_path / "project")
+
+
+def said(project: Path, **form: bool) -> str:
+    """What `loop status` prints."""
+    out = io.StringIO()
+    status.show_status(project, Screen(out, io.StringIO()), **form)
+    return out.getvalue()
+
+
+def fields(project: Path) -> dict[str, Any]:
+    """What `--json` prints."""
+    found: dict[str, Any] = json.loads(said(project, as_json=True))
+    return found
+
+
+def test_a_project_without_sessions(project: Path) -> None:
+    """Nothing runs, and what comes next is said all the same."""
+    found = fields(project)
+    assert (2, [], [], 0) == (found["schema_version"], found["running"], found["waiting"], found["sessions"])
+    assert found["milestone"]["command"].startswith("loop run session")
+
+
+def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
+    """Its step, since when, how many steps, its budget and its cost so far; it does not wait."""
+    plan = make_plan(make_pattern())
+    root = tmp_path / "sessions"
+    folder = make_session(root, "busy", OPENED, make_finished(), STARTED, status="", plan=plan, target="scaling")
+    with locked(folder.path / LOCK):
+        (run,) = fields(project)["running"]
+        text = said(project)
+    assert ("busy", "baseline-first/measure", "Time it", 1, 2) == tuple(
+        run[name] for name in ("id", "step", "title", "done", "of")
+    )
+    assert (60.0, 10.0) == (run["budget_s"], run["step_budget_s"])
+    assert run["usd"] > 0
+    assert run["since"] is not None
+    assert "busy runs, at baseline-first/measure" in text
+    assert "--resume busy" not in text
+
+
+def test_a_session_that_was_killed_waits(project: Path, tmp_path: Path) -> None:
+    """Nobody holds it: it says where it stopped, and how to go on."""
+    make_session(tmp_path / "sessions", "dead", OPENED, STARTED, status="")
+    (one,) = fields(project)["waiting"]
+    assert ("open", "loop run session --resume dead") == (one["status"], one["command"])
+    assert "baseline-first/measure" in one["why"]
+
+
+def test_a_paused_session_says_what_for(project: Path, tmp_path: Path) -> None:
+    """The hint of its last step is what a person has to do."""
+    asked = make_finished(status="paused", hint="ask Ann which of the two is meant")
+    make_session(tmp_path / "sessions", "s", OPENED, asked, Closed(status="paused"), status="paused")
+    (one,) = fields(project)["waiting"]
+    assert "ask Ann" in one["why"]
+
+
+def test_only_the_newest_that_wait_are_listed(project: Path, tmp_path: Path) -> None:
+    """The others are counted."""
+    for number in range(status.SHOWN + 3):
+        at = NOON + datetime.timedelta(hours=number)
+        make_session(tmp_path / "sessions", f"s{number:02}", OPENED, status="aborted", started=at)
+    found = fields(project)
+    assert (status.SHOWN, 3) == (len(found["waiting"]), found["more_waiting"])
+    assert f"s{status.SHOWN + 2:02}" == found["waiting"][0]["id"]
+
+
+def test_a_damaged_session_does_not_stop_it(project: Path, tmp_path: Path) -> None:
+    """It is named among what a person may look at."""
+    folder = make_session(tmp_path / "sessions", "torn", OPENED, STARTED, status="")
+    (folder.path / "session.json").write_text("{")
+    found = fields(project)
+    assert any("torn" in left["what"] for left in found["left"])
+
+
+def test_a_definition_with_a_mistake_hides_no_session(project: Path, tmp_path: Path) -> None:
+    """The mistake stands where the milestone would."""
+    make_session(tmp_path / "sessions", "dead", OPENED, STARTED, status="")
+    (project / "patterns").mkdir()
+    (project / "patterns" / "mine.yaml").write_text("format: 1\nname: 3\n")
+    found = fields(project)
+    assert ["dead"] == [one["id"] for one in found["waiting"]]
+    assert None is found["milestone"]
+    assert "mine.yaml" in found["no_milestone"]
+
+
+def test_the_page_is_markdown(project: Path) -> None:
+    """With its date, for it ages."""
+    page = said(project, as_markdown=True)
+    assert page.startswith("## Status of scaling\n")
+    assert "As of 20" in page
+
+
+def make_gpu_row(number: int, hours: float) -> SessionRow:
+    """A cold session on an L4 that began so many hours after noon and took six minutes."""
+    steps = tuple(
+        StepRun(pattern="baseline-first", step=name, status="passed", seconds=60) for name in ("verify", "measure")
+    )
+    run = PatternRun(pattern="build", status="passed", seconds=120, started=NOON, whole=True, built=True)
+    return SessionRow(
+        id=f"s{number}",
+        started=NOON + datetime.timedelta(hours=hours),
+        target="scaling",
+        plan="baseline",
+        device="cuda",
+        status="passed",
+        seconds=360.0,
+        environment=Environment(processor="x", gpu="NVIDIA L4"),
+        runs=(run,),
+        steps=steps,
+    )
+
+
+@pytest.mark.parametrize(("hours", "decision"), [(0.5, "keep"), (30.0, "stop")])
+def test_keep_or_stop_by_how_long_it_has_stood(
+    project: Path, monkeypatch: pytest.MonkeyPatch, hours: float, decision: str
+) -> None:
+    """A restart of 4 minutes costs $2.45 of an engineer and an L4: 3.4 idle hours of the GPU."""
+    monkeypatch.setattr(status.index, "rows", lambda root, **which: [make_gpu_row(1, 0.0)])
+    monkeypatch.setattr(status.figures, "rates", lambda here: make_card())
+    now = NOON + datetime.timedelta(hours=hours, seconds=360)
+    gpu = status.gather(project, now).gpu
+    assert decision == gpu.decision
+    assert "NVIDIA L4" in gpu.why
+    assert f"${0.72 * hours:.2f}" in gpu.why
+
+
+def test_no_target_there(tmp_path: Path) -> None:
+    """An error with what to look at."""
+    with pytest.raises(LoopError, match=r"no target\.yaml"):
+        status.gather(tmp_path / "nowhere", NOON)

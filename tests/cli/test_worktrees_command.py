@@ -1,0 +1,182 @@
+"""`loop worktrees`: what nobody needs goes, what somebody edited stays, what is not ours is not touched."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.locks import locked
+from loop.base.screen import Screen
+from loop.cli import worktrees_command as worktrees
+from loop.cli.worktrees_command import WorktreesRequest
+from loop.model.record import Opened
+from loop.repository import leftover, worktree
+from loop.repository.git import git
+from loop.store.sessions import LOCK
+from tests.projects import make_project
+from tests.store.folders import make_session
+
+OPENED = Opened(pid=1)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A target under git."""
+    made = make_project(tmp_path / "project")
+    git(made, "init", "--quiet")
+    git(made, "add", "--all")
+    git(made, "commit", "--quiet", "-m", "all")
+    return made
+
+
+def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
+    """A worktree that says whose it is."""
+    root = worktrees.folder() / name
+    leftover.note_owner(worktree.make(project, root), session)
+    return root
+
+
+def run(project: Path, *names: str, **options: bool) -> tuple[int, dict[str, Any]]:
+    """Exit code and what `--json` prints, by name."""
+    out = io.StringIO()
+    request = WorktreesRequest(names, target=project, json=True, **options)
+    code = worktrees.show_worktrees(request, Screen(out, io.StringIO()))
+    return code, {row["name"]: row for row in json.loads(out.getvalue())["worktrees"]}
+
+
+def test_there_is_none(project: Path) -> None:
+    """That is no error."""
+    assert (0, {}) == run(project)
+    assert (0, {}) == run(project, remove=True)
+
+
+def test_one_whose_session_is_gone_is_left_over(project: Path, tmp_path: Path) -> None:
+    """It is listed, then removed, with git's note of it; branches stay."""
+    root = made_for(project, tmp_path / "sessions" / "s")
+    git(root, "branch", "loop/s")
+    assert (0, "left over", {}) == (run(project)[0], *(run(project)[1][root.name][k] for k in ("state", "edits")))
+    code, rows = run(project, remove=True)
+    assert (0, True, False) == (code, rows[root.name]["removed"], root.exists())
+    assert str(root) not in git(project, "worktree", "list")
+    assert "loop/s" in git(project, "branch", "--list", "loop/*")
+
+
+def test_one_with_an_edit_stays(project: Path, tmp_path: Path) -> None:
+    """Until it is said that edits may be lost; new files are edits."""
+    root = made_for(project, tmp_path / "sessions" / "s")
+    (root / "scale.c").write_text("int x;\n")
+    (root / "new.c").write_text("int y;\n")
+    code, rows = run(project, remove=True)
+    assert (1, False) == (code, rows[root.name]["removed"])
+    assert {"scale.c", "new.c"} == set(rows[root.name]["edits"])
+    assert (root / "new.c").is_file()
+    assert (0, True) == (run(project, remove=True, discard_edits=True)[0], not root.exists())
+
+
+def test_what_stays_is_said(project: Path, tmp_path: Path) -> None:
+    """Where it is, how much there is, and the command."""
+    root = made_for(project, tmp_path / "sessions" / "s")
+    (root / "new.c").write_text("int y;\n")
+    err = io.StringIO()
+    worktrees.show_worktrees(WorktreesRequest(remove=True, target=project), Screen(io.StringIO(), err))
+    assert f"stays: uncommitted edits, 1 file, 1 line, in {root}" in err.getvalue()
+    assert f"loop worktrees --remove --discard-edits {root.name}" in err.getvalue()
+
+
+@pytest.mark.parametrize(("ended", "state"), [("", "waits"), ("paused", "waits"), ("passed", "left over")])
+def test_by_how_its_session_stands(project: Path, tmp_path: Path, ended: str, state: str) -> None:
+    """One that can go on keeps it."""
+    session = make_session(tmp_path / "sessions", "s", OPENED, status=ended)
+    root = made_for(project, session.path)
+    _, rows = run(project, remove=True, discard_edits=True)
+    assert (state, state == "waits") == (rows[root.name]["state"], root.exists())
+
+
+def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
+    """It is in use, also when it is named."""
+    session = make_session(tmp_path / "sessions", "s", OPENED, status="passed")
+    root = made_for(project, session.path)
+    with locked(session.path / LOCK):
+        assert "in use" == run(project, remove=True, discard_edits=True)[1][root.name]["state"]
+        with pytest.raises(LoopError, match="in use"):
+            run(project, root.name, remove=True)
+    assert root.exists()
+
+
+def test_one_that_waits_is_ended_first(project: Path, tmp_path: Path) -> None:
+    """By its name it is refused, with the command that ends the session."""
+    root = made_for(project, make_session(tmp_path / "sessions", "s", OPENED, status="paused").path)
+    with pytest.raises(LoopError, match="a session waits") as told:
+        run(project, root.name, remove=True, discard_edits=True)
+    assert "--resume s --decline" in (told.value.hint or "")
+
+
+def test_a_session_of_another_project_is_asked_where_it_is(project: Path, tmp_path: Path) -> None:
+    """The note leads there, wherever this project's sessions are."""
+    session = make_session(tmp_path / "other", "s", OPENED, status="paused")
+    root = made_for(project, session.path)
+    assert "waits" == run(project)[1][root.name]["state"]
+
+
+def test_one_that_does_not_say_whose_it_is(project: Path, tmp_path: Path) -> None:
+    """It stays, unless it is named: its session may be where we do not look."""
+    worktree.make(project, worktrees.folder() / "old-01234567")
+    assert ("unknown", False) == tuple(
+        run(project, remove=True)[1]["old-01234567"][k] for k in ("state", "removed")
+    )
+    assert True is run(project, "old-01234567", remove=True)[1]["old-01234567"]["removed"]
+
+
+def test_one_from_before_there_were_notes(project: Path, tmp_path: Path) -> None:
+    """Its name says which session it is, where that is one of ours."""
+    make_session(tmp_path / "sessions", "s", OPENED, status="paused")
+    worktree.make(project, worktrees.folder() / "s-01234567")
+    assert "waits" == run(project)[1]["s-01234567"]["state"]
+
+
+def test_bisections(project: Path) -> None:
+    """One of a process that runs is in use; one of a process that is gone is left over."""
+    for pid in (os.getpid(), 2**22 + 1):
+        worktree.make(project, worktrees.folder() / f"bisect-{pid}-0")
+    _, rows = run(project, remove=True)
+    assert ["in use", "left over"] == [rows[f"bisect-{pid}-0"]["state"] for pid in (os.getpid(), 2**22 + 1)]
+    assert [f"bisect-{os.getpid()}-0"] == os.listdir(worktrees.folder())
+
+
+def test_a_target_outside_git(tmp_path: Path) -> None:
+    """Its worktree is a copy, and goes the same way."""
+    project = make_project(tmp_path / "plain")
+    root = made_for(project, tmp_path / "sessions" / "s")
+    assert True is run(project, remove=True)[1][root.name]["removed"]
+    assert (project / "target.yaml").is_file()
+
+
+def test_a_repository_that_is_gone(project: Path, tmp_path: Path) -> None:
+    """Nobody can say what was edited: it goes only by its name, and when edits may be lost."""
+    root = made_for(project, tmp_path / "sessions" / "s")
+    other = make_project(tmp_path / "another")
+    shutil.rmtree(project)
+    assert ("unknown", None) == tuple(run(other)[1][root.name][k] for k in ("state", "edits"))
+    assert 1 == run(other, root.name, remove=True)[0]
+    assert True is run(other, root.name, remove=True, discard_edits=True)[1][root.name]["removed"]
+
+
+def test_a_link_is_none_of_ours(project: Path, tmp_path: Path) -> None:
+    """It leads somewhere else, and is not even listed."""
+    (tmp_path / "dear").mkdir()
+    worktrees.folder().mkdir(parents=True)
+    (worktrees.folder() / "bisect-999999999-x").symlink_to(tmp_path / "dear")
+    assert (0, {}) == run(project, remove=True, discard_edits=True)
+    assert (tmp_path / "dear").is_dir()
+
+
+def test_a_name_that_is_not_there(project: Path) -> None:
+    """An error with the command that lists them."""
+    with pytest.raises(LoopError, match="no worktree 'x'") as told:
+        run(project, "x", remove=True)
+    assert "loop worktrees" == told.value.hint

@@ -1,0 +1,161 @@
+"""A cloud takes the machine away while a session runs: a real process, real sockets, real exits.
+
+One random moment a cloud; LOOP_PREEMPTIONS=50 tries as many.
+"""
+
+import json
+import os
+import random
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.cloud import CLOUDS
+from tests.fake_cloud import TROUBLES, fake_cloud, servers
+from tests.projects import LOOP, add_commands, loop, make_project
+
+MOMENTS = int(os.environ.get("LOOP_PREEMPTIONS", "1"))
+COMMANDS = ("echo one; sleep 0.4", "echo two; sleep 0.6; echo done", "echo three; sleep 2")
+LATEST_S = 1.5
+"""Moments are drawn from the first seconds of a session of three and more: a notice is seen within one."""
+
+
+def briefly(name: str, *kept: str) -> Any:
+    """A case; in the short run it is one of a few, for how each is read is tested in the clouds' own room."""
+    return pytest.param(name, marks=() if name in kept else pytest.mark.soak)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trusted project with a plan `try` of three commands."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", COMMANDS)
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A session that watches for a preemption."""
+    return loop("run", "session", *words, "--target", str(folder), LOOP_WATCH_PREEMPTION="auto", **environment)
+
+
+def last(tmp_path: Path) -> Path:
+    """Folder of the last session."""
+    return sorted((tmp_path / "sessions").iterdir())[-1]
+
+
+def what_matters(session: Path) -> dict[str, Any]:
+    """A record without its times, its name and the age of the machine's prices."""
+    record = json.loads((session / "record.json").read_text())
+    kept = ("status", "reason", "verdicts", "not_exercised", "grade")
+    steps = {
+        (line["run"], line["pattern"], line["step"]): (
+            line["status"],
+            re.sub(r"cached|compiled in [\d.]+ s", "built", line["message"]),
+            line["output"].get("output"),
+        )
+        for line in map(json.loads, (session / "journal.jsonl").read_text().splitlines())
+        if line["event"] == "finished"
+    }
+    return {**{name: record[name] for name in kept}, "steps": steps}
+
+
+def preempted(folder: Path, flag: Path, after_s: float, **environment: str) -> tuple[subprocess.Popen[str], str]:
+    """A session whose machine is taken away after a while; returns it ended, with what it said."""
+    words = ["run", "session", "try", "--target", str(folder)]
+    env = {**os.environ, "LOOP_WATCH_PREEMPTION": "auto", **environment}
+    process = subprocess.Popen([*LOOP, *words], stdout=-1, stderr=-1, text=True, env=env)
+    time.sleep(after_s)
+    flag.touch()
+    _, errors = process.communicate(timeout=30)
+    return process, errors
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("name", [briefly(name, "gcp") for name in CLOUDS])
+def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
+    name: str, moment: int, folder: Path, tmp_path: Path
+) -> None:
+    """Exit 75 with report and reason; what was done stands; in the end nothing tells it from one left in peace."""
+    flag = tmp_path / "notice"
+    after_s = random.Random(f"{name} {moment}").uniform(0.0, LATEST_S)
+    with fake_cloud(name, flag=flag) as fake:
+        process, errors = preempted(folder, flag, after_s, **servers(fake))
+        session = last(tmp_path)
+        assert 75 == process.returncode, f"after {after_s:.2f} s: {errors}"
+        assert f"paused: {name}" in errors
+        assert f"loop run session --resume {session.name}" in errors
+        assert f"Paused: {name}" in (session / "report.md").read_text()
+        assert "paused" == json.loads((session / "record.json").read_text())["status"]
+        flag.unlink()
+        again = run(folder, "--resume", session.name, **servers(fake))
+        assert 0 == again.returncode, again.stderr
+        undisturbed = run(folder, "try", **servers(fake))
+        assert 0 == undisturbed.returncode, undisturbed.stderr
+    assert what_matters(last(tmp_path)) == what_matters(session)
+
+
+def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
+    """Its processes are gone before the session ends, and it is recorded as paused, with the reason."""
+    folder, flag = make_project(tmp_path / "project"), tmp_path / "notice"
+    add_commands(folder, "try", [f"echo $$ > {tmp_path}/pid; touch {flag}; sleep 60"])
+    assert 0 == loop("trust", str(folder)).returncode
+    with fake_cloud("gcp", flag=flag) as fake:
+        done = run(folder, "try", **servers(fake))
+    assert 75 == done.returncode, done.stderr
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    steps = what_matters(last(tmp_path))["steps"]
+    assert {(1, "try", "s1"): ("paused", "gcp preempts this machine", None)} == steps
+
+
+def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path, tmp_path: Path) -> None:
+    """Whatever it has to do next is not begun, or broken off."""
+    with fake_cloud("aws", noticed=True) as fake:
+        assert 75 == run(folder, "try", **servers(fake)).returncode
+        assert 75 == run(folder, "--resume", "last", **servers(fake)).returncode
+    assert 0 == run(folder, "--resume", "last", "--watch-preemption", "off").returncode
+
+
+@pytest.mark.parametrize("trouble", [briefly(name, "hang", "garbage") for name in TROUBLES])
+def test_a_metadata_server_that_fails_neither_stops_nor_delays_a_session(
+    trouble: str, folder: Path, tmp_path: Path
+) -> None:
+    """It passes; that nothing watched is said where it was to watch."""
+    with fake_cloud("gcp", trouble=trouble) as fake:
+        done = run(folder, "try", "--watch-preemption", "gcp", **servers(fake))
+    assert 0 == done.returncode, done.stderr
+    assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
+
+
+def test_where_there_is_no_cloud_that_is_said(folder: Path, tmp_path: Path) -> None:
+    """In the report, under what was not exercised."""
+    with fake_cloud() as fake:
+        assert 0 == run(folder, "try", **servers(fake)).returncode
+    assert "no metadata server answers" in (last(tmp_path) / "report.md").read_text()
+
+
+def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
+    """With the nearest one that there is."""
+    done = run(folder, "try", "--watch-preemption", "azur")
+    assert (2, True) == (done.returncode, "--watch-preemption azure" in done.stderr)
+
+
+def test_a_pattern_that_runs_alone_is_watched_too(tmp_path: Path) -> None:
+    """It is a session of its own; off is off, and nobody is asked."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "try", ["sleep 20"])
+    assert 0 == loop("trust", str(folder)).returncode
+    with fake_cloud("azure", noticed=True) as fake:
+        words = ("run", "pattern", "try", "--target", str(folder))
+        done = loop(*words, LOOP_WATCH_PREEMPTION="azure", **servers(fake))
+        asked = len(fake.asked)
+        (folder / "patterns" / "try.yaml").write_text(
+            (folder / "patterns" / "try.yaml").read_text().replace("20", "0")
+        )
+        assert 0 == loop("trust", str(folder)).returncode
+        assert 0 == loop(*words, **servers(fake)).returncode
+    assert (75, asked) == (done.returncode, len(fake.asked)), done.stderr

@@ -1,0 +1,107 @@
+"""A wrong kernel, as a user meets it: the session looks for the cause by itself, and repeats no try."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.projects import loop
+from tests.two_stage import write_two_stage
+
+PLAN = """
+format: 1
+name: mine
+title: Verify, and look into what is wrong
+patterns: [check-first]
+workloads: [some]
+checks: [wide, masked]
+budget: {minutes: 1}
+"""
+PATTERN = """
+format: 1
+name: check-first
+number: 100
+title: Correctness alone
+problem: A wrong kernel is timed.
+use_when: [testing]
+estimate: {minutes: 0.1}
+steps:
+  - {id: verify, title: Against float64, action: kernel.verify, budget_s: 20, on_fail: continue}
+next:
+  - {when: "failed and verify.wrong != []", pattern: defensive-debugging}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trusted project in two stages whose reduction counts the row sum twice."""
+    folder = tmp_path / "project"
+    write_two_stage(folder, "sum_twice")
+    for kind, text, name in (("plans", PLAN, "mine"), ("patterns", PATTERN, "check-first")):
+        (folder / kind).mkdir()
+        (folder / kind / f"{name}.yaml").write_text(text)
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
+    """On the screen, in the report and as JSON: the component, the boundary, and a command that shows it again."""
+    done = loop("run", "session", "mine", "--target", str(folder), "--seed", "3")
+    assert 1 == done.returncode
+    assert "check-first failed: defensive-debugging answers" in done.stderr
+    told = done.stderr.split("what is wrong with sum_twice:\n")[1]
+    assert "component: sum_twice_reduce (the ranges together) is wrong: " in told
+    assert "component: right by itself: sum_twice_partial" in told
+    assert "boundary: passes up to S=1, fails from S=2 on" in told
+    assert "smallest workload: B1 Sq1 D1 Sk2 float32" in told
+    again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
+    assert f"again: {again}" in told
+    report = loop("report", "last", "--target", str(folder)).stdout
+    assert report.index("What is wrong with `sum_twice`") < report.index("## Objective")
+
+
+def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
+    """A workload by its sizes, verified alone; the same seed gives the same values."""
+    words = ["--workloads", "B=1 Sq=1 D=1 Sk=2 dtype=float32", "--seed", "3", "--json"]
+    runs = [loop("kernels", "verify", "sum_twice", *words, "--target", str(folder)) for _ in range(2)]
+    assert [1, 1] == [done.returncode for done in runs]
+    first, second = (json.loads(done.stdout)["steps"][-1]["output"]["variants"][0]["checks"] for done in runs)
+    assert first == second
+    shown = loop("kernels", "verify", "sum_twice", *words[:-1], "--target", str(folder)).stdout
+    command = shlex.join([*words[:2], "--target", str(folder), *words[2:4]])
+    assert f"the same values again: loop kernels verify sum_twice {command}\n" in shown
+    assert {"B1 Sq1 D1 Sk2 float32"} == {check["workload"]["name"] for check in first}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("B=1 S=2", "D: expected a size, got nothing"),
+        ("B=1 S=two D=4", "S: expected a size of 0 or more, got 'two'"),
+        ("B=1 S D=4", "S: expected S=VALUE, got 'S'"),
+    ],
+)
+def test_a_workload_that_does_not_fit_is_refused(words: str, said: str, folder: Path) -> None:
+    """With what was expected."""
+    done = loop("kernels", "verify", "sum_twice", "--workloads", words, "--target", str(folder))
+    assert 2 == done.returncode
+    assert f"--workloads {words!r}: {said}" in done.stderr
+
+
+@pytest.mark.soak
+def test_nothing_is_tried_twice(folder: Path) -> None:
+    """The same build is refused before time is spent; a change needs a hypothesis; what was tried is told."""
+    debug = ["run", "session", "debug", "--target", str(folder)]
+    first = loop(*debug)
+    assert 1 == first.returncode
+    assert "tries" in first.stderr
+    again = loop(*debug, "--hypothesis", "it will go away")
+    assert "sum_twice as it is was already tried in " in again.stderr
+    assert "Defensive debugging" not in again.stderr
+    source = folder / "stages.cpp"
+    source.write_text(source.read_text().replace("p > 0 ? 2 : 1", "p > 0 ? 1 : 1"))
+    assert "no hypothesis stands behind this change" in loop(*debug).stderr
+    mended = loop(*debug, LOOP_HYPOTHESIS="the row sum is counted twice")
+    assert 0 == mended.returncode, mended.stderr
+    assert "turn 2: the row sum is counted twice" in mended.stderr

@@ -1,0 +1,106 @@
+"""Variants that cheat gain nothing: some of each family. `make bench-cheats` tries all of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
+from loop.model.workloads import expand
+from loop.timing.timed import Pair, every_doubt
+from loop.timing.timing import Terms, Timings, measure
+from loop.workers.bench import Bench
+from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
+from tests.speed.cheats import outcome, seconds
+from tests.targets import make_sides
+
+LATER = ("c_private_pages", "function_mode", "methods_of_its_own")
+BEFORE = ("c_thread_ahead", "c_one_result", "c_by_sample", "precomputes", "one_result")
+SELECTED = ("c_when_checked", "c_last_of_sample", "c_half", "last_of_sample")
+CLOCKS = ("c_own_time", "c_own_time_thread", "slow_clocks", "seeds")
+FORGED = {
+    "garbage_checked": "tampered",
+    "forged_types": "tampered",
+    "forged_finding": "tampered",
+    "forged_deep": "tampered",
+}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench whose variants cheat."""
+    with open_cheats(tmp_path_factory.mktemp("cheats") / "target", build_cache) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def timings(bench: Bench) -> Timings:
+    """All those that do nothing to others, timed in one round."""
+    sides = make_sides(bench, "honest", "c_honest", "quick", "c_quick", *LATER, *BEFORE, *SELECTED, *CLOCKS)
+    found: Timings = finish(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least=1)))
+    return found
+
+
+def doubted(bench: Bench, timings: Timings) -> set[str]:
+    """Sides of which timing says that they are wrong or cannot be believed."""
+    names = dict.fromkeys(one.side for one in timings.segments)
+    sides = make_sides(bench, *names)
+    doubts = finish(every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides]))
+    return {one.variant for one in doubts}
+
+
+@pytest.mark.parametrize("name", ["honest", "c_honest", *CLOCKS])
+def test_no_clock_or_draw_of_its_own_changes_a_time(timings: Timings, name: str) -> None:
+    """The judge's clock is in another process, and no word of the control page stands for it."""
+    assert seconds(timings, name) > 0.9 * WORK_S
+    assert name not in {side for side, _ in timings.wrong}
+
+
+@pytest.mark.parametrize("name", [*LATER, *BEFORE, *SELECTED])
+def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, timings: Timings, name: str) -> None:
+    """Neither before, nor later, nor only where somebody looks. A disturbed round is made again, in two rounds."""
+    honest = honest_like(name)
+
+    def told(found: Timings) -> bool:
+        return name in doubted(bench, found) or seconds(found, name) > 0.9 * seconds(found, honest)
+
+    def again() -> Timings:
+        found: Timings = finish(measure(bench, make_sides(bench, name, honest), [BIG], Terms(2, 60.0, 2)))
+        return found
+
+    assert told(timings) or told(again()) or told(again())
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
+    """No error of ours: a status of the check."""
+    (side,) = make_sides(bench, name)
+    (checks,) = finish(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"), enough=True)]))
+    assert checks.first_failure is not None
+    assert FORGED[name] == checks.first_failure.status
+
+
+@pytest.mark.parametrize("name", ["c_daemon", "c_second_core", "c_second_core_meanwhile", "c_priority"])
+def test_what_runs_elsewhere_or_when_others_do_is_named(bench: Bench, name: str) -> None:
+    """The verdict on it is `invalid`; whoever was disturbed by it is not blamed."""
+    sides = make_sides(bench, "c_honest", name)
+    found: Timings = finish(measure(bench, sides, [BIG], Terms(1, 60.0, 1, least=1)))
+    assert {name} == found.strays.keys()
+    assert name in doubted(bench, found)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", REMAINS)
+def test_what_remains_possible(bench: Bench, name: str) -> None:
+    """It is right, no doubt is raised, and it gains: as ARCHITECTURE.md says."""
+    found = outcome(bench, name)
+    assert "GAINS" == found.word, found.reason
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [*PYTHON_CHEATS, *(f"c_{name}" for name in C_CHEATS)])
+def test_every_cheat_gains_nothing(bench: Bench, name: str) -> None:
+    """The whole table."""
+    found = outcome(bench, name)
+    assert found.caught, found.reason

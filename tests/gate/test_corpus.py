@@ -1,0 +1,39 @@
+"""Mistakes at the edges of tensors, each rejected for its reason; see `corpus`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.workers.bench import Bench
+from tests.gate.corpus import KERNELS, Kernel, outcomes, write_kernel
+from tests.targets import open_bench
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench whose judge has torch already; a kernel's test gives it its target."""
+    folder = tmp_path_factory.mktemp("corpus")
+    with open_bench(folder, write_kernel(folder, KERNELS[0], ["C++", "PyTorch"]), build_cache) as made:
+        yield made
+
+
+def at(warm: Bench, kernel: Kernel) -> Bench:
+    """The bench with a kernel's target."""
+    warm._judge_anew(write_kernel(warm.folder, kernel, ["C++", "PyTorch"]), None)
+    return warm
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
+def test_compiled_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
+    """Every mistake that this kernel can make, and the kernel without one."""
+    found = outcomes(at(warm, kernel), kernel, "C++")
+    assert [] == [(one.mistake, one.expected, one.check) for one in found if not one.as_expected]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
+def test_python_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
+    """Every function."""
+    found = outcomes(at(warm, kernel), kernel, "PyTorch")
+    assert [] == [(one.mistake, one.expected, one.check) for one in found if not one.as_expected]

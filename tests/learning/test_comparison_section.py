@@ -1,0 +1,111 @@
+"""Sessions beside each other on a page: complete, escaped, and narrow enough."""
+
+from loop.learning import comparison_section as page
+from loop.learning import trend_section as trend
+from loop.learning.comparison import PLACE, compare
+from loop.model.comparison import Comparison, Point, Revisions
+from loop.report.markdown import Table, columns
+from loop.report.plain import one_line, plain, shortened
+from loop.report.sections import markdown, pieces
+from tests.learning.test_comparison import judged, seen
+from tests.makers import NOON
+
+HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
+
+
+def text(found: Comparison) -> str:
+    """The page as Markdown."""
+    return markdown("Sessions", page.sections(found, wide=True))
+
+
+def test_everything_that_differs_is_on_the_page() -> None:
+    """Environment, sources, verdicts, ratios, and what is refused."""
+    moved = Revisions(
+        older="a", newer="b", relation="after", commits=("1a2b faster",), count=12, files={"k.cu": (3, 1)}
+    )
+    first, last = seen("a", judged(1.5)), seen("b", judged(1.8), facts={"torch": "2.5.1"}, dirty=True)
+    found = text(compare([first, last], [moved]))
+    for words in (
+        "torch: A 2.4.0, B 2.5.1",
+        "latencies: torch changed between the sessions; only ratios are shown",
+        "1.50x [1.45, 1.55]",
+        "1.20x higher",
+        "A to B: 12 commits later",
+        "1a2b faster",
+        "and 11 older commits",
+        "k.cu (+3 -1)",
+        "B had changes that were not committed",
+    ):
+        assert words in found
+
+
+def test_latencies_are_on_the_page_where_they_may_be() -> None:
+    """One machine, one day; else not a microsecond."""
+    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
+    assert "20.0 µs" in text(compare([seen("a", timed), seen("b", timed)]))
+    assert "µs" not in text(compare([seen("a", timed), seen("b", timed, facts={"machine": "other"})]))
+    assert "µs" not in text(compare([seen("a", timed), seen("b", judged(2.0))])), "one alone is no comparison"
+
+
+def test_no_more_is_claimed_of_the_environment_than_is_on_record() -> None:
+    """A plan without an environment check does not know its torch."""
+    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
+    whole = dict.fromkeys(PLACE, "x")
+    known = [seen(name, timed, facts=whole) for name in "ab"]
+    assert "one machine, one day and one environment; noise" in text(compare(known))
+    unsure = [seen(name, timed, facts={**whole, "torch": None}) for name in "ab"]
+    assert "one environment as far as it is on record, without torch; noise" in text(compare(unsure))
+
+
+def test_hostile_text_stays_text() -> None:
+    """Names, reasons and files of records, on a terminal and in Markdown."""
+    bad = seen("b", facts={"torch": HOSTILE}, target=HOSTILE, stated=(HOSTILE,), recorded=True)
+    moved = Revisions(older="a", newer="b", relation="after", commits=(HOSTILE,), files={HOSTILE: (1, 0)})
+    found = text(compare([seen("a"), bad], [moved]))
+    assert "\x1b" not in found
+    assert "\x00" not in found
+    assert "\u202e" not in found
+    assert "<script" not in found
+    assert not [line for line in found.splitlines() if line.startswith("# no")]
+
+
+def test_plain_text_has_nothing_that_moves_a_cursor() -> None:
+    """Escapes go, lines stay, length is bounded."""
+    assert "a\n\tb" == plain("\x1b[2Ja\n\t\x1b]0;title\x07b")
+    assert "a b" == one_line("a\r\nb")
+    assert ("abc...", "abc") == (shortened("abcdefgh", 6), shortened("abc", 6))
+
+
+def test_a_table_that_is_too_wide_comes_in_pieces() -> None:
+    """All columns once, in their order; each piece begins with what names its rows, and fits."""
+    heads = columns("Workload", *(f">{letter}" for letter in "ABCDEFGHIJKL"), "Change")
+    row = ("B1 H1 S64 D64 causal float32", *(f"{n}.00x" for n in range(10, 22)), "1.20x higher")
+    found = list(pieces(Table(heads, (row,)), 80))
+    assert 2 == len(found)
+    assert [row[1:], heads[1:]] == [
+        tuple(cell for one in found for cell in one.rows[0][1:]),
+        tuple(head for one in found for head in one.columns[1:]),
+    ]
+    assert {row[0]} == {one.rows[0][0] for one in found}
+    assert all(20 + sum(2 + len(cell) for cell in one.rows[0][1:]) <= 80 for one in found)
+    narrow = Table(columns("a", "b"), (("1", "2"),))
+    assert [narrow] == list(pieces(narrow, 80))
+    assert [narrow] == list(pieces(narrow, 1))
+
+
+def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
+    """A trend of these ratios; None: wrong."""
+    made = []
+    for place, ratio in enumerate(ratios):
+        fields = {"session": f"s{place}", "started": NOON, "commit": None, "ratio": ratio}
+        state = {"state": "right" if ratio else "incorrect", "breaks": ("torch",) if place == breaks else ()}
+        made.append(Point.model_validate({**fields, **state}))
+    return made
+
+
+def test_a_line_of_blocks_from_the_lowest_to_the_highest() -> None:
+    """In logarithms; wrong ones are crosses, a new baseline breaks it, and noise is flat."""
+    assert "▁█" == trend.sparkline(points(1.0, 4.0))
+    assert "▁x | █" == trend.sparkline(points(1.0, None, 4.0, breaks=2))
+    assert "▄▄" == trend.sparkline(points(1.0, 1.005))
+    assert "" == trend.sparkline([])

@@ -1,0 +1,163 @@
+"""A failure that comes back: said at once, with what cured it; after three sessions a draft to accept or not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import ExitCode
+from tests.projects import add_commands, loop, make_project
+
+COMMAND = 'grep -q ready notes.c || { echo "$PWD/notes.c:7:1: error: nothing is ready" >&2; exit 3; }'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project whose one step fails until `notes.c` says that all is ready."""
+    folder = make_project(tmp_path / "project")
+    add_commands(folder, "look", [COMMAND])
+    write(folder, "not yet")
+    return folder
+
+
+def write(folder: Path, text: str) -> None:
+    """A source of the target, which a step reads."""
+    (folder / "notes.c").write_text(text.replace("not yet", "// soon") + "\n")
+
+
+def run(folder: Path, code: int) -> str:
+    """A session that ends with a code; what it said."""
+    loop("trust", str(folder))
+    done = loop("run", "session", "look", "--target", str(folder))
+    assert code == done.returncode, done.stderr
+    return done.stderr
+
+
+def failing(folder: Path) -> str:
+    """A session that fails."""
+    write(folder, "not yet")
+    return run(folder, ExitCode.GATE_FAILED)
+
+
+def cured(folder: Path) -> str:
+    """A session that passes."""
+    write(folder, "ready")
+    return run(folder, ExitCode.OK)
+
+
+def ids(tmp_path: Path) -> list[str]:
+    """Sessions, oldest first."""
+    return sorted(path.name for path in (tmp_path / "sessions").iterdir())
+
+
+def drafts(folder: Path) -> list[dict[str, Any]]:
+    """What `loop patterns drafts` says."""
+    done = loop("patterns", "drafts", "--target", str(folder), "--json")
+    assert 0 == done.returncode, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["drafts"]
+    return found
+
+
+def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tmp_path: Path) -> None:
+    """On the screen and in the report: where, and which files had changed when it was gone."""
+    assert "seen before" not in failing(folder)
+    assert f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet" in failing(folder)
+    assert "seen before" not in cured(folder)
+    said = failing(folder)
+    _, two, cure, last = ids(tmp_path)
+    expected = f"session {two} (and 1 more); cured in session {cure} by notes.c (+1 -1 lines)"
+    assert f"seen before: {expected}" in said
+    report = (tmp_path / "sessions" / last / "report.md").read_text()
+    assert f"Seen before: {expected}" in report.replace("\\", "")
+
+
+def test_events_say_it_too(folder: Path, tmp_path: Path) -> None:
+    """For agents, as a field of the step that failed."""
+    failing(folder)
+    write(folder, "not yet")
+    done = loop("run", "session", "look", "--target", str(folder), "--events")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (ended,) = [event for event in events if event["happening"] == "StepEnded"]
+    seen = [f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet"]
+    assert seen == ended["seen_before"]
+    (failure,) = events[-1]["failures"]
+    assert ("look/s1", seen) == (failure["step"], failure["seen_before"])
+    assert ["nothing is ready"] == [one["text"] for one in failure["signatures"]]
+
+
+def three(folder: Path) -> str:
+    """Three sessions that failed alike and two that passed between; the draft's name."""
+    for act in (failing, cured, failing, cured, failing):
+        act(folder)
+    (found,) = drafts(folder)
+    return str(found["name"])
+
+
+def test_two_sessions_make_no_draft(folder: Path) -> None:
+    """Once or twice is chance."""
+    failing(folder)
+    failing(folder)
+    assert [] == drafts(folder)
+
+
+def test_after_three_sessions_a_draft_can_be_accepted(folder: Path, tmp_path: Path) -> None:
+    """It passes every check, has the diff that cured it, and from then on answers the failure."""
+    name = three(folder)
+    shown = loop("patterns", "drafts", "show", name, "--target", str(folder)).stdout
+    assert "nothing is ready" in shown
+    assert "+ready" in shown
+    done = loop("patterns", "drafts", "accept", name, "--target", str(folder))
+    assert 0 == done.returncode, done.stderr
+    path = folder / "patterns" / f"{name}.yaml"
+    assert (f"{path}\n", shown) == (done.stdout, path.read_text())
+    assert 0 == loop("patterns", "check", "--target", str(folder)).returncode
+    assert [path.parent / "look.yaml", path] == sorted(
+        path.parent.iterdir(), key=lambda one: one != path, reverse=True
+    )
+    assert [] == drafts(folder)
+    assert f"answered by: loop run pattern {name} --target {folder}\n" in failing(folder)
+
+
+@pytest.mark.soak
+def test_a_file_that_is_there_is_never_overwritten(folder: Path) -> None:
+    """Whatever it is: another pattern, or a link that leads nowhere."""
+    name = three(folder)
+    path = folder / "patterns" / f"{name}.yaml"
+    path.symlink_to(folder / "nowhere")
+    done = loop("patterns", "drafts", "accept", name, "--target", str(folder))
+    assert 2 == done.returncode
+    assert path.is_symlink()
+    assert not (folder / "nowhere").exists()
+
+
+@pytest.mark.soak
+def test_a_dismissed_draft_is_not_offered_again(folder: Path, tmp_path: Path) -> None:
+    """Nor after one more failure; a damaged list of them is named."""
+    name = three(folder)
+    assert 0 == loop("patterns", "drafts", "dismiss", name, "--target", str(folder)).returncode
+    failing(folder)
+    assert [] == drafts(folder)
+    (tmp_path / "state" / "dismissed-drafts.json").write_text('{"format": 1, "keys": 3}')
+    done = loop("patterns", "drafts", "--target", str(folder))
+    assert (2, True) == (done.returncode, "dismissed-drafts.json: damaged" in done.stderr)
+
+
+def test_a_draft_that_does_not_exist_is_said(folder: Path) -> None:
+    """With the nearest name, where there is one."""
+    done = loop("patterns", "drafts", "show", "nothing", "--target", str(folder))
+    assert (2, True) == (done.returncode, "no draft 'nothing'" in done.stderr)
+
+
+def test_a_session_that_is_resumed_to_its_cure_says_so(folder: Path, tmp_path: Path) -> None:
+    """The next one that fails so is told of it, with what was edited in between."""
+    write(folder, "not yet")
+    add_commands(folder, "look", [COMMAND, "test -f over || kill -TERM $PPID; sleep 3"])
+    pattern = folder / "patterns" / "look.yaml"
+    pattern.write_text(pattern.read_text().replace("id: s1,", "id: s1, on_fail: continue,"))
+    run(folder, ExitCode.INTERRUPTED)
+    write(folder, "ready")
+    (folder / "over").write_text("")
+    run_again = loop("run", "session", "--resume", "last", "--target", str(folder))
+    assert 0 == run_again.returncode, run_again.stderr
+    assert "gone when that was resumed by notes.c (+1 -1 lines)" in failing(folder)

@@ -1,0 +1,159 @@
+"""What sessions teach, as a user sees it: predictions, statistics, the next plan, and lists from the index."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.screen import Screen
+from loop.cli import listing
+from tests.makers import NOON, make_finished
+from tests.projects import add_commands, loop, make_project
+from tests.store.folders import make_session
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trusted project with a plan `try` of two quick commands."""
+    made = make_project(tmp_path / "project")
+    add_commands(made, "try", ["sleep 0.2", "true"])
+    assert 0 == loop("trust", str(made)).returncode
+    return made
+
+
+def told(*words: str, code: int = 0) -> dict[str, Any]:
+    """What a command prints with `--json`."""
+    done = loop(*words, "--json")
+    assert code == done.returncode, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert 1 == found["schema_version"]
+    return found
+
+
+def run(folder: Path, count: int = 1) -> None:
+    """So many sessions."""
+    for _ in range(count):
+        done = loop("run", "session", "try", "--target", str(folder))
+        assert 0 == done.returncode, done.stderr
+
+
+def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
+    """An estimate of six seconds at first; after two sessions under a second; said in the report."""
+    where = ("--target", str(folder))
+    first = told("run", "session", "try", "--dry-run", *where)
+    assert pytest.approx(6.0) == first["predicted_seconds"]
+    assert "prior" == first["patterns"][0]["evidence"]
+    run(folder, 3)
+    later = told("run", "session", "try", "--dry-run", *where)
+    assert later["predicted"]["low_s"] < later["predicted_seconds"] < later["predicted"]["high_s"]
+    assert later["predicted_seconds"] < 2.0
+    assert later["predicted_usd"] == later["predicted"]["usd"] > 0
+    assert "measured" == later["patterns"][0]["evidence"]
+    assert {"s1", "s2"} == set(later["patterns"][0]["step_seconds"])
+    last = sorted((tmp_path / "sessions").iterdir())[-1]
+    assert json.loads((last / "session.json").read_text())["predicted"]["seconds"] < 6.0
+    text = (last / "report.md").read_text()
+    assert "## Predicted and actual" in text
+    assert "| The session" in text
+    assert "Of the last 3 predicted sessions" in text
+
+
+def test_statistics_of_patterns(folder: Path) -> None:
+    """In a table, in full, as JSON, and where the pattern is shown."""
+    where = ("--target", str(folder))
+    run(folder, 2)
+    (found,) = told("patterns", "stats", "try", *where)["patterns"]
+    assert ("try", "applied", 2, 2, 0, 0) == tuple(
+        found[name] for name in ("name", "status", "applied", "passed", "found", "broken")
+    )
+    assert found["success"]["low"] < found["success"]["mean"] < found["success"]["high"]
+    assert 2 == found["environments"][0]["successes"]
+    everything = told("patterns", "stats", *where)["patterns"]
+    assert {"try", "baseline-first"} <= {one["name"] for one in everything}
+    assert "proposed" == next(one for one in everything if one["name"] == "baseline-first")["status"]
+    for words in (("patterns", "stats", "try"), ("patterns", "show", "try")):
+        done = loop(*words, *where)
+        assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in " ".join(done.stdout.split())
+    for words in (("patterns", "stats"), ("patterns", "stats", "try")):
+        done = loop(*words, *where)
+        assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
+    assert found == told("patterns", "show", "try", *where)["statistics"]
+
+
+def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
+    """The nearest name is offered."""
+    done = loop("patterns", "stats", "baseline-frist", "--target", str(folder))
+    assert 2 == done.returncode
+    assert "did you mean 'baseline-first'?" in done.stderr
+    far = loop("patterns", "stats", "zzz", "--target", str(folder))
+    assert (2, True) == (far.returncode, "next: `loop patterns stats` shows all" in far.stderr)
+
+
+def test_the_next_plan(folder: Path) -> None:
+    """With objective, chain, time, cost, benefit and why; the command is whole. Nothing runs."""
+    found = told("plan", "next", "--target", str(folder))
+    assert ("baseline", ["no session has measured speed"]) == (found["plan"], found["why"])
+    assert {"objective", "chain", "expected_minutes", "expected_usd", "benefit", "why", "command"} <= set(found)
+    assert found["expected_minutes"] > 0
+    assert f"loop run session baseline --target {folder}" == found["command"]
+    assert not (folder.parent / "sessions").exists()
+    done = loop("plan", "next", "--target", str(folder))
+    assert "why: no session has measured speed" in done.stdout
+    assert [] == [line for line in done.stdout.splitlines() if len(line) > 80 and "run it: " not in line]
+
+
+def test_what_stopped_is_the_next_plan(folder: Path) -> None:
+    """Its own plan, resumed."""
+    add_commands(folder, "wait", ["sleep 30"], 101)
+    loop("trust", str(folder))
+    loop("run", "session", "wait", "--target", str(folder), "--budget-minutes", "0.01")
+    found = told("plan", "next", "--target", str(folder))
+    assert "wait" == found["plan"]
+    assert found["command"].startswith("loop run session --resume ")
+
+
+def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
+    """Rows by id, and what is said below the table."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(root))
+    out, err = io.StringIO(), io.StringIO()
+    listing.list_sessions(None, Screen(out, err), as_json=True)
+    listing.list_sessions(None, Screen(io.StringIO(), err), as_json=False)
+    return {row["id"]: row for row in json.loads(out.getvalue())["sessions"]}, err.getvalue()
+
+
+def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are listed as ever."""
+    root = tmp_path / "sessions"
+    make_session(root, "good", make_finished(), started=NOON)
+    make_session(root, "open", make_finished(), status="")
+    make_session(root, "newer")
+    (root / "newer" / "session.json").write_text('{"format": 9}')
+    shutil.copytree(root / "good", root / "z-good")
+    rows, said = listed(root, monkeypatch)
+    assert {"good": "passed", "open": "open", "newer": "damaged", "z-good": "copy"} == {
+        name: row["status"] for name, row in rows.items()
+    }
+    assert 12.0 == rows["good"]["seconds"]
+    assert rows["open"]["seconds"] is None
+    assert "newer: " in said
+    assert "of format 9, by a newer loop; this one reads format 1" in said
+    assert "z-good: a copy of session good" in said
+
+
+def test_a_running_session_is_listed_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its lock is held."""
+    folder = make_session(tmp_path / "sessions", "busy", status="")
+    with folder.lock():
+        assert "running" == listed(tmp_path / "sessions", monkeypatch)[0]["busy"]["status"]
+    assert "open" == listed(tmp_path / "sessions", monkeypatch)[0]["busy"]["status"]
+
+
+def test_an_index_can_be_made_anew(tmp_path: Path) -> None:
+    """By hand, for the doubtful."""
+    make_session(tmp_path / "sessions", "good", make_finished())
+    done = loop("sessions", "reindex")
+    assert 0 == done.returncode
+    assert "1 session in " in done.stderr

@@ -1,0 +1,155 @@
+"""Decisions inside a session: keep the GPU, pivot, and whether the machine is about to go."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions import ACTIONS
+from loop.base.processes import finish
+from loop.cloud import Watch
+from loop.model.decision import KeepOutput, PivotOutput, PreemptionOutput
+from loop.money.decisions_section import decisions
+from loop.workers.bench import Bench
+from tests.fake_cloud import FakeCloud, fake_cloud
+from tests.makers import make_build, make_built, make_card, make_finished, make_machine
+from tests.money.test_keeping_gpu import row
+from tests.targets import make_context
+from tests.two_stage import open_two_stage
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench; none of these decisions starts anything on it."""
+    with open_two_stage(tmp_path_factory.mktemp("two-stage"), build_cache) as made:
+        yield made
+
+
+COLD = (
+    make_finished("build", pattern="compile", seconds=120.0, output=make_built(make_build())),
+    make_finished("verify", seconds=60.0),
+    make_finished("measure", seconds=60.0),
+)
+"""A session that compiled and measured: four minutes."""
+
+
+def output(bench: Bench, action: str, arguments: dict[str, Any], **fields: Any) -> Any:
+    """What an action finds, on a machine with an L4."""
+    kind = ACTIONS[action]
+    machine = make_machine(gpus=("NVIDIA L4",))
+    context = make_context(bench, **{"card": make_card(), "machine": machine, "session": "now", **fields})
+    return finish(kind.run(context, kind.arguments.model_validate(arguments))).output
+
+
+def keep(bench: Bench, arguments: dict[str, Any] | None = None, **fields: Any) -> KeepOutput:
+    """Whether to keep the GPU."""
+    found = output(bench, "session.keep_or_stop", arguments or {}, **{"finished": COLD, **fields})
+    assert isinstance(found, KeepOutput)
+    return found
+
+
+def test_without_an_estimate_the_gpu_is_kept_for_the_break_even_time(bench: Bench) -> None:
+    """Four minutes at $36.72 an hour are $2.448, which is 3.4 h of a GPU at $0.72."""
+    found = keep(bench)
+    assert found.break_even_hours == pytest.approx((3.4, 3.4))
+    assert found.message.startswith("Keep the GPU for 3.4 h of idling, then stop it")
+    assert found.stop is not None
+    assert "without the check of the environment" in found.stop.source
+
+
+def test_with_an_estimate_there_is_a_decision(bench: Bench) -> None:
+    """Both sides are in the message."""
+    said = "Stop it: idle $3.60 against $2.45 for a stop (break-even 3.4 h)."
+    assert said == keep(bench, {"idle_hours": 5.0}).message
+    nobody = keep(bench, {"idle_hours": 0.05, "waiting": "nobody"})
+    assert nobody.expected is not None
+    assert ("keep", pytest.approx(4 / 60)) == (nobody.expected.decision, nobody.expected.break_even_hours)
+
+
+def test_earlier_sessions_make_a_range_and_their_pauses_a_policy(bench: Bench) -> None:
+    """The bench is a processor's: earlier ones there count."""
+    past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
+    found = keep(bench, past=past)
+    assert found.stop is not None
+    assert found.stop.restart is not None
+    assert (4.0, 4.0, 8) == (
+        found.stop.restart.low_minutes,
+        found.stop.restart.high_minutes,
+        len(found.stop.restart.sessions),
+    )
+    assert found.idle is not None
+    assert (6, 20.5) == (found.idle.gaps, found.idle.median_hours)
+    assert found.message.startswith("Stop it at once: in the gaps seen so far that is the cheapest")
+
+
+def test_where_nothing_was_compiled_nothing_is_claimed(bench: Bench) -> None:
+    """No restart is known: undecided, and said."""
+    found = keep(bench, finished=())
+    assert (True, None) == (found.ok, found.stop)
+    assert "keep or stop the GPU: no restart was measured" in found.not_exercised[0]
+
+
+def test_a_price_of_another_gpu_is_no_price(bench: Bench) -> None:
+    """An L4's rate says nothing of an H200."""
+    rates = [{**rate.model_dump(), "gpu": "NVIDIA L4"} for rate in make_card().rates]
+    found = keep(bench, card=make_card(rates=rates), machine=make_machine(gpus=("NVIDIA H200",)))
+    assert "no price for this GPU" in found.not_exercised[0]
+
+
+def test_the_report_has_both_sides(bench: Bench) -> None:
+    """Idling, a stop, the break-even, the gaps and what each way of handling them would have cost."""
+    past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
+    record = make_finished("decide", action="session.keep_or_stop", output=keep(bench, past=past))
+    lines = "\n".join(decisions([record]).lines)
+    for part in ("Idling: $0.72 an hour", "A stop: $2.45", "Break-even: 3.4 h", "6 gaps", "To stop it at once"):
+        assert part in lines
+    assert "while an engineer waits at $36.00 an hour" in lines
+
+
+def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_path: Path) -> None:
+    """The plan's budget is a minute; four are spent. Without a file the options are asked for."""
+    found = output(bench, "session.pivot", {}, finished=COLD, folder=tmp_path)
+    assert isinstance(found, PivotOutput)
+    assert found.pivot is not None
+    assert ["budget + 50 %"] == [rule.rule for rule in found.pivot.rules if rule.holds]
+    assert str(tmp_path / "pivot.yaml") in (found.hint or "")
+    shown = decisions([make_finished("weigh", action="session.pivot", output=found)])
+    assert shown.rules is not None
+    assert ["unknown", "met", "unknown"] == [cells[1] for cells in shown.rules.rows]
+
+
+def preemption(bench: Bench, watch: Watch | None) -> PreemptionOutput:
+    """What is said of the machine."""
+    found = output(bench, "session.preemption", {}, watch=watch)
+    assert isinstance(found, PreemptionOutput)
+    return found
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
+    """The metadata server of Google's cloud."""
+    with fake_cloud("gcp") as server:
+        monkeypatch.setenv("LOOP_METADATA_GCP", server.url)
+        yield server
+
+
+def test_a_notice_fails_the_step_that_asks_for_it(bench: Bench, fake: FakeCloud) -> None:
+    """And while there is none, the cloud is named."""
+    quiet = preemption(bench, Watch("gcp").start())
+    assert (True, "gcp", "gcp is asked every second") == (quiet.ok, quiet.cloud, quiet.message)
+    fake.noticed = True
+    doomed = preemption(bench, Watch("gcp").start())
+    assert (False, "gcp preempts this machine") == (doomed.ok, doomed.notice)
+
+
+def test_a_server_that_hangs_does_not_hold_the_step(bench: Bench, fake: FakeCloud) -> None:
+    """It goes on with what is known: nothing, and says so."""
+    fake.trouble = "hang"
+    found = preemption(bench, Watch("gcp").start())
+    assert (True, "gcp") == (found.ok, found.cloud)
+
+
+def test_outside_a_session_nothing_is_watched(bench: Bench) -> None:
+    """`loop kernels` runs patterns too."""
+    assert "outside a session" in preemption(bench, None).message

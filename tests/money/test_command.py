@@ -1,0 +1,224 @@
+"""`loop cost show|rates`: over real session folders, damaged ones among them."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.model.money import Charge, Gains, Saving, Unmeasured
+from loop.model.record import Opened, Started
+from loop.money.focus import COLUMNS
+from loop.session.closing import cost_text
+from loop.store.sessions import SessionFolder
+from tests.makers import make_bill, make_finished, make_record, make_session_head, make_speed
+from tests.projects import loop, make_project
+from tests.store.folders import make_session
+
+ENGINEER = Charge(resource="engineer", rate="engineer", seconds=36.0, usd=0.5)
+NO_AI = Unmeasured(resource="ai", reason="nobody read a log")
+STARTED = Started(run=1, pattern="baseline-first", step="verify", title="t", index=1, of=2, budget_s=1.0)
+
+
+def add(name: str, *charges: Charge, **bill: Any) -> SessionFolder:
+    """A session that cost this."""
+    folder = make_session(Path("../sessions").resolve(), name, Opened(pid=1), STARTED, make_finished(), status="")
+    fields = {"unmeasured": (NO_AI,), **bill}
+    made = make_bill(charges=charges, usd=sum(one.usd for one in charges), **fields)
+    folder.write_record(make_record(make_session_head(id=name), bill=made, seconds=36.0))
+    return folder
+
+
+def shown(*words: str) -> dict[str, Any]:
+    """What `loop cost show --json` says."""
+    done = loop("cost", "show", "--json", *words)
+    assert 0 == done.returncode, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_totals_by_resource_with_unknown_ai_as_null() -> None:
+    """0.50 of an engineer in each of two sessions; AI is unknown, with a note, and not 0."""
+    add("a", ENGINEER)
+    add("b", ENGINEER)
+    found = shown()
+    assert {"minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd"} <= set(found["totals"])
+    totals = {name: found["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
+    assert {"minutes": 1.2, "gpu_usd": 0.0, "ai_usd": None, "engineer_usd": 1.0, "usd": 1.0} == totals
+    assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in found["notes"]
+    assert 1 == found["schema_version"]
+    text = loop("cost", "show").stdout
+    assert "?" in text.splitlines()[1]
+    assert "AI: not measured" in text
+
+
+def test_a_range_of_sessions() -> None:
+    """Only those are counted."""
+    for name in ("a", "b", "c"):
+        add(name, ENGINEER)
+    assert 1.0 == shown("--sessions", "b..c")["totals"]["usd"]
+    done = loop("cost", "show", "--sessions", "c..a")
+    assert (2, True) == (done.returncode, "a comes before c" in done.stderr)
+    done = loop("cost", "show", "--by", "wek")
+    assert (2, True) == (done.returncode, "expected session, pattern, target, week" in done.stderr)
+
+
+def test_savings_changes_and_failures_beside_what_they_cost() -> None:
+    """An interval to each class of evidence; dollars by microsecond and by failure that was new."""
+    saving = Saving(
+        pattern="p", evidence="history", source="s", minutes=10, minutes_low=5, minutes_high=20, usd=4.0
+    )
+    add("a", ENGINEER, savings=(saving,), gains=Gains(accepted=1, accepted_us=2.0))
+    folder = add("b", ENGINEER)
+    slower = make_speed("w", "slower", 0.5, against="known_good")
+    head = make_session_head(id="b")
+    folder.write_record(make_record(head, [slower], bill=make_bill(charges=(ENGINEER,), usd=0.5), seconds=36.0))
+    found = shown()
+    history = found["savings"]["history"]
+    assert (4.0, 2.0, 8.0) == (history["usd"], history["usd_low"], history["usd_high"])
+    assert {"value": 3.0, "low": 1.0, "high": 7.0} == history["roi"]
+    assert {"changes": 1, "us_per_call": 2.0, "usd_per_us": 0.5} == found["accepted"]
+    assert (1, 1.0, {"b": ["cpu"]}) == tuple(found["bugs"][name] for name in ("found", "usd_per_bug", "sessions"))
+
+
+def test_csv_has_a_line_a_charge_in_focus_columns() -> None:
+    """Another program reads it back."""
+    add("a", ENGINEER, Charge(resource="ai", rate="stated", seconds=0, usd=0.25, basis="stated"))
+    rows = list(csv.DictReader(io.StringIO(loop("cost", "show", "--csv").stdout)))
+    assert [("0.5", "measured"), ("0.25", "stated")] == [(row["BilledCost"], row["x_Basis"]) for row in rows]
+    assert list(COLUMNS) == list(rows[0])
+
+
+def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
+    """Two seconds in the journal of a killed one, at the card's 50 dollars an hour; that is said."""
+    make_session(
+        Path("../sessions").resolve(), "killed", Opened(pid=1), STARTED, make_finished(), STARTED, status=""
+    )
+    found = shown()
+    assert pytest.approx(2 / 3600 * 50) == found["totals"]["engineer_usd"]
+    assert pytest.approx(2 / 60) == found["totals"]["minutes"]
+    assert any("never closed" in note for note in found["notes"])
+
+
+def test_a_torn_journal_loses_nothing_that_was_committed() -> None:
+    """Cut in the middle of a line, or damaged: the bill stands, and the damage is named."""
+    for name, tail in (("a", b'{"format": 1, "seq": 9'), ("b", b"nonsense\n")):
+        folder = add(name, ENGINEER)
+        with (folder.path / "journal.jsonl").open("ab") as file:
+            file.write(tail)
+    found = shown()
+    assert 1.0 == found["totals"]["usd"]
+    assert ["b"] == [one["folder"] for one in found["damaged"]]
+
+
+def test_two_folders_with_one_session_count_once() -> None:
+    """A copy is named, and not paid for twice."""
+    folder = add("a", ENGINEER)
+    shutil.copytree(folder.path, folder.path.with_name("a-copy"))
+    found = shown()
+    assert 0.5 == found["totals"]["usd"]
+    assert [{"folder": "a-copy", "reason": "a copy of session a"}] == found["damaged"]
+
+
+def test_a_session_of_another_format_is_named_and_left_out() -> None:
+    """An older record without the fields of today is read as it is."""
+    add("a", ENGINEER)
+    newer = add("b", ENGINEER)
+    text = (newer.path / "record.json").read_text()
+    (newer.path / "record.json").write_text(text.replace('"format": 1', '"format": 9', 1))
+    older = add("c", ENGINEER)
+    fields = json.loads((older.path / "record.json").read_text())
+    for name in ("ai", "energy_j", "gains", "notes"):
+        del fields["bill"][name]
+    del fields["bill"]["charges"][0]["basis"]
+    del fields["sum"]
+    (older.path / "record.json").write_text(json.dumps(fields))
+    found = shown()
+    assert 1.0 == found["totals"]["usd"]
+    assert [("b", True)] == [(one["folder"], "format 9" in one["reason"]) for one in found["damaged"]]
+
+
+def test_no_sessions_cost_nothing() -> None:
+    """And how to make one."""
+    done = loop("cost", "show")
+    assert (0, True) == (done.returncode, "loop run session" in done.stderr)
+    assert 0.0 == shown()["totals"]["usd"]
+
+
+def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
+    """Rows added up by hand, 442 min after N+4, 734 after N+7A; what the reports say besides is shown."""
+    assert 0 == loop("sessions", "import", "history").returncode
+    after = {name: shown("--sessions", f"N..{name}")["totals"] for name in ("N+4", "N+7A", "N+7G")}
+    assert [442.0, 734.0, 764.0] == [one["minutes"] for one in after.values()]
+    assert [1.47, 2.44, 3.84] == [one["gpu_usd"] for one in after.values()]
+    assert [6.81, 10.06, 10.06] == [one["ai_usd"] for one in after.values()]
+    assert [None, None, 25.0] == [one["engineer_usd"] for one in after.values()]
+    assert [8.28, 12.5, 38.9] == [one["usd"] for one in after.values()]
+    said = [(one["session"], one["stated"]) for one in shown()["contradictions"]]
+    assert ("N+7G", "report N+7G: 12 sessions in all") in said
+    assert ("N+7G", "report N+7G: GPU $18.10 in all") in said
+    assert ("N+7G", "report N+7G: engineer $1264.17 in all") in said
+    assert [] == [one for one in shown("--sessions", "N..N")["contradictions"] if one["session"] != "N"]
+
+
+def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:
+    """Not one figure is a zero: neither a resource, energy among them, nor the sum, nor the difference."""
+    (tmp_path / "mine.yaml").write_text(
+        "format: 1\nsource: mine\nsessions: [{id: a, minutes: 5, outcome: x}, {id: b, minutes: 9, outcome: x}]\n"
+    )
+    assert 0 == loop("sessions", "import", str(tmp_path / "mine.yaml")).returncode
+    totals = shown("--sessions", "a")["totals"]
+    assert {None} == {totals[name] for name in totals if name.endswith("usd")}
+    assert None is shown("--sessions", "a", "--against", "b")["saved_against"]["usd"]
+    against = loop("cost", "show", "--sessions", "a", "--against", "b").stdout
+    assert "less than b: 4.0 min, dollars unknown" in against
+    assert "$" not in against
+    listed = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
+    assert [None, None] == [one["usd"] for one in listed]
+
+
+def test_n_4_against_the_sessions_before_it() -> None:
+    """Environments of 3, 67 and 60 minutes; N took 155 minutes and 3.19 dollars more."""
+    assert 0 == loop("sessions", "import", "history").returncode
+    against = {name: shown("--sessions", "N+4", "--against", name)["saved_against"] for name in ("N", "N+3")}
+    assert (155.0, 3.19, 57.0) == tuple(against["N"][key] for key in ("minutes", "usd", "environment_minutes"))
+    assert (42.0, 0.66, 64.0) == tuple(against["N+3"][key] for key in ("minutes", "usd", "environment_minutes"))
+    assert (
+        "its environment took 64 min less" in loop("cost", "show", "--sessions", "N+4", "--against", "N+3").stdout
+    )
+
+
+def test_what_cost_more_than_before_is_less_by_a_negative_amount() -> None:
+    """Minutes and dollars with their signs in front."""
+    assert 0 == loop("sessions", "import", "history").returncode
+    done = loop("cost", "show", "--sessions", "N", "--against", "N+4")
+    assert "less than N+4: -155.0 min, -$3.19" in done.stdout
+
+
+def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path) -> None:
+    """An old one is marked; those that a session is charged at, too."""
+    folder = make_project(tmp_path / "project")
+    (folder / "rates.yaml").write_text(
+        "format: 1\ngpu: mine\nwaiting: engineer\nrates:\n"
+        "  - {name: mine, resource: gpu, usd_per_hour: 1.25, source: my invoice, as_of: 2020-02-29}\n"
+    )
+    found = json.loads(loop("cost", "rates", "--json", "--target", str(folder)).stdout)
+    (mine,) = (rate for rate in found["rates"] if rate["name"] == "mine")
+    assert (1.25, True, True, "my invoice") == tuple(
+        mine[key] for key in ("usd_per_hour", "old", "charged_at", "source")
+    )
+    assert mine["age_days"] > 2000
+    text = loop("cost", "rates", "--target", str(folder)).stdout
+    assert "mine *" in text
+    assert "my invoice" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_the_last_line_of_a_session_names_a_gpu_without_a_price() -> None:
+    """What the GPU cost is missing from the sum, and that is said."""
+    no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
+    assert "$0.5000" == cost_text(make_bill(usd=0.5, unmeasured=(NO_AI,)))
+    assert "$0.5000 and a GPU of unknown price" == cost_text(make_bill(usd=0.5, unmeasured=(NO_AI, no_gpu)))

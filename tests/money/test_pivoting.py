@@ -1,0 +1,148 @@
+"""Go on or pivot: expected values where they are known, what it would need where they are not."""
+
+from typing import Any
+
+import pytest
+
+from loop.library.figures import histories
+from loop.model.decision import Option, Options
+from loop.model.index import Predicted, SessionRow
+from loop.money.pivoting import no_progress, over_budget, pivot, stop_rules, weigh, worse
+from tests.money.test_keeping_gpu import row
+
+
+def option(name: str = "go on", usd: tuple[float, float] = (150, 250), **fields: Any) -> Option:
+    """An option with neither probability nor value."""
+    return Option(name=name, usd=usd, **fields)
+
+
+def of(*options: Option, value_usd: float | None = None) -> Options:
+    """These options."""
+    return Options(format=1, question="what next", options=options, value_usd=value_usd)
+
+
+def test_an_expected_value_is_probability_times_value_less_cost() -> None:
+    """At both ends of the cost."""
+    found = weigh(option(probability=0.5, value_usd=600))
+    assert (50.0, 150.0) == found.expected_usd
+    assert "pays even at its highest cost" == found.note
+
+
+def test_an_unknown_probability_is_shown_as_what_it_would_have_to_be() -> None:
+    """Never guessed: cost over value."""
+    found = weigh(option(value_usd=1000))
+    assert (None, (0.15, 0.25)) == (found.expected_usd, found.break_even_probability)
+    assert "unknown probability: it pays from a probability of 15 to 25 %" == found.note
+
+
+def test_what_costs_more_than_it_is_worth_pays_at_no_probability() -> None:
+    """Nor at the highest cost, where only that is above the value."""
+    assert "whatever the probability" in weigh(option(value_usd=100)).note
+    assert "not at all at its highest cost" in weigh(option(value_usd=200)).note
+
+
+def options_of_history() -> Options:
+    """What N+7G had to choose from, as its report states it."""
+    (history,) = histories()
+    row = next(row for row in history.model_dump()["decisions"] if row["question"] == "what next")
+    made = [
+        option(one["name"], tuple(one["usd"]), probability=one["confidence"], gain=one["gain"])
+        for one in row["options"]
+    ]
+    return of(*made)
+
+
+def test_the_history_s_options_have_no_expected_value() -> None:
+    """Nobody said what success was worth: going on at 50 % has to be worth $300 to $500."""
+    found = pivot(options_of_history(), [])
+    going_on, warp, h100 = found.options
+    assert [None, None, None] == [one.expected_usd for one in found.options]
+    assert ((300.0, 500.0), "unknown value: success has to be worth $300 to $500") == (
+        going_on.break_even_value_usd,
+        going_on.note,
+    )
+    assert "unknown probability and value: their product has to be $250 to $350" == warp.note
+    assert "unknown probability and value: their product has to be $50 to $75" == h100.note
+    assert (None, True) == (found.best, "No option has an expected value" in found.decision)
+
+
+def test_with_a_value_the_history_s_options_can_be_weighed() -> None:
+    """At $1,000: going on gives $250 to $350, the others what they would need."""
+    given = options_of_history().model_copy(update={"value_usd": 1000.0})
+    found = pivot(given, [])
+    assert [(250.0, 350.0), None, None] == [one.expected_usd for one in found.options]
+    assert [(0.15, 0.25), (0.25, 0.35), (0.05, 0.075)] == [one.break_even_probability for one in found.options]
+    assert "Of what is known, continue debugging" in found.decision
+    assert "Unknown stays: pivot to warp specialisation and tensor cores; move to H100." in found.decision
+
+
+def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
+    """Ranges that overlap depend; what does not pay is not chosen for being the best of the bad."""
+    sure = option("sure", (10, 20), probability=0.9, value_usd=200)
+    close = option("close", (100, 150), probability=0.9, value_usd=300)
+    bad = option("bad", (100, 200), probability=0.1, value_usd=100)
+    assert "sure" == pivot(of(sure, bad), []).best
+    assert "the expected values overlap" in pivot(of(sure, close), []).decision
+    assert "doing none of them" in pivot(of(bad), []).decision
+
+
+def session(name: str, ratio: float | None = 1.0, **fields: Any) -> SessionRow:
+    """A session that measured `cpu` at a ratio."""
+    ratios = {"cpu": ratio} if ratio is not None else {}
+    return row(name, variants=("cpu",), ratios=ratios, ground=name, **fields)
+
+
+def test_two_sessions_without_a_better_ratio_are_enough() -> None:
+    """1 % is noise; 10 % is progress; a ratio that could not be judged is none."""
+    assert no_progress([session("a"), session("b", 1.01), session("c", 0.99)]).holds
+    found = no_progress([session("a"), session("b", 1.01), session("c", 1.1)])
+    assert (False, "c: cpu at 1.10x, its best before was 1.01x") == (found.holds, found.why)
+    assert no_progress([session("a"), session("b", 1.01), session("c", 1.1, unsure=("cpu",))]).holds
+
+
+def test_what_becomes_right_is_progress() -> None:
+    """As is a session that passes after one that failed."""
+    wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
+    assert False is no_progress([session("a"), session("b", **wrong), session("c", 1.0)]).holds
+    assert True is no_progress([session("a"), session("b", **wrong), session("c", **wrong)]).holds
+
+
+def test_too_few_sessions_say_nothing() -> None:
+    """Unknown is not `not met`."""
+    assert [None, None, None] == [rule.holds for rule in stop_rules([session("a")])]
+    assert "as far as the records tell" in pivot(None, stop_rules([])).decision
+
+
+@pytest.mark.parametrize(("spent_s", "holds"), [(89.0, False), (91.0, True)])
+def test_half_a_budget_more_is_enough(spent_s: float, holds: bool) -> None:
+    """Of the session under way."""
+    assert holds is over_budget([], 60.0, spent_s).holds
+
+
+def test_without_a_session_under_way_the_last_is_held_against_its_prediction() -> None:
+    """1,800 s taken."""
+    predicted = Predicted(seconds=1000, low_s=800, high_s=1200, usd=1, low_usd=1, high_usd=1)
+    assert over_budget([session("a", predicted=predicted)], None, None).holds
+    assert None is over_budget([session("a")], None, None).holds
+
+
+def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
+    """Its files have to have changed; who was wrong before did not get worse."""
+    wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
+    assert worse([session("a"), session("b", **wrong)]).holds
+    assert False is worse([session("a", **wrong), session("b", **wrong)]).holds
+    same = session("b", **wrong).model_copy(update={"ground": "a"})
+    assert False is worse([session("a"), same]).holds
+
+
+def test_a_met_rule_is_said_first() -> None:
+    """The rule is named in the decision."""
+    found = pivot(None, stop_rules([session("a"), session("b"), session("c")]))
+    assert found.stop
+    assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")
+
+
+def test_a_range_goes_from_least_to_most() -> None:
+    """The other way about is a mistake."""
+    with pytest.raises(ValueError, match="from least to most"):
+        option(usd=(2, 1))

@@ -1,0 +1,308 @@
+"""A session that hands changes over: it pauses, judges the edit in a worktree, keeps it or takes it back."""
+
+import json
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from loop.base.places import shipped
+from tests.noise import timed
+from tests.projects import KERNEL, kill, loop, make_project, start
+from tests.repository.test_reading import git
+
+LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
+SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 40; again++) {LINE}")
+SIZES = ("small: [{N: 3, M: [5, 17]}]", "small: [{N: 64, M: [128, 256]}]")
+PLAN = """
+format: 1
+name: improve
+title: Make it faster
+patterns: [single-compilation-unit, measured, profile-before-optimise]
+workloads: [small]
+budget: {minutes: 1}
+"""
+MEASURED = """
+format: 1
+name: measured
+number: 101
+title: What there is
+problem: Without it nothing can be improved.
+use_when: [testing]
+estimate: {minutes: 0.1}
+steps:
+  - {id: verify, title: Right, action: kernel.verify, budget_s: 20}
+  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2}}
+"""
+
+
+@dataclass
+class Project:
+    """A user's project under git, and the session that improves it."""
+
+    folder: Path
+    sessions: Path
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`loop run session`, on this project."""
+        return loop("run", "session", *words, "--target", str(self.folder))
+
+    def resume(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Go on with the session."""
+        return self.run("--resume", "last", *words)
+
+    @property
+    def session(self) -> Path:
+        """Its folder."""
+        return sorted(self.sessions.iterdir())[-1]
+
+    def wait_for(self, step: str) -> None:
+        """Wait until a change has come to a step of the gate."""
+        deadline = time.monotonic() + 60
+        while not any(line["event"] == "started" and line["step"] == step for line in self.of_change()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def of_change(self) -> list[dict[str, str]]:
+        """Lines of the journal on the change, whole ones only."""
+        lines = (self.session / "journal.jsonl").read_text().split("\n")[:-1]
+        return [found for line in lines if (found := json.loads(line)).get("pattern") == "profile-before-optimise"]
+
+    def brief(self, number: int) -> dict[str, object]:
+        """What was asked for."""
+        found = json.loads((self.session / "changes" / f"{number}-brief.json").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def edited(self) -> Path:
+        """The kernel in the worktree."""
+        return Path(str(self.brief(1)["folder"])) / "scale.c"
+
+
+def in_haste(folder: Path, name: str) -> None:
+    """A bundled pattern as the project's own: fewer rounds, and seconds instead of minutes to compare in."""
+    text = (shipped("patterns") / f"{name}.yaml").read_text().replace("{rounds: 5}", "{rounds: 2}")
+    (folder / "patterns").mkdir(exist_ok=True)
+    (folder / "patterns" / f"{name}.yaml").write_text(re.sub(r"budget_s: [23]0\b", "budget_s: 8", text))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A kernel that does its work forty times, committed; a plan; trust; no session yet."""
+    folder = make_project(tmp_path / "project", SLOW)
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
+        (folder / kind).mkdir()
+        (folder / kind / f"{name}.yaml").write_text(text)
+    in_haste(folder, "profile-before-optimise")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "slow")
+    assert 0 == loop("trust", str(folder)).returncode
+    return Project(folder, tmp_path / "sessions")
+
+
+@timed
+@pytest.mark.slow
+def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) -> None:
+    """The whole of it, in one session; the user's checkout is never touched."""
+    asked = project.run("improve")
+    assert 75 == asked.returncode, asked.stderr
+    assert "one change to ours is asked for" in asked.stderr
+    (tree,) = json.loads(loop("worktrees", "--json", "--target", str(project.folder)).stdout)["worktrees"]
+    assert ("waits", str(project.session)) == (tree["state"], tree["session"])
+    assert "loop run session --resume" in asked.stderr
+    assert {"scale.c"} == set(project.brief(1)["files"])  # type: ignore[call-overload]
+    page = (project.session / "changes" / "1-brief.md").read_text()
+    assert "make ours faster" in page
+    assert str(project.edited.parent) in page
+
+    again = project.resume()
+    assert (75, True) == (again.returncode, "one change to ours" in again.stderr)
+
+    manifest = project.edited.parent / "target.yaml"
+    before = manifest.read_text()
+    manifest.write_text(before.replace("rtol: 1.0e-6", "rtol: 1.0e+6"))
+    refused = project.resume()
+    assert (75, True) == (refused.returncode, "target.yaml may not change" in refused.stderr)
+    manifest.write_text(before)
+
+    project.edited.write_text(KERNEL.replace("i < n", "i < n - 1"))
+    wrong = project.resume()
+    assert 75 == wrong.returncode, wrong.stderr
+    assert "change 1 reverted: ours is incorrect" in wrong.stderr
+    assert SLOW == project.edited.read_text()
+    assert "ours is incorrect" in str(project.brief(2)["tried"])
+
+    project.edited.write_text(SLOW.replace("return 0;", "return oops;"))
+    broken = project.resume()
+    assert "change 2 reverted: ours: scale.c:11:10:" in broken.stderr
+
+    project.edited.write_text(SLOW + "// no difference\n")
+    same = project.resume()
+    assert "change 3 reverted: " in same.stderr, same.stderr
+    assert "inconclusive" in same.stderr or "same" in same.stderr
+
+    project.edited.write_text(KERNEL)
+    better = project.resume()
+    assert "change 4 kept: " in better.stderr, better.stderr
+    assert "git apply" in better.stderr
+    assert KERNEL == project.edited.read_text()
+    branch = f"loop/{project.session.name}"
+    assert KERNEL.strip() == git(project.folder, "show", f"{branch}:scale.c")
+
+    project.edited.write_text(SLOW)
+    worse = project.resume()
+    assert "change 5 reverted: " in worse.stderr
+    assert re.search(r"slower on [12] of 2 workloads", worse.stderr), worse.stderr
+    assert KERNEL == project.edited.read_text()
+
+    tree = project.edited.parent
+    done = project.resume("--decline")
+    assert 0 == done.returncode, done.stderr
+    assert not tree.exists()
+    assert 1 == len(git(project.folder, "worktree", "list").splitlines())
+    assert SLOW == (project.folder / "scale.c").read_text()
+    assert ("main", "") == (
+        git(project.folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        git(project.folder, "status", "--porcelain"),
+    )
+    (patch,) = (project.session / "changes").glob("4-*.patch")
+    git(project.folder, "apply", "--check", str(patch))
+    report = (project.session / "report.md").read_text()
+    assert "## Changes" in report
+    assert report.count("| reverted ") == 4
+    assert f"branch `{branch}`" in report
+    git(project.folder, "apply", str(project.session / "changes" / "kept.patch"))
+    assert KERNEL == (project.folder / "scale.c").read_text()
+
+
+@timed
+@pytest.mark.slow
+def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> None:
+    """The next session's brief has it with its reason; the very same edit waits, and `--again` judges it."""
+    broken = SLOW.replace("return 0;", "return oops;")
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(broken)
+    assert "change 1 reverted: " in project.resume().stderr
+    assert 0 == project.resume("--decline").returncode
+    first = project.session.name
+    assert 75 == project.run("improve").returncode
+    assert first != project.session.name
+    (lost,) = project.brief(1)["lost"]  # type: ignore[misc]
+    assert (first, "ours") == (lost["session"], lost["variant"])
+    assert "What lost in earlier sessions" in (project.session / "changes" / "1-brief.md").read_text()
+    project.edited.write_text(broken)
+    same = project.resume()
+    assert 75 == same.returncode, same.stderr
+    assert f"this very change was taken back in {first}: " in same.stderr
+    again = project.resume("--again")
+    assert "change 1 reverted: " in again.stderr
+
+
+@timed
+@pytest.mark.slow
+def test_a_session_killed_while_it_judges_goes_on(project: Project) -> None:
+    """The edit is still there, what was judged stands, and the decision falls once."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
+    project.wait_for("measure")
+    kill(process)
+    done = project.resume()
+    assert 75 == done.returncode, done.stderr
+    assert "change 1 kept: " in done.stderr
+    assert 1 == git(project.folder, "log", "--format=%s", f"loop/{project.session.name}").count("ours: ")
+
+
+@timed
+@pytest.mark.soak
+def test_an_edit_made_while_another_is_judged_is_not_taken_for_it(project: Project) -> None:
+    """What was handed back is what is judged: the step fails and says how to have it back."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    process = start("run", "session", "--resume", "last", "--target", str(project.folder))
+    project.wait_for("verify")
+    project.edited.write_text(SLOW.replace("40", "41"))
+    _, said = process.communicate(timeout=100)
+    assert "was edited while the change was judged" in said
+    patches = sorted((project.session / "changes").glob("1-*.patch"))
+    assert 2 == len(patches)
+    assert 1 == sum("again < 41" in patch.read_text() for patch in patches)
+
+
+def test_declining_without_a_session_is_a_mistake_of_usage() -> None:
+    """And says what to type."""
+    done = loop("run", "session", "--decline")
+    assert (2, True) == (done.returncode, "--resume last --decline" in done.stderr)
+
+
+HEADER = """
+int work(int count);
+"""
+
+
+@pytest.mark.slow
+def test_only_what_was_asked_for_may_change(project: Project) -> None:
+    """No file that another variant is built from, none that git ignores, none removed; a new header may come."""
+    manifest = project.folder / "target.yaml"
+    other = "  other: {kind: c_abi, device: cpu, sources: [other.c], entry: scale, build: {compiler: gcc}}\n"
+    manifest.write_text(manifest.read_text() + other)
+    (project.folder / "shared.h").write_text(HEADER)
+    for name in ("other.c", "scale.c"):
+        (project.folder / name).write_text(f'#include "shared.h"\n{SLOW}')
+    (project.folder / ".gitignore").write_text("*_gen.h\n")
+    git(project.folder, "add", ".")
+    git(project.folder, "commit", "-q", "-m", "another")
+    assert 0 == loop("trust", str(project.folder)).returncode
+    assert 75 == project.run("improve", "--variant", "ours").returncode
+    assert ["scale.c"] == project.brief(1)["files"]
+    assert {"shared.h": ["other"]} == project.brief(1)["shared"]
+    tree = project.edited.parent
+    for name, text in (("shared.h", "int other(int);"), ("other.c", None)):
+        kept = (tree / name).read_text()
+        (tree / name).unlink() if text is None else (tree / name).write_text(text)
+        refused = project.resume().stderr
+        assert f"{name} may not change" in refused
+        assert (name == "shared.h") == ("--variant ours --variant other begins with all" in refused)
+        (tree / name).write_text(kept)
+    (tree / "fast_gen.c").write_text("// what git takes\n")
+    (tree / "fast_gen.h").write_text("// what git ignores\n")
+    project.edited.write_text(f'#include "shared.h"\n#include "fast_gen.h"\n#include "fast_gen.c"\n{KERNEL}')
+    assert "fast_gen.h is compiled and git ignores it" in project.resume().stderr
+
+
+@pytest.mark.slow
+def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
+    """The session says so and waits; put back it goes on, declined it ends."""
+    assert 75 == project.run("improve").returncode
+    project.edited.write_text(KERNEL)
+    mine = SLOW + "// mine\n"
+    (project.folder / "scale.c").write_text(mine)
+    done = project.resume()
+    assert 2 == done.returncode
+    assert "was edited since" in done.stderr
+    assert "--decline" in done.stderr
+    assert (KERNEL, mine) == (project.edited.read_text(), (project.folder / "scale.c").read_text())
+    declined = project.resume("--decline")
+    assert 0 == declined.returncode, declined.stderr
+    assert KERNEL == project.edited.read_text()
+
+
+def test_gits_own_variables_lead_nowhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an alias or a hook sets them: the user's branch and index stay what they were."""
+    (project.folder / "note.txt").write_text("uncommitted")
+    before = git(project.folder, "log", "--format=%H", "--all"), git(project.folder, "status", "--porcelain")
+    for name, value in (("GIT_DIR", project.folder / ".git"), ("GIT_WORK_TREE", project.folder)):
+        monkeypatch.setenv(name, str(value))
+    done = project.run("improve")
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name)
+    assert 75 == done.returncode, done.stderr
+    assert project.edited.exists()
+    on_main = git(project.folder, "log", "--format=%H", "main")
+    assert before == (on_main, git(project.folder, "status", "--porcelain"))

@@ -1,0 +1,253 @@
+"""`tune`: values of a kernel are searched under the gate, the best become data of the target on a branch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.noise import timed
+from tests.optimize.test_session import LINE, SIZES, in_haste
+from tests.projects import KERNEL, loop, make_project
+from tests.repository.test_reading import git
+
+GUARDED = KERNEL.replace(
+    LINE,
+    '_Static_assert(WORK_AGAIN != 7, "seven is not allowed");\n'
+    f"  for (volatile int again = 0; again < WORK_AGAIN; again++) {LINE}",
+)
+"""Its work once, twice, forty times; not at all, which is wrong; seven times, which does not compile."""
+TUNING = """
+tuning:
+  work:  # how often
+    title: how often everything is computed
+    variant: ours
+    macro: WORK
+    values: {again: [0, 1, 2, 7, 40]}
+    best: {cpu: {again: 40}}  # slow
+    workloads: [{N: 64, M: 256}]
+"""
+PLAN = """
+format: 1
+name: tune
+title: Tune it
+patterns: [single-compilation-unit, tuning]
+workloads: [small]
+budget: {minutes: 1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A kernel with something to tune, committed and trusted."""
+    folder = make_project(tmp_path / "project", GUARDED)
+    manifest = (folder / "target.yaml").read_text().replace(*SIZES).replace("[-O1]", '[-O1, "{tuned}"]')
+    (folder / "target.yaml").write_text(manifest + TUNING)
+    (folder / "plans").mkdir()
+    (folder / "plans" / "tune.yaml").write_text(PLAN)
+    in_haste(folder, "tuning")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "slow")
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def searches(session: Path) -> list[dict[str, Any]]:
+    """The steps of a session that searched."""
+    lines = [json.loads(line) for line in (session / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "finished" and line["step"] == "tune"]
+
+
+def trials(folder: Path) -> dict[int, dict[str, Any]]:
+    """What became of each point in the one session's first search."""
+    (session,) = (folder / "sessions").iterdir()
+    return {one["values"]["again"]: one for one in searches(session)[0]["output"].get("trials", ())}
+
+
+@timed
+@pytest.mark.slow
+def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path) -> None:
+    """Losers are on record with their reasons; the manifest changes on a branch, in one place, comments stay."""
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 0 == done.returncode, done.stderr
+    assert "change 1 kept: " in done.stderr, done.stderr
+    (session,) = (tmp_path / "sessions").iterdir()
+    tuned, outcomes = searches(session), trials(tmp_path)
+    assert {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"} == {
+        again: one["outcome"] for again, one in outcomes.items()
+    }
+    assert "seven is not allowed" in outcomes[7]["reason"]
+    assert "elements wrong" in outcomes[0]["reason"]
+    assert outcomes[1]["ratio"] > outcomes[2]["ratio"] > 1.5
+    assert ["nothing more to tune here"] == [line["message"] for line in tuned[1:]]
+    offered = git(folder, "show", f"loop/{session.name}:target.yaml")
+    assert {"again": 1} == yaml.safe_load(offered)["tuning"]["work"]["best"]["cpu"]
+    assert offered.count("#") == (folder / "target.yaml").read_text().count("#")
+    assert {"again": 40} == yaml.safe_load((folder / "target.yaml").read_text())["tuning"]["work"]["best"]["cpu"]
+    report = (session / "report.md").read_text()
+    assert "again 7" in report
+    assert "seven is not allowed" in report
+    assert "1 of 1 change kept, `ours` " in report.splitlines()[2]
+    assert "of 4 others 1 did not compile, 1 went wrong, 2 were timed, the best of them at" in done.stderr
+    for words in ("othing was verified", "othing was measured", "no speed was measured"):
+        assert words not in report
+
+
+@timed
+@pytest.mark.soak
+def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
+    """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
+    tune = ("run", "session", "tune", "--target", str(folder))
+    first, second, anew = (loop(*tune, *words) for words in ((), (), ("--again",)))
+    (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
+    edited = loop(*tune)
+    points = [
+        {one["values"]["again"]: one for one in searches(session)[0]["output"]["trials"]}
+        for session in sorted((tmp_path / "sessions").iterdir())
+    ]
+    found = [{again: one["outcome"] for again, one in session.items()} for session in points]
+    every = {0: "wrong", 1: "best", 2: "timed", 7: "refused", 40: "incumbent"}
+    assert [every, {0: "lost", 1: "best", 2: "lost", 7: "lost", 40: "incumbent"}, every, every] == found
+    assert "3 lost before (--again tries them), 1 was timed" in second.stderr
+    assert not [done for done in (first, anew, edited) if "lost before" in done.stderr]
+    session = min(path.name for path in (tmp_path / "sessions").iterdir())
+    assert points[1][2]["reason"].endswith(f"(session {session})")
+    assert "x where the best had " in points[1][2]["reason"]
+
+
+@timed
+@pytest.mark.slow
+def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
+    """No edit, nothing to be judged, and the session passes."""
+    manifest = folder / "target.yaml"
+    manifest.write_text(manifest.read_text().replace("{cpu: {again: 40}}", "{cpu: {again: 1}}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 0 == done.returncode, done.stderr
+    assert "the incumbent stays (again 1)" in done.stderr
+    assert "change 1" not in done.stderr
+    assert "loop/" not in git(folder, "branch")
+
+
+TIRES = GUARDED.replace(
+    "  for (volatile int again",
+    """  static int calls = 0;
+  if (WORK_AGAIN == 2 && ++calls > 120) { TIRED }
+  for (volatile int again""",
+)
+"""Computing twice, it gives up after a while: not while it is verified, but while it is timed."""
+
+
+@timed
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tired", "words"),
+    [
+        ("__builtin_abort();", ("again 2 could not be timed on", "SIGABRT")),
+        pytest.param(
+            "static const double nine = 9.0; attributes = &nine;",
+            ("while it was timed: ", "elements wrong"),
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_a_point_that_fails_while_timed_is_alone_in_that(
+    tired: str, words: tuple[str, ...], folder: Path, tmp_path: Path
+) -> None:
+    """It is on record as wrong, with its message; the others are timed all the same."""
+    (folder / "scale.c").write_text(TIRES.replace("TIRED", tired))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    outcomes = trials(tmp_path)
+    assert {0: "wrong", 1: "best", 2: "wrong", 7: "refused", 40: "incumbent"} == {
+        again: one["outcome"] for again, one in outcomes.items()
+    }, done.stderr
+    assert all(word in outcomes[2]["reason"] for word in words)
+    assert "of 4 others 1 did not compile, 2 went wrong, 1 was timed, the best of them at" in done.stderr
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_what_runs_now_has_to_be_right(folder: Path, tmp_path: Path) -> None:
+    """Nothing is timed beside something wrong."""
+    manifest = folder / "target.yaml"
+    manifest.write_text(manifest.read_text().replace("{cpu: {again: 40}}", "{cpu: {again: 0}}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 1 == done.returncode, done.stderr
+    assert "work: what runs now (again 0) is not right: " in done.stderr
+    assert "wrong" == trials(tmp_path)[0]["outcome"]
+
+
+def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Before anything of it is compiled, with words."""
+    manifest = folder / "target.yaml"
+    many = ", ".join(map(str, range(15)))
+    text = manifest.read_text().replace(
+        "values: {again: [0, 1, 2, 7, 40]}", f"values: {{again: [{many}], other: [{many}]}}"
+    )
+    manifest.write_text(text.replace("{again: 40}", "{again: 1, other: 1}"))
+    assert 0 == loop("trust", str(folder)).returncode
+    done = loop("run", "session", "tune", "--target", str(folder))
+    assert 1 == done.returncode, done.stderr
+    assert "work has 225 points, and at most 200 are tried" in done.stderr
+    assert "shorten the lists in tuning.work.values" in done.stderr
+    assert {} == trials(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "variant: ours",
+            "variant: theirs",
+            "tuning.work.variant: expected a compiled variant (ours), got 'theirs'",
+        ),
+        ("best: {cpu: {again: 40}}", "best: {cpu: {}}", "best.cpu: expected values for again, got none"),
+        ("macro: WORK", "macro: work", "tuning.work.macro"),
+        ('"{tuned}"', "-g", "{tuned} among the flags of ours"),
+        ("[{N: 64, M: 256}]", "[{N: 64, K: 256}]", "tuning.work.workloads.0"),
+        (
+            "[{N: 64, M: 256}]",
+            "[{N: 64, M: 256, dtype: float16}]",
+            "tuning.work.workloads.0.dtype: expected types with a tolerance, got float16, which has none",
+        ),
+        (
+            "best: {cpu: {again: 40}}",
+            "best: {}",
+            "tuning.work.best: expected values for a device that ours runs on, such as cpu, got none",
+        ),
+        ("best: {cpu: {again: 40}}", "best: {sm_90: {again: 40}}", "such as cpu, got sm_90"),
+        (
+            "best: {cpu: {again: 40}}",
+            "best: {cpu: {again: 3}}",
+            "tuning.work.best.cpu.again: expected one of 0, 1, 2, 7, 40, got 3",
+        ),
+        (
+            "again: [0, 1, 2, 7, 40]",
+            "again: [1, 40, 1]",
+            "tuning.work.values.again.2: expected values that differ",
+        ),
+    ],
+)
+def test_a_tuning_that_makes_no_sense_is_refused(folder: Path, old: str, new: str, said: str) -> None:
+    """Before anything runs, with its place."""
+    manifest = folder / "target.yaml"
+    assert old in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace(old, new))
+    done = loop("kernels", "list", "--target", str(folder))
+    assert 2 == done.returncode, done.stderr
+    assert said in done.stderr
+    assert "target.yaml:" in done.stderr
+
+
+def test_two_that_are_tuned_have_two_macros(folder: Path) -> None:
+    """The compiler would be told a value twice."""
+    manifest = folder / "target.yaml"
+    again = TUNING.partition("tuning:\n")[2].replace("work:", "more:")
+    manifest.write_text(manifest.read_text() + again)
+    done = loop("kernels", "list", "--target", str(folder))
+    assert 2 == done.returncode, done.stderr
+    assert "tuning.more.macro: expected a macro of its own, got WORK, which is that of work" in done.stderr

@@ -1,0 +1,280 @@
+"""Profiling and parallelism on a real build: facts, the leaf they lead to, and what stays unknown."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions import ACTIONS, Context
+from loop.base.documents import load_yaml, parse_part
+from loop.base.errors import DefinitionError
+from loop.base.places import project
+from loop.base.processes import finish
+from loop.library import definitions, targets
+from loop.model.output import ParallelismOutput, ProfileOutput
+from loop.model.plan import Plan
+from loop.model.record import Finished
+from loop.model.workloads import expand
+from loop.profile import ncu
+from loop.profile.actions import ProfileTerms
+from loop.timing.roof import Roof
+from loop.workers.bench import Bench
+from tests import tiny_cuda
+from tests.fake_tools import FakeTool
+from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_no_speed, make_verify
+from tests.projects import TARGET, make_project
+from tests.recorded import COUNTERS, STALLS, log_of
+from tests.targets import compiled, importable, make_builds, open_bench, write_target
+
+TREE = """
+with:
+  severity: [{{when: ratio < 1, severity: high, tool: counters}}]
+  tree: [{{when: {when}, bottleneck: it, fix: mend it, gain: much}}]
+"""
+L4 = {**tiny_cuda.L4, "flops_per_s": {"float32": 30.3e12}}
+RULES: dict[str, Any] = {
+    "severity": [{"when": "ratio < 1", "severity": "high", "tool": "counters"}],
+    "tree": [
+        {"when": "ipc < 1 and dram > 0.5", "bottleneck": "stalls", "fix": "wait less", "gain": "some"},
+        {"when": "work_items > slots", "bottleneck": "too much", "fix": "do less", "gain": "all"},
+    ],
+}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
+    """A bench for the tiny target: a variant that says how it is cut up, a Python one, and one for a GPU."""
+    variants = {
+        "right": compiled("right", launch={"blocks": "N"}),
+        "double": importable("double"),
+        "gpu": compiled("right", device="cuda", launch={"blocks": "N", "threads": 128, "registers": 32}),
+    }
+    formulas = {"flops": "N * M", "bytes": "2 * itemsize * N * M", "devices": {"sm_89": L4}}
+    target = write_target(tmp_path / "tiny", variants, **formulas)
+    with open_bench(tmp_path / "tiny", target, build_cache) as made:
+        yield made
+
+
+def make_context(bench: Bench, *finished: Finished) -> Context:
+    """A session that has come this far."""
+    fields = {"name": "p", "title": "P", "patterns": ("one",), "workloads": ("some",), "budget": {"minutes": 1.0}}
+    plan = Plan.model_validate({"format": 1, **fields})
+    return Context(bench, plan, ("right", "double"), make_machine(), 7, bench.folder, finished=finished)
+
+
+def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any) -> list[Finished]:
+    """All workloads verified, and timed with these ratios."""
+    build = make_builds(bench, variant)[variant]
+    checked = make_verify(variant=variant)
+    checked = checked.model_copy(
+        update={"variants": (checked.variants[0].model_copy(update={"build_id": build.build_id}),)}
+    )
+    timed = zip(expand(bench.target, ["some"], "float32"), ratios, strict=True)
+    made = [
+        make_measurement(one.name, ratio, variant=variant).model_copy(update={"workload": one})
+        for one, ratio in timed
+    ]
+    return [make_finished(output=checked), make_finished("measure", output=make_measured(*made, **fields))]
+
+
+def run(action: str, context: Context, arguments: Any) -> Any:
+    """What an action finds."""
+    terms = ACTIONS[action].arguments.model_validate(arguments)
+    return finish(ACTIONS[action].run(context, terms)).output
+
+
+def test_the_worst_workload_is_profiled(bench: Bench) -> None:
+    """Its facts are counted, measured and read from the compiler; what nobody tells is unknown."""
+    found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = found.profiles
+    facts = profile.facts
+    assert ("right", "N2 M3 float32", 0.5) == (profile.variant, profile.workload, facts["ratio"])
+    assert (6.0, 48.0, 0.125, 2, 1, 1) == tuple(
+        facts[name] for name in ("flops", "bytes", "intensity", "work_items", "units", "slots")
+    )
+    assert isinstance(facts["flops_share"], float)
+    assert 0 < facts["flops_share"] < 1
+    assert "measured here on 1 thread" in profile.sources["flops_share"]
+    assert isinstance(facts["vectorised"], int)
+    assert facts["dram"] is None
+    assert "there is no GPU" == profile.unknown["dram"]
+
+
+def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it came to; what the other roof says stands, but not which one it is under."""
+
+    def low(*_: Any) -> Any:
+        yield from ()
+        return Roof(flops_per_s=0.1e6, bytes_per_s=1e9)
+
+    monkeypatch.setattr("loop.profile.actions.measure_roof", low)
+    found = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = found.profiles
+    assert (None, None) == (profile.facts["flops_share"], profile.facts["roof"])
+    assert isinstance(profile.facts["bandwidth_share"], float)
+    said = (
+        "it came to 2 of the arithmetic roof (of 0.0001 GFLOP/s and 1 GB/s, measured here on 1 thread): that roof"
+    )
+    assert profile.unknown["flops_share"].startswith(said), profile.unknown
+
+
+def test_flags_that_are_tuned_reach_the_compilers_report(tmp_path: Path, build_cache: Path) -> None:
+    """`{tuned}` is no file."""
+    variant = compiled("right", build={"compiler": "g++", "flags": ["-std=c++17", "-O2", "{tuned}"]})
+    tuned: dict[str, Any] = {"title": "t", "variant": "right", "macro": "WORK", "values": {"again": [1, 2]}}
+    tuning = {"work": {**tuned, "best": {"cpu": {"again": 1}}, "workloads": [{"N": 2, "M": 3}]}}
+    target = write_target(tmp_path / "tiny", {"right": variant}, flops="N * M", bytes="N * M", tuning=tuning)
+    with open_bench(tmp_path / "tiny", target, build_cache) as made:
+        context = replace(make_context(made, *measured(made, 0.5, 0.9, 1.2)), variants=("right",))
+        (profile,) = run("kernel.profile", context, RULES).profiles
+    assert isinstance(profile.facts["vectorised"], int), profile.unknown
+
+
+def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peaks of the datasheet for the GPU at hand; its counters stay unknown where no profiler could look."""
+    bench.device = "cuda"
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    here = make_finished(
+        "device", action="environment.device", output={"ok": True, "message": "", "capability": "8.9"}
+    )
+    steps = measured(bench, 0.5, 0.9, 1.2, variant="gpu")
+    context = replace(make_context(bench, here, *steps), variants=("gpu",))
+    (profile,) = run("kernel.profile", context, RULES).profiles
+    assert pytest.approx(6 / 30e-6 / 30.3e12) == profile.facts["flops_share"]
+    assert "datasheet of NVIDIA L4" == profile.sources["flops_share"]
+    assert (2, 58, 58 * 12) == tuple(profile.facts[name] for name in ("work_items", "units", "slots"))
+    assert profile.unknown["dram"].startswith("there is no ncu on the PATH")
+    assert "counted on a processor only" == profile.unknown["ipc"]
+    assert run("kernel.parallelism", context, {}).fillings[-1].at_hand
+
+
+def on_cuda(bench: Bench) -> Context:
+    """A session on a GPU whose variant was measured; that it runs on the processor no profiler minds in a test."""
+    bench.device = "cuda"
+    return replace(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), variants=("right",))
+
+
+def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the kernel that took longest; the tree decides by them."""
+    short, long = {**COUNTERS, ncu.TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
+    FakeTool("ncu", tmp_path / "tools", monkeypatch).says(
+        log_of(long) + log_of({}, short, kernel="void fill(int)")
+    )
+    rules = {**RULES, "tree": [{**RULES["tree"][0], "when": "device == 'cuda' and dram < 0.4 and sm < 0.4"}]}
+    found = run("kernel.profile", on_cuda(bench), rules)
+    (profile,) = found.profiles
+    assert pytest.approx((0.0027, 0.0023)) == (profile.facts["dram"], profile.facts["sm"])
+    assert ("loads from device memory", "stalls") == (profile.facts["stall"], profile.bottleneck)
+    assert (
+        "ncu, of small_kernel<__half, SmallShape<64, 16, 4>, 0>, 80% of the time of 2 kernels"
+        == (profile.sources["dram"])
+    )
+    assert profile.watched is not None
+    assert (2, 4.4) == (profile.watched.launches, profile.watched.us)
+    assert () == found.not_exercised
+
+
+def test_without_counters_the_step_says_what_it_did_without(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's profiler is asked instead; where it sees no GPU either, both reasons stand there."""
+    FakeTool("ncu", tmp_path / "tools", monkeypatch).says("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 1)
+    found = run("kernel.profile", on_cuda(bench), RULES)
+    (profile,) = found.profiles
+    assert (None, None) == (profile.watched, profile.facts["dram"])
+    assert "ERR_NVGPUCTRPERM" in profile.unknown["dram"]
+    assert "torch's profiler: torch sees no CUDA device" in profile.unknown["dram"]
+    assert [f"hardware counters: {profile.unknown['dram']}"] == [*found.not_exercised]
+
+
+def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None:
+    """A fix and a gain; a rule that read unknown counters stands beside it."""
+    found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
+    (profile,) = found.profiles
+    assert ("high", "too much", "do less", "all") == (
+        *(profile.severity, profile.bottleneck, profile.fix, profile.gain),
+    )
+    assert "right high, too much on N2 M3 float32" == found.message
+    assert ("right is held back by too much on N2 M3 float32, where it does worst: do less.",) == found.learned
+    assert ["stalls"] == [text.partition(":")[0] for text in profile.undecided]
+
+
+@pytest.mark.parametrize("speeds", [(), (make_no_speed("w", "invalid", variant="right"),)])
+def test_what_has_no_speed_has_no_profile(speeds: tuple[Any, ...], bench: Bench) -> None:
+    """Nothing is said of a timing that cannot be trusted."""
+    context = make_context(bench, *measured(bench, 0.5, 0.9, 1.2, verdicts=speeds))
+    found = run("kernel.profile", context, RULES)
+    assert (False, "nothing to profile: no variant has a speed") == (found.ok, found.message)
+
+
+def test_nothing_measured_is_nothing_to_profile(bench: Bench) -> None:
+    """It says what to do first."""
+    found = run("kernel.profile", make_context(bench), RULES)
+    assert (False, True) == (found.ok, "measure first" in (found.hint or ""))
+
+
+def test_an_edited_source_is_not_profiled(bench: Bench) -> None:
+    """The compiler's report would be of something else than what was measured."""
+    steps = measured(bench, 0.5, 0.9, 1.2)
+    (bench.folder / "scale.h").write_text("#define SCALE 2.00f\n")
+    found = run("kernel.profile", make_context(bench, *steps), RULES)
+    assert "nothing to profile: right was edited after it was verified" == found.message
+
+
+def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
+    """A GPU variant too, on a machine without one, and that is said; what declares no launch is not exercised."""
+    found: ParallelismOutput = run("kernel.parallelism", make_context(bench), {})
+    rows = {(one.variant, one.items): one for one in found.fillings}
+    assert {("right", 2), ("right", 5), ("right", 3), ("gpu", 2), ("gpu", 5), ("gpu", 3)} == set(rows)
+    gpu = rows["gpu", 2]
+    assert ("NVIDIA L4", False, 58, 12) == (gpu.on, gpu.at_hand, gpu.units, gpu.resident)
+    assert (("gpu",), ("parallelism of double: the manifest declares no launch",)) == (
+        found.starved,
+        found.not_exercised,
+    )
+    assert "gpu on NVIDIA L4, which is not at hand: not filled on 3 of 3 workloads" in found.message
+    assert pytest.approx(2 / 58 / 12) == found.least_share
+
+
+def test_a_device_that_the_manifest_lacks_is_not_reckoned_with(bench: Bench) -> None:
+    """Nothing is made up."""
+    found = run("kernel.parallelism", make_context(bench), {"device": "sm_75"})
+    assert "parallelism of gpu: the manifest has no device sm_75" in found.not_exercised
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("'dramm > 0.7'", "f.yaml:4:17: with.tree.0.when: expected a fact, as 'dram', got 'dramm'"),
+        ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: it ends too early"),
+        ("f(ratio)", "got a call at column 2 of it"),
+        ("true", "expected text, got true"),
+    ],
+)
+def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str) -> None:
+    """Before anything runs."""
+    document = load_yaml(TREE.format(when=when), "f.yaml")
+    with pytest.raises(DefinitionError) as caught:
+        parse_part(ProfileTerms, document, ("with",))
+    assert expected in str(caught.value)
+
+
+def test_a_mistake_in_a_launch_is_found_where_it_stands(tmp_path: Path) -> None:
+    """As any other formula of a manifest."""
+    folder = make_project(tmp_path / "p")
+    text = TARGET.replace("build: {compiler: gcc", "launch: {blocks: N // K}, build: {compiler: gcc")
+    (folder / "target.yaml").write_text(text)
+    with pytest.raises(DefinitionError, match=r"variants\.ours\.launch\.blocks: expected a known name, got 'K'"):
+        targets.target(project(folder, folder))
+
+
+def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:
+    """Whatever is unknown, there is something to do next; each leaf says how much it may bring."""
+    read = definitions.patterns(project(None, tmp_path))["profiling-decision-tree"]
+    terms = ProfileTerms.model_validate(read.value.steps[0].arguments)
+    assert "true" == terms.tree[-1].when
+    assert ["ratio < 0.5", "ratio < 1.0 and time_us < 10", "ratio < 1.0", "ratio < 1.5"] == [
+        rule.when for rule in terms.severity
+    ]

@@ -1,0 +1,102 @@
+"""Launches that host code told, joined with the compiler's report."""
+
+from typing import Any
+
+import pytest
+
+from loop.model.resources import KernelLaunch, WorkloadLaunches
+from loop.profile.launch_limits import Placed, Seen, fillings, place, placements
+from tests.makers import make_kernel, make_launch, make_library, make_workload
+from tests.profile.test_occupancy import L4
+
+KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
+
+
+def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLaunches:
+    """What one call launches."""
+    return WorkloadLaunches(workload=make_workload(name), status="told", launches=launches, **fields)
+
+
+def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placed, ...]:
+    """These calls of one variant on an L4."""
+    return tuple(Seen(**{"libraries": [make_library(KERNEL)], "told": {"v": calls}, **fields}).placed(L4))
+
+
+def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
+    """160 registers let three blocks of 128 threads in; declared and dynamic shared memory are added."""
+    (one,) = placed(call(make_launch(shared=4096)))
+    assert (3, "registers") == (one.held.blocks, one.held.limited_by)
+    assert (128, 160, 5120) == (one.block.threads, one.block.registers, one.block.shared_bytes)
+
+
+def test_without_a_compiler_registers_are_unknown() -> None:
+    """The emulator may know what is declared static; more than that nobody says."""
+    (one,) = placed(call(make_launch(shared=4096, shared_static=512)), libraries=[])
+    assert (12, ("registers",), 4608) == (one.held.blocks, one.held.unknown, one.block.shared_bytes)
+
+
+def test_kernels_meet_by_symbol_or_by_name() -> None:
+    """A kernel of internal linkage has another symbol under another compiler, and the same name."""
+    launch = make_launch("_ZL1kPf")
+    (one,) = placed(call(launch), names={"_ZL1kPf": "k(float*)"})
+    assert ("k", "_Zk", 160) == (one.name, one.symbol, one.block.registers)
+    (lost,) = placed(call(launch), names={"_ZL1kPf": "other(float*)"})
+    assert ("other", "_ZL1kPf", None) == (lost.name, lost.symbol, lost.block.registers)
+
+
+def test_a_launch_that_no_compiler_reported_is_named() -> None:
+    """Unless there is no report on its variant at all, which is another matter."""
+    told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
+    assert ["_Zlost"] == list(Seen([make_library(KERNEL)], told).unreported())
+
+
+def test_a_kernel_of_another_variants_library_does_not_count() -> None:
+    """Its flags may be others."""
+    (one,) = placed(call(make_launch()), libraries=[make_library(KERNEL, variants=["other"])])
+    assert one.block.registers is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "limited_by"),
+    [
+        ({"grid": (1, 65536, 1)}, "grid.y is 65,536, not 1 to 65,535"),
+        ({"grid": (1, 1, 65536)}, "grid.z is 65,536, not 1 to 65,535"),
+        ({"grid": (2**31, 1, 1)}, "grid.x is 2,147,483,648, not 1 to 2,147,483,647"),
+        ({"grid": (0, 1, 1)}, "grid.x is 0, not 1 to 2,147,483,647"),
+        ({"block": (1, 1, 65)}, "block.z is 65, not 1 to 64"),
+        ({"block": (1025, 1, 1)}, "block.x is 1,025, not 1 to 1,024"),
+        ({"block": (512, 3, 1)}, "threads"),
+        ({"shared": 101376}, "shared memory"),
+        ({"block": (1024, 1, 1)}, "registers"),
+    ],
+)
+def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited_by: str) -> None:
+    """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
+    _, held = place(make_launch(**fields), KERNEL, L4)
+    assert (0, limited_by) == (held.blocks, held.limited_by)
+
+
+def test_launches_of_one_shape_are_one_placement() -> None:
+    """Counted by workload, with the first of them named."""
+    twice = call(make_launch(), make_launch(blocks=7))
+    found = placements(placed(twice, call(make_launch(), name="x"), call(make_launch(shared=8), name="y")))
+    assert [("w", 2, 1024), ("y", 1, 1032)] == [(one.workload, one.workloads, one.shared_bytes) for one in found]
+
+
+def test_a_call_fills_a_gpu_by_its_largest_launch() -> None:
+    """The small second pass of a reduction says nothing of how full the device gets."""
+    calls = [call(make_launch(blocks=87), make_launch("_Zreduce", blocks=200, block=(32, 1, 1)))]
+    (one,) = fillings(placed(*calls), L4, at_hand=False)
+    assert ("k", 87, 58, 3, 0.5) == (one.kernel, one.items, one.units, one.resident, one.waves)
+    assert ("NVIDIA L4", False, ()) == (one.on, one.at_hand, one.unknown)
+
+
+def test_a_filling_without_a_compiler_says_so() -> None:
+    """With registers fewer blocks may fit."""
+    (one,) = fillings(placed(call(make_launch()), libraries=[]), L4, at_hand=True)
+    assert (("registers",), True) == (one.unknown, one.at_hand)
+
+
+def test_a_call_that_launches_nothing_fills_nothing() -> None:
+    """An empty workload."""
+    assert () == fillings(placed(call()), L4, at_hand=False)

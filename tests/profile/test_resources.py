@@ -1,0 +1,154 @@
+"""Which machine code a GPU runs, what may spill, budgets, and the roofline."""
+
+from typing import Any
+
+import pytest
+
+from loop.model.promises import ResourceBudget
+from loop.model.resources import CompiledLibrary, HotLoop
+from loop.model.target import Target
+from loop.profile.resources import bound, broken, code_for, runs_on, spilling, unchecked
+from tests.makers import make_kernel, make_library, make_placement, make_workload
+from tests.profile.test_occupancy import L4
+
+ROWS = make_kernel(registers=168, stack_bytes=40, shared_bytes=2048)
+SPILLS = make_kernel("void tiny::crowded<(ns::Mask)1>(float*)", spill_stores=144, spill_loads=288)
+
+
+def budget(kernel: str = "rows", **fields: Any) -> ResourceBudget:
+    """A budget for the kernels of a name."""
+    return ResourceBudget.model_validate({"kernel": kernel, **fields})
+
+
+def said(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **placed: Any) -> list[str]:
+    """What is said of a library with one launch of its first kernel."""
+    return list(broken(library or make_library(ROWS), budgets, [make_placement(ROWS, **placed)] if placed else []))
+
+
+@pytest.mark.parametrize(
+    ("code", "device", "expected"),
+    [
+        ("sm_89", "sm_89", True),
+        ("sm_80", "sm_89", True),
+        ("sm_86", "sm_89", True),
+        ("sm_90", "sm_89", False),
+        ("sm_75", "sm_89", False),
+        ("sm_90a", "sm_90", True),
+        ("sm_120a", "sm_121", False),
+        ("sm_120f", "sm_121", True),
+        ("sm_100", "sm_103", True),
+        ("sm_10", "sm_100", False),
+        ("compute_89", "sm_89", False),
+    ],
+)
+def test_machine_code_runs_on_its_own_major_number(code: str, device: str, expected: bool) -> None:
+    """And on no lower minor one; what ends in `a` on one alone. What a driver would compile first is no code."""
+    assert expected == runs_on(code, device)
+
+
+def test_of_several_architectures_the_nearest_is_taken() -> None:
+    """A library for 8.0, 8.6 and 9.0 runs its 8.6 code on an L4."""
+    kernels = [make_kernel(architecture=name) for name in ("sm_80", "sm_90", "sm_86")]
+    assert ["sm_86"] == [one.architecture for one in code_for(kernels, "sm_89")]
+    assert () == code_for(kernels, "sm_75")
+
+
+def test_a_spill_needs_no_budget_to_be_wrong() -> None:
+    """Every byte counts, unless a budget allows it."""
+    library = make_library(ROWS, SPILLS)
+    assert [(SPILLS, 0)] == list(spilling(library, []))
+    assert [(SPILLS, 143)] == list(spilling(library, [budget("crowded", spill_bytes=143)]))
+    assert [] == list(spilling(library, [budget("crowded", spill_bytes=144)]))
+
+
+def test_loads_without_stores_are_a_spill() -> None:
+    """Whichever of the two there is."""
+    kernel = make_kernel(spill_loads=4)
+    assert [(kernel, 0)] == list(spilling(make_library(kernel), []))
+
+
+def test_the_first_budget_that_fits_is_a_kernels_own() -> None:
+    """So the special stands before the general."""
+    special, general = budget(r"rows<float, \d+>", spill_bytes=8), budget("tiny::")
+    kernel = make_kernel(spill_stores=8, spill_loads=8)
+    assert [] == list(spilling(make_library(kernel), [special, general]))
+    assert [(kernel, 0)] == list(spilling(make_library(kernel), [general, special]))
+
+
+def test_a_name_may_hold_what_no_expression_may() -> None:
+    """A part of a demangled name need not be a regular expression; what is neither is refused."""
+    assert budget("crowded<(ns::Mask)1>(").fits(SPILLS.name)
+    assert not budget("rows<(").fits(SPILLS.name)
+    with pytest.raises(ValueError, match="expected a name or a regular expression"):
+        budget("rows[")
+
+
+def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
+    """What it takes and what it may."""
+    tight = budget(registers=128, stack_bytes=0, shared_bytes=1024, blocks_per_sm=4)
+    expected = ["168 registers, budget 128", "40 bytes of stack, budget 0"]
+    expected += ["9000 bytes of shared memory, budget 1024", "3 blocks a multiprocessor, budget 4 at least"]
+    found = said(tight, resident=3, shared_bytes=9000)
+    assert [f"tiny::rows<float, 128>: {text}" for text in expected] == found
+    kept = budget(registers=168, stack_bytes=40, shared_bytes=9000, blocks_per_sm=3)
+    assert [] == said(kept, resident=3, shared_bytes=9000)
+
+
+def test_a_budget_for_no_kernel_is_broken() -> None:
+    """A kernel that was renamed must not lose its budget without a word."""
+    assert ["the budget for 'colums' fits no kernel of v"] == said(budget("colums"))
+
+
+def test_what_no_workload_launches_cannot_be_held_against_its_blocks() -> None:
+    """Static shared memory is known, dynamic is not: that is said, not passed over."""
+    library, held = make_library(ROWS), budget(blocks_per_sm=9, shared_bytes=4096)
+    assert [] == said(held)
+    assert ["tiny::rows<float, 128>"] == list(unchecked(library, [held], []))
+    assert [] == list(unchecked(library, [held], [make_placement(ROWS)]))
+    assert [] == list(unchecked(library, [budget(registers=200)], []))
+    assert 1 == len(said(budget(shared_bytes=1024))), "what is declared alone is too much already"
+
+
+def test_a_function_that_kernels_call_may_not_spill_either() -> None:
+    """It has no registers of its own and no launch."""
+    function = make_kernel("helper(float)", entry=False, registers=None, spill_stores=16, stack_bytes=56)
+    library = make_library(function)
+    assert [(function, 0)] == list(spilling(library, []))
+    assert ["helper: 56 bytes of stack, budget 0"] == said(
+        budget("helper", registers=1, stack_bytes=0, blocks_per_sm=1), library=library
+    )
+    assert [] == list(unchecked(library, [budget("helper", blocks_per_sm=1)], []))
+
+
+def formulas(flops: str | None, moved: str | None) -> Target:
+    """A target with these formulas."""
+    return Target.model_construct(flops=flops, bytes=moved)
+
+
+def test_the_roofline_is_the_larger_of_two_times() -> None:
+    """121 TFLOP/s and 300 GB/s: a call of 121 MFLOP takes 1 us at least, one of 300 KB too."""
+    workload = make_workload(dtype="float16")
+    compute = bound(formulas("Sq // Sq * 121000000", "Sq"), workload, L4)
+    assert compute is not None
+    assert ("compute", pytest.approx(1.0)) == (compute.by, compute.us)
+    memory = bound(formulas("Sq", "itemsize * 300000"), workload, L4)
+    assert memory is not None
+    assert ("memory", pytest.approx(2.0)) == (memory.by, memory.us)
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "dtype"), [(None, "Sq", "float16"), ("Sq", None, "float16"), ("Sq", "Sq", "float64")]
+)
+def test_without_formulas_or_a_peak_there_is_no_bound(flops: str | None, moved: str | None, dtype: str) -> None:
+    """Half a roofline is none."""
+    assert bound(formulas(flops, moved), make_workload(dtype=dtype), L4) is None
+
+
+def test_a_call_without_work_has_no_bound() -> None:
+    """Nothing takes no time."""
+    assert bound(formulas("Sq - 64", "Sq - 64"), make_workload(dtype="float16"), L4) is None
+
+
+def test_the_share_of_a_loop_is_of_its_own_instructions() -> None:
+    """64 of 472."""
+    assert pytest.approx(0.1356, abs=1e-4) == HotLoop(instructions=472, tensor=64).share

@@ -1,0 +1,112 @@
+"""The section on a GPU that need not be at hand: compact, trouble first, no claim on what was not looked at."""
+
+from typing import Any
+
+from loop.model.output import ResourcesOutput
+from loop.model.resources import Bound, HotLoop, KernelResources
+from loop.profile.resources_section import MOST_ROWS, kernel_rows, outlooks
+from tests.makers import make_finished, make_kernel, make_library, make_placement
+from tests.profile.test_section import make_filling
+from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
+
+TITLE = "What the kernels would do on NVIDIA L4"
+MAIN = make_kernel(registers=160, shared_bytes=16384, loop=HotLoop(instructions=472, tensor=64))
+OTHER = make_kernel("void tiny::unused(float*)", registers=24)
+SPILLS = make_kernel("void tiny::crowded(float*)", registers=255, spill_stores=144, spill_loads=288)
+
+
+def make_resources(*kernels: KernelResources, **fields: Any) -> ResourcesOutput:
+    """What was found of a library of these kernels, of which timed calls launch the first."""
+    base: dict[str, Any] = {"ok": True, "message": "m", "device": "sm_89", "device_name": "NVIDIA L4"}
+    found = kernels or (MAIN, OTHER)
+    placements = (make_placement(found[0], resident=3, shared_bytes=16384),)
+    filling = {"variant": "v", "kernel": found[0].short, "resident": 3}
+    fillings = (make_filling(**filling, waves=0.02, share=0.02), make_filling(**filling, waves=2.5, share=1.0))
+    bounds = (Bound(workload="w0", us=1.5, by="compute"), Bound(workload="w1", us=0.25, by="memory"))
+    seen = {"libraries": (make_library(*found),), "placements": placements, "fillings": fillings, "bounds": bounds}
+    return ResourcesOutput.model_validate({**base, **seen, **fields})
+
+
+def shown(output: ResourcesOutput) -> str:
+    """The section of a session with that step."""
+    return section(report(record_of(()), [make_finished("resources", output=output)]), TITLE)
+
+
+def test_the_compilers_report_the_waves_and_the_roofline_are_a_line_each() -> None:
+    """Summed up over the timed workloads."""
+    lines = [line for line in shown(make_resources()).splitlines() if line.startswith("- ")]
+    assert "- compiled for sm_89: 2 kernels, at most 160 registers, none spills" == lines[0]
+    assert "- v: 0.020 to 2.5 waves, filled on 1 of 2 workloads" == lines[1]
+    least = "- roofline: the least time of a call is 0.250 µs to 1.50 µs"
+    assert [f"{least}; compute binds on 1 and memory binds on 1 of 2"] == lines[2:]
+
+
+def test_only_kernels_that_timed_calls_launch_have_a_row() -> None:
+    """Registers, spills, shared memory, resident blocks, and the share of matrix instructions."""
+    table = [[cell.strip() for cell in row] for row in rows(shown(make_resources()))]
+    assert ["rows&lt;float, 128>", "160", "0 B", "16 KiB", "3", "14 %"] == table[2]
+    assert 3 == len(table)
+
+
+def test_kernels_in_trouble_come_first() -> None:
+    """Though nothing launches them."""
+    output = make_resources(MAIN, SPILLS, OTHER)
+    table = [[cell.strip() for cell in row] for row in rows(shown(output))]
+    assert ["crowded", "255", "144 B", "0 KiB", "-", "-"] == table[2]
+    assert "at most 255 registers, 1 of them spills" in shown(output)
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    """The whole of it is in the journal, and `loop kernels resources` prints it."""
+    many = [make_kernel(f"void tiny::k{n}(float*)", spill_stores=4) for n in range(MOST_ROWS + 5)]
+    text = shown(make_resources(*many))
+    assert MOST_ROWS + 2 == len(rows(text))
+    assert "5 more kernels of them not shown" in text
+    assert MOST_ROWS + 5 == len(kernel_rows(make_resources(*many)))
+
+
+def test_without_a_compiler_nothing_is_said_of_registers() -> None:
+    """What the host code told remains."""
+    placed = make_placement(MAIN, registers=None, shared_bytes=2560, resident=12)
+    text = shown(make_resources(libraries=(), placements=(placed, placed.model_copy(update={"resident": 9}))))
+    assert "- nothing was compiled for sm_89: registers and spills are not known" in text
+    assert ["rows&lt;float, 128>", "-", "-", "2.5 KiB", "9 to 12", "-"] == [c.strip() for c in rows(text)[2]]
+
+
+def test_a_declared_launch_is_said_to_be_declared() -> None:
+    """Static arithmetic is no answer of the host code."""
+    text = shown(make_resources(libraries=(), placements=(), fillings=(make_filling(variant="v"),)))
+    assert "- v: 0.034 waves, filled on 0 of 1 workload, by the launch that the manifest declares" in text
+    assert [] == rows(text)
+
+
+def test_kernels_of_one_name_in_two_libraries_are_two() -> None:
+    """Their flags differ, and one may spill where the other does not."""
+    spilling = MAIN.model_copy(update={"spill_stores": 8})
+    libraries = (make_library(MAIN), make_library(spilling, variants=["w"]))
+    found = kernel_rows(make_resources(libraries=libraries))
+    assert [("8 B", "-"), ("0 B", "3")] == [(row.figures[1], row.figures[3]) for row in found]
+
+
+def test_the_same_kernel_in_two_libraries_is_one() -> None:
+    """With the launches of both; a namespace that all share is left out, one that some share is not."""
+    placements = (make_placement(MAIN, resident=3), make_placement(MAIN, variant="w", resident=2))
+    libraries = (make_library(MAIN), make_library(MAIN, make_kernel("other::k(int)"), variants=["w"]))
+    found = kernel_rows(make_resources(libraries=libraries, placements=placements))
+    assert [("tiny::rows<float, 128>", "2 to 3")] == [(row.name, row.figures[3]) for row in found]
+
+
+def test_a_session_that_looked_at_nothing_has_no_section() -> None:
+    """Nothing empty."""
+    nothing = make_resources(libraries=(), placements=(), fillings=(), bounds=())
+    assert () == outlooks([make_finished("resources", output=nothing)])
+    assert "What the kernels would do" not in report(record_of(()), [make_finished("resources", output=nothing)])
+
+
+def test_no_name_breaks_the_section() -> None:
+    """Kernels and devices come from elsewhere."""
+    output = make_resources(make_kernel("void k<`|**e**<img>>(float*)"), device_name=HOSTILE)
+    text = report(record_of(()), [make_finished("resources", output=output)])
+    assert "<img" not in text
+    lines = [line for line in text.splitlines() if line.startswith(("| k&lt;", "| k<"))]
+    assert [6] == [len(row) for row in rows("\n".join(lines))]

@@ -1,0 +1,120 @@
+"""The section on bottlenecks: a leaf a variant, the facts it rests on, and what stayed unknown."""
+
+from typing import Any
+
+from loop.model.device_profile import DeviceProfile, KernelProfile
+from loop.model.output import ParallelismOutput, ProfileOutput
+from loop.model.profile import FACTS, Filling, Profile
+from loop.model.record import Finished
+from loop.profile.kernels_section import MOST_KERNELS
+from loop.report.markdown import code, prose
+from tests.makers import make_finished
+from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
+
+
+def make_profile(**fields: Any) -> Profile:
+    """A profile that found the bottleneck."""
+    facts = {**dict.fromkeys(FACTS), "ratio": 0.8, "time_us": 12.3, "flops_share": 0.8123, "work_items": 4}
+    leaf = {"bottleneck": "compute", "when": "flops_share > 0.7", "fix": "compute less", "gain": "20 %"}
+    base = {"variant": "cpu", "workload": "w0", "facts": facts, "severity": "high", "tool": "counters", **leaf}
+    notes = {"sources": {"flops_share": "measured"}, "unknown": {"ipc": "no counters", "dram": "no counters"}}
+    return Profile.model_validate({**base, **notes, "undecided": ("stalls: ipc unknown",), **fields})
+
+
+def make_filling(**fields: Any) -> Filling:
+    """Two blocks on a GPU that is not here."""
+    base = {"variant": "split", "workload": "w0", "on": "NVIDIA L4", "at_hand": False, "items": 2, "units": 58}
+    figures = {"resident": 1, "limited_by": "threads", "share": 2 / 58, "waves": 2 / 58, "used": 2 / 58}
+    return Filling.model_validate({**base, **figures, **fields})
+
+
+def profiled(*profiles: Profile) -> Finished:
+    """The step that profiled."""
+    return make_finished("profile", output=ProfileOutput(ok=True, message="p", profiles=profiles))
+
+
+def filled(*fillings: Filling) -> Finished:
+    """The step that held launches against devices."""
+    return make_finished("parallelism", output=ParallelismOutput(ok=True, message="p", fillings=fillings))
+
+
+def shown(*finished: Finished) -> str:
+    """The section of a session with these steps."""
+    return section(report(record_of(()), finished), "Bottleneck")
+
+
+def test_a_leaf_is_said_with_its_fix_and_gain() -> None:
+    """Where, how urgent, why, and what it may bring."""
+    text = shown(profiled(make_profile()))
+    assert "`cpu` does worst on w0 (0.80x, 12.3 µs). Severity: high." in text
+    assert "What holds it back: compute, for `flops_share > 0.7`." in text
+    assert "- Fix: compute less\n- Expected gain: 20 %\n- Not decided: stalls: ipc unknown\n" in text
+
+
+def test_facts_stand_in_a_table_and_unknown_ones_below() -> None:
+    """What no variant knows has no row, but a reason."""
+    text = shown(profiled(make_profile(), make_profile(variant="other", facts=dict.fromkeys(FACTS))))
+    assert ["flops_share", "0.812", "unknown"] == [cell.strip() for cell in rows(text)[2][:3]]
+    assert ["work_items", "4", "unknown"] == [cell.strip() for cell in rows(text)[3][:3]]
+    assert 4 == len(rows(text))
+    assert "- cpu, flops_share: measured\n- cpu, ipc and dram unknown: no counters" in text
+
+
+def test_without_a_match_nothing_is_urgent() -> None:
+    """No leaf, no fix, and no empty line for them."""
+    nothing = dict.fromkeys(("severity", "tool", "bottleneck", "when", "fix", "gain"))
+    text = shown(profiled(make_profile(**nothing)))
+    assert "Severity: stop, it may be left alone. What holds it back: not decided.\n" in text
+    assert not {"Look with", "Fix", "None"} & {word for word in ("Look with", "Fix", "None") if word in text}
+
+
+def test_of_each_variant_the_emptiest_launch_is_shown() -> None:
+    """With the device that it was reckoned with."""
+    fuller = make_filling(workload="w1", items=58, share=1.0, waves=1.0, used=1.0)
+    text = shown(filled(fuller, make_filling()))
+    expected = ["split", "NVIDIA L4 (not at hand)", "w0", "2", "58 x 1", "3 %", "0.0345", "threads"]
+    assert [expected] == [[cell.strip() for cell in row] for row in rows(text)[2:]]
+
+
+def make_watched(*names: str, **fields: Any) -> DeviceProfile:
+    """A call of these kernels under ncu."""
+    shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
+    made = tuple(KernelProfile(kernel=name, launches=1, us=3.52, **shares) for name in names)
+    return DeviceProfile.model_validate(
+        {"by": "ncu", "kernels": made, "launches": len(made), "us": 7.04, **fields}
+    )
+
+
+def test_what_a_profiler_saw_stands_in_a_table() -> None:
+    """A row a kernel; what it did not tell is a dash; the whole call in a sentence."""
+    text = shown(profiled(make_profile(watched=make_watched("first", "second"))))
+    heads, _, first, second = (row for row in rows(text) if len(row) == 10)
+    assert ["Variant", "Kernel", "Launches", "Time", "DRAM"] == [cell.strip() for cell in heads[:5]]
+    expected = ["cpu", "first", "1", "3.52 µs", "0.27 %", "61 %", "25 %", "-", "105", "loads 24 %"]
+    assert (expected, "second") == ([cell.strip() for cell in first], second[1].strip())
+    assert "- cpu, by ncu: 2 launches of 2 kernels in one call, 7.04 µs together\n" in text
+
+
+def test_a_call_of_many_kernels_is_shown_in_part() -> None:
+    """The longest of them; that there are others is said."""
+    text = shown(profiled(make_profile(watched=make_watched(*"abcdef", us=None, cut=True))))
+    assert 2 + MOST_KERNELS == len([row for row in rows(text) if len(row) == 10])
+    assert (
+        "6 launches of 6 kernels in one call, the first ones, for it may launch more, 2 more kernels not shown"
+        in text
+    )
+
+
+def test_a_session_that_profiled_nothing_says_so() -> None:
+    """In one line."""
+    assert "Nothing was profiled." == shown().strip()
+
+
+def test_no_text_breaks_out_of_its_place() -> None:
+    """Names and sentences come from files of other people."""
+    hostile = make_profile(variant=HOSTILE, workload=HOSTILE, fix=HOSTILE, gain=HOSTILE, undecided=(HOSTILE,))
+    hostile = hostile.model_copy(update={"watched": make_watched(HOSTILE)})
+    text = shown(profiled(hostile), filled(make_filling(variant=HOSTILE, limited_by=HOSTILE)))
+    assert f"\n{code(HOSTILE)} does worst on {prose(HOSTILE)} (" in text
+    assert f"- Fix: {prose(HOSTILE)}\n- Expected gain: {prose(HOSTILE)}\n- Not decided: {prose(HOSTILE)}\n" in text
+    assert {3, 8, 10} == {len(row) for row in rows(text)}

@@ -1,0 +1,238 @@
+"""The gate's own score: every control is rejected, where it should be and for the reason it should be."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+from loop.base.places import project
+from loop.base.processes import finish
+from loop.gate.kernel import builds
+from loop.library.definitions import read_file
+from loop.mistakes.arrays import store, values
+from loop.model.measurement import ControlResult
+from loop.model.output import GateOutput
+from loop.model.target import Signature, Target
+from loop.proving import controls as table
+from loop.proving.actions import ProofTerms, prove_gate
+from loop.workers.bench import Bench
+from tests.session.mix import SIGNATURE, make_context, write_mix
+from tests.targets import compiled, open_bench, write_target
+
+WRONG, NAN = "elements wrong", "got nan"
+REPLACED = "replaced .*, which it is judged with"
+REMEMBERING = ("cached by value", "cached by a sample of the values")
+"""Where computing is as quick they are no cheats."""
+FOUND_BY = {
+    ("verify", WRONG): (
+        *("ignores a", "ignores b", "swaps a and b", "low precision", "drops relu", "drops sign", "wrong scale"),
+        *("cuts K", "zeros", "constant", "transposed", "stale output", "repeats every other call"),
+        *("cached by address", "keeps a copy of its inputs", "slackens after a while"),
+        *(f"zeros in tail of {name}" for name in "BNM"),
+        *(f"one slice wrong of {name}" for name in "BNM"),
+        *(f"error grows along {name}" for name in "BNM"),
+    ),
+    ("verify", "^1 of .* elements wrong"): ("one element off",),
+    ("verify", "^1 of .* got nan"): ("one element NaN",),
+    ("verify", NAN): (
+        *("nothing written", "skips every other call", "writes later, in a thread"),
+        *(f"skips tail of {name}" for name in "BNM"),
+    ),
+    ("verify", "(wrote|writes) outside its output"): ("writes beyond the end", "writes before the beginning"),
+    ("verify", "changed its input a"): ("writes to a", "uses a as workspace", "answers in a"),
+    ("verify", "changed its input b"): ("writes to b", "uses b as workspace", "answers in b"),
+    ("verify", "two different outputs"): ("not deterministic",),
+    ("measure", "it remembers results"): REMEMBERING,
+    ("measure", "while it was timed: .* elements wrong"): (
+        *("computes only what it has met before", "computes at its first address only"),
+    ),
+    ("measure", "a thread runs on cores"): ("leaves its cores",),
+}
+"""Where controls have to be found, in which words, and which ones those are."""
+EXPECTED = {name: expected for expected, names in FOUND_BY.items() for name in names}
+FOUND_SOONER = {"computes at its first address only": ("verify", NAN)}
+"""In a compiled variant, whose tensors verification puts elsewhere for some calls."""
+PYTHON_ONLY = {
+    "slows the clock": ("verify", "replaced time.perf_counter"),
+    "replaces the digest": ("verify", "replaced hashlib.sha256"),
+    "replaces the check of results": ("verify", REPLACED),
+    "gives a promise": ("verify", "expected a plain torch.Tensor, got Later"),
+    **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
+    **dict.fromkeys(("gives a back", "gives b back"), ("verify", WRONG)),
+}
+OUTSIDE = ("writes beyond the end", "writes before the beginning")
+"""Python variants have no memory of ours to write beside."""
+NEEDS_CORES = "leaves its cores"
+
+
+def score(bench: Bench, *variants: str) -> GateOutput:
+    """What proving the gate on these variants finds."""
+    output = finish(prove_gate(make_context(bench, *variants), ProofTerms(python=True))).output
+    assert isinstance(output, GateOutput)
+    return output
+
+
+def named(output: GateOutput) -> dict[str, ControlResult]:
+    """Results of controls that err, by name."""
+    return {one.name: one for one in output.controls if one.kind != "honest"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench for a target with everything a signature can have; its kernel is slow, so that caching pays."""
+    folder = tmp_path_factory.mktemp("mix")
+    with open_bench(folder, write_mix(folder, ("mix", "mix_slow"), ("lazy", "mix")), build_cache) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def compiled_score(bench: Bench) -> GateOutput:
+    """The controls of a compiled variant."""
+    return score(bench, "mix_slow")
+
+
+@pytest.fixture(scope="module")
+def python_score(bench: Bench) -> GateOutput:
+    """The controls of a Python variant."""
+    return score(bench, "py_mix")
+
+
+def test_the_tables_name_every_control() -> None:
+    """A new control has to say here what it is found by."""
+    made = table.controls(Signature.model_validate(SIGNATURE))
+    assert {*EXPECTED, *PYTHON_ONLY} == {one.name for one in made}
+    assert set(PYTHON_ONLY) == {one.name for one in made if "c_abi" not in one.kinds}
+    assert set(REMEMBERING) == {one.name for one in made if one.remembers}
+
+
+def held_against(
+    expected: tuple[str, str], found: dict[str, ControlResult], name: str, output: GateOutput
+) -> None:
+    """Killed where and for what it should be, unless it was left out for want of cores."""
+    if name not in found and name == NEEDS_CORES and any("one core" in line for line in output.not_applicable):
+        pytest.skip("there is one core")
+    stage, words = expected
+    one = found[name]
+    assert (True, True, stage) == (one.killed, one.right_reason, one.stage), one.reason
+    assert re.search(words, one.reason), one.reason
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_control_of_a_compiled_variant_is_killed_for_the_right_reason(
+    name: str, compiled_score: GateOutput
+) -> None:
+    """Each of them by the same checks as a real candidate."""
+    held_against({**EXPECTED, **FOUND_SOONER}[name], named(compiled_score), name, compiled_score)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in {**EXPECTED, **PYTHON_ONLY} if name not in OUTSIDE])
+def test_a_control_of_a_python_variant_is_killed_for_the_right_reason(name: str, python_score: GateOutput) -> None:
+    """Python variants can also replace what they are judged with, and give back what they like."""
+    if name in REMEMBERING and any(name in line for line in python_score.not_applicable):
+        pytest.skip("a product this small is quicker than remembering it")
+    held_against({**EXPECTED, **PYTHON_ONLY}[name], named(python_score), name, python_score)
+
+
+def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> None:
+    """The variant itself, also by way of the controls' arrays: what rejects the others is their mistake."""
+    honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
+    way = table.WAY.name
+    assert [("honest", "verify", False), (way, "verify", False), ("honest", "measure", False)] == honest
+
+
+@pytest.mark.slow
+def test_the_plain_implementation_and_the_baseline_pass_too(python_score: GateOutput) -> None:
+    """Where a worker has torch anyway."""
+    honest = {one.base for one in python_score.controls if one.kind == "honest" and not one.killed}
+    assert {"py_mix", "baseline", "plain"} == honest
+
+
+def test_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
+    """All of them killed, the step passes, nothing was killed for another reason."""
+    assert compiled_score.ok, compiled_score.message
+    assert compiled_score.killed == compiled_score.total == len(named(compiled_score))
+    assert ((), (), ()) == (compiled_score.survivors, compiled_score.rejected, compiled_score.wrong_reasons)
+    assert f"killed {compiled_score.total} of {compiled_score.total}" == compiled_score.message
+
+
+def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -> None:
+    """With a tolerance of a thousand a wrong number passes: the step fails and names what survived."""
+    wide = {"float32": {"atol": 1e3, "rtol": 0.0}}
+    target = write_target(tmp_path, {"right": compiled()}, tolerance=wide, plain=None)
+    with open_bench(tmp_path, target, build_cache) as bench:
+        output = score(bench, "right")
+    assert not output.ok
+    assert "right: zeros" in output.survivors
+    assert "right: nothing written" not in output.survivors
+    assert output.message.startswith(f"killed {output.killed} of {output.total}; survived: ")
+
+
+def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cache: Path) -> None:
+    """Inputs that may be swapped cannot be swapped by mistake."""
+    signature = {"inputs": {"x": "N M", "z": "N M"}, "output": "N M"}
+    ignorant = {"python": "tiny_functions:first"}
+    target = write_target(
+        tmp_path, {"right": compiled()}, signature=signature, reference=ignorant, plain=ignorant, baseline=ignorant
+    )
+    (tmp_path / "tiny_functions.py").write_text("def first(x, z):\n    return x * 2\n")
+    with open_bench(tmp_path, target, build_cache) as bench:
+        output = score(bench, "right")
+    assert "right ignores z: makes no difference to this function" in output.not_applicable
+    assert "swaps x and z" in named(output)
+    assert "right: ignores z" not in output.survivors
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.8])
+def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path, seconds: float) -> None:
+    """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
+    target = write_target(tmp_path, {"right": compiled()})
+    with open_bench(tmp_path, target, build_cache) as bench:
+        finish(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
+        context = replace(make_context(bench, "right"), kill_after_s=seconds)
+        output = finish(prove_gate(context, ProofTerms())).output
+    assert isinstance(output, GateOutput)
+    assert output.ok, output.message
+    assert output.killed == output.total
+    assert ((), ()) == (output.survivors, output.rejected)
+    assert any("for want of time" in text for text in output.not_exercised)
+
+
+def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
+    """The bundled kernel, every control, in every element type it takes."""
+    folder = project(None, tmp_path).target
+    target = read_file(folder / "target.yaml", Target).value
+    with open_bench(tmp_path, target, build_cache) as made:
+        made.folder = folder
+        output = score(made, "cpu")
+    assert output.ok, output.message
+    assert ((), ()) == (output.survivors, output.wrong_reasons)
+    found = named(output)
+    assert {"swaps k and v", "cuts Sk", "drops causal", "one slice wrong of H", "cached by value"} <= set(found)
+    assert {"ignores q, float16", "wrong scale, bfloat16", "low precision, float16"} <= set(found)
+
+
+@pytest.mark.parametrize("number", [1.0, -2.5, 3.140625, 0.0, 65280.0])
+def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
+    """Values that it can hold come back as they were; others are rounded to the nearest."""
+    array = numpy.zeros(3, numpy.uint16)
+    store(array, numpy.full(3, number, numpy.float32))
+    assert [number] * 3 == values(array).tolist()
+    store(array, numpy.array([1 + 2**-9, 1 + 2**-8, 1 + 2**-8 + 2**-12], numpy.float32))
+    assert [1.0, 1.0, 1 + 2**-7] == values(array).tolist()
+
+
+def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
+    """The form of its output is that of the call at hand, not of an earlier one of another type."""
+    torch = pytest.importorskip("torch")
+    from loop.mistakes import MAKERS
+    from loop.mistakes.functions import through_function
+
+    way = through_function(lambda x: 2 * x, MAKERS["none"]({}))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
+        x = torch.arange(6, dtype=dtype).reshape(2, 3)
+        assert torch.equal(2 * x, way(x))
+        assert dtype == way(x).dtype

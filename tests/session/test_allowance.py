@@ -1,0 +1,55 @@
+"""Minutes and dollars that a session may take: what fits, what does not, and how long money lasts."""
+
+import pytest
+
+from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for, step_seconds
+from tests.makers import make_pattern, make_plan
+from tests.money.test_keeping_gpu import row
+
+KNOWN = {("p", "quick"): Expected(5, "measured"), ("p", "slow"): Expected(50, "prior")}
+
+
+def test_a_step_that_would_not_fit_is_refused_with_both_figures() -> None:
+    """60 s with 2 s kept for the report: 28 s are left after 30."""
+    allowance = Allowance(60, "1 min", expected=KNOWN)
+    assert None is allowance.refuses("p", "quick", 30)
+    said = "p/slow takes about 50.0 s (prior), and 28.0 s are left of its budget of 1 min"
+    assert said == allowance.refuses("p", "slow", 30)
+
+
+def test_a_step_of_unknown_length_is_begun_while_there_is_time() -> None:
+    """And stopped when there is none."""
+    allowance = Allowance(60, "1 min")
+    assert None is allowance.refuses("p", "new", 57)
+    assert None is allowance.exceeded(57)
+    assert "stopped at its budget of 1 min" == allowance.exceeded(58.1)
+    assert "its budget of 1 min is spent before p/new" == allowance.refuses("p", "new", 58.1)
+
+
+def test_earlier_walks_count() -> None:
+    """A resumed session has what its first walk left."""
+    assert 3.0 == Allowance(60, "1 min", spent_s=50).left_s(5)
+
+
+def test_a_short_allowance_keeps_a_tenth_for_the_report() -> None:
+    """Not more than it has."""
+    assert 0.1 == pytest.approx(Allowance(1, "1 s").reserve_s)
+
+
+def test_money_lasts_until_its_cost_is_reached() -> None:
+    """Also where the first minute is charged as a whole."""
+    assert 100.0 == pytest.approx(seconds_for(1.0, lambda s: s / 100), abs=0.01)
+    assert 30.0 == pytest.approx(seconds_for(0.9, lambda s: max(s, 60) / 100 + s / 100), abs=0.01)
+
+
+def test_a_step_takes_what_it_took_before_else_its_share_of_its_pattern() -> None:
+    """Budgets share out the 30 s of the pattern: 10 to 10."""
+    found = expected_steps(make_plan(make_pattern()), {("baseline-first", "verify"): [3.0, 4.0, 50.0]})
+    assert Expected(4.0, "measured") == found[("baseline-first", "verify")]
+    assert Expected(15.0, "prior") == found[("baseline-first", "measure")]
+
+
+def test_only_steps_that_passed_on_this_target_and_device_are_looked_back_on() -> None:
+    """Other machines say nothing here."""
+    found = step_seconds([row(), row(device="cpu"), row(target="other")], "attention", "cuda")
+    assert {"verify": [20.0], "controls": [500.0], "measure": [40.0]} == {k[1]: v for k, v in found.items()}

@@ -1,0 +1,140 @@
+"""`--budget-minutes` and `--max-usd`: a session ends in time to report, and can go on with more."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.session.bounds import Asked
+from tests.makers import make_card, make_machine, make_session_head
+from tests.money.test_charging import card
+from tests.projects import add_commands, loop, make_project
+
+CARD = """
+format: 1
+gpu: vm
+waiting: engineer
+rates:
+  - {name: vm, resource: gpu, usd_per_hour: 1.0, source: a test, as_of: 2026-11-01}
+  - {name: engineer, resource: engineer, usd_per_hour: 36.0, source: a test, as_of: 2026-11-01}
+"""
+"""A cent a second."""
+
+
+def project(tmp_path: Path, *commands: str) -> Path:
+    """A trusted project with a plan `try` of these commands, and prices of its own."""
+    folder = make_project(tmp_path / "project")
+    (folder / "rates.yaml").write_text(CARD)
+    add_commands(folder, "try", commands)
+    assert 0 == loop("trust", str(folder)).returncode
+    return folder
+
+
+def record(tmp_path: Path) -> dict[str, Any]:
+    """The record of the last session."""
+    found: dict[str, Any] = json.loads((sorted((tmp_path / "sessions").iterdir())[-1] / "record.json").read_text())
+    return found
+
+
+def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(tmp_path: Path) -> None:
+    """Exit 124; what was not reached is named with the reason; without a budget it goes on to its end."""
+    folder = project(tmp_path, "echo x >> one", "test -e go || exec sleep 60", "true")
+    slow = folder / "patterns" / "try.yaml"
+    slow.write_text(slow.read_text().replace("minutes: 0.1", "minutes: 0.01"))
+    loop("trust", str(folder))
+    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
+    assert 124 == done.returncode, done.stderr
+    assert "go on, with more or no budget: loop run session --resume" in done.stderr
+    found = record(tmp_path)
+    assert ("aborted", "stopped at its budget of 1.8 s") == (found["status"], found["reason"])
+    assert "step try/s3: the budget did not reach so far" in found["not_exercised"]
+    assert found["proposal"].startswith("Go on where this session stopped.")
+    (folder / "go").touch()
+    again = loop("run", "session", "--resume", "last", "--target", str(folder))
+    assert (0, "x\n") == (again.returncode, (folder / "one").read_text())
+
+
+def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
+    """Known from an earlier session; the rest is not exercised, and nothing is left half done."""
+    folder = project(tmp_path, "true", "echo x >> ran; sleep 2", "true")
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
+    assert 124 == done.returncode, done.stderr
+    assert "try/s2 takes about 2." in record(tmp_path)["reason"]
+    assert "x\n" == (folder / "ran").read_text()
+    journal = (sorted((tmp_path / "sessions").iterdir())[-1] / "journal.jsonl").read_text()
+    assert '"step": "s2"' not in journal
+
+
+def test_a_budget_counts_all_walks_of_a_session(tmp_path: Path) -> None:
+    """Resumed with the same it stops at once; with more it goes on."""
+    folder = project(tmp_path, "true", "sleep 1.2", "true")
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    words = ["run", "session", "--target", str(folder), "--budget-minutes"]
+    assert 124 == loop(*words, "0.01", "try").returncode
+    assert 124 == loop(*words, "0.01", "--resume", "last").returncode
+    assert 0 == loop(*words, "1", "--resume", "last").returncode
+
+
+def test_dollars_bound_a_session_at_the_card_s_prices(tmp_path: Path) -> None:
+    """A cent a second: two cents last for two seconds, and it is not charged more."""
+    folder = project(tmp_path, "true", "sleep 3", "true")
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    done = loop("run", "session", "try", "--target", str(folder), "--max-usd", "0.02")
+    assert 124 == done.returncode, done.stderr
+    found = record(tmp_path)
+    assert "of its budget of $0.02, which lasts for 2 s" in found["reason"]
+    assert found["bill"]["usd"] <= 0.02
+
+
+def test_the_stricter_bound_counts(tmp_path: Path) -> None:
+    """And is the one that is named."""
+    folder = project(tmp_path, "true", "sleep 3")
+    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
+    words = ["run", "session", "try", "--target", str(folder), "--max-usd", "100", "--budget-minutes", "0.03"]
+    assert 124 == loop(*words).returncode
+    assert "its budget of 1.8 s" in record(tmp_path)["reason"]
+
+
+def test_a_session_within_its_bounds_is_left_alone(tmp_path: Path) -> None:
+    """Exit 0, nothing said."""
+    folder = project(tmp_path, "true")
+    done = loop("run", "session", "try", "--target", str(folder), "--max-usd", "10", "--budget-minutes", "5")
+    assert (0, False) == (done.returncode, "budget" in record(tmp_path)["reason"])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--budget-minutes", "0"), ("--max-usd", "-1"), ("--budget-minutes", "nan"), ("--max-usd", "inf")],
+)
+def test_what_is_no_amount_is_wrong_usage(option: str, value: str, tmp_path: Path) -> None:
+    """Exit 2 before anything is made."""
+    folder = project(tmp_path, "touch never")
+    done = loop("run", "session", "try", "--target", str(folder), option, value)
+    assert (2, True) == (done.returncode, f"expected a number above 0\n  next: {option} " in done.stderr)
+    assert not (tmp_path / "sessions").exists()
+
+
+def test_stated_ai_leaves_less_of_the_money(tmp_path: Path) -> None:
+    """A dollar of two is gone; the rest lasts for 100 s, which a step of 200 s does not fit into."""
+    folder = project(tmp_path, "true", "true")
+    pattern = folder / "patterns" / "try.yaml"
+    pattern.write_text(pattern.read_text().replace("minutes: 0.1", "minutes: 5"))
+    loop("trust", str(folder))
+    words = ["run", "session", "try", "--target", str(folder), "--max-usd", "2"]
+    done = loop(*words, "--ai-usd", "1")
+    assert 124 == done.returncode, done.stderr
+    assert "$2, which lasts for 100 s beside $1.0000 of AI" in record(tmp_path)["reason"]
+    assert 0 == loop(*words).returncode
+
+
+def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
+    """An H200 on a card that charges an L4: refused, instead of counting it as free."""
+    head = make_session_head(device="cuda", machine=make_machine(gpus=("NVIDIA H200",)))
+    with pytest.raises(LoopError, match="--max-usd 5: what the GPU costs is not known") as caught:
+        Asked(usd=5.0).check(head, card())
+    assert "rates.yaml" in str(caught.value.hint)
+    Asked(minutes=5.0).check(head, card())
+    Asked(usd=5.0).check(head, make_card())

@@ -1,0 +1,94 @@
+"""Golden reports: sessions of every kind, to the letter. `LOOP_GOLDEN=write` writes them anew; read the diff."""
+
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from loop.base.places import shipped
+from loop.report.html import page
+from loop.session.render import Rendered, render_session
+from loop.session.view import ReportInput
+from tests.session.golden_sessions import SESSIONS
+
+GOLDEN = Path(__file__).parent / "golden"
+WRITING = os.environ.get("LOOP_GOLDEN") == "write"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def rendered(name: str) -> Rendered:
+    """The report of one of the sessions."""
+    made = SESSIONS[name]()
+    given = ReportInput(made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    return render_session(shipped("templates"), given)
+
+
+def held_against(path: Path, text: str) -> None:
+    """The text has to be what is stored, or is stored."""
+    if WRITING:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text, f"{path.name} differs: LOOP_GOLDEN=write pytest tests/report/test_golden.py"
+
+
+def without_inlined(text: str) -> str:
+    """A page without its style and its script, which are files of their own, and without their digests."""
+    text = re.sub(r"(<(style|script)>).*?(</\2>)", r"\1\3", text, flags=re.DOTALL)
+    return re.sub(r"sha256-[A-Za-z0-9+/=]+", "sha256-", text)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_report_is_what_it_was(name: str) -> None:
+    """Word for word, on every machine."""
+    held_against(GOLDEN / name / "report.md", rendered(name).text)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_figures_are_what_they_were(name: str) -> None:
+    """To the last coordinate; and no file of a figure is left that nobody draws."""
+    figures = rendered(name).figures
+    for one in figures:
+        held_against(GOLDEN / name / one.path, one.file)
+    assert {Path(one.path).name for one in figures} == {p.name for p in (GOLDEN / name / "figures").glob("*")}
+
+
+@pytest.mark.parametrize("name", ["incorrect", "gpu"])
+def test_a_page_is_what_it_was(name: str) -> None:
+    """One that failed and one with everything."""
+    made = rendered(name)
+    status = SESSIONS[name]().record.status
+    whole = page(shipped("templates"), made.text, made.figures, status)
+    held_against(GOLDEN / name / "report.html", without_inlined(whole))
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_every_figure_is_well_formed_and_says_what_it_shows(name: str) -> None:
+    """Valid XML, a title, a description, an accessible name, and nothing from elsewhere."""
+    for one in rendered(name).figures:
+        root = ElementTree.fromstring(one.file)
+        assert f"{SVG}svg" == root.tag
+        assert one.title == root.findtext(f"{SVG}title")
+        assert one.description == root.findtext(f"{SVG}desc")
+        assert f"{one.name}-title {one.name}-desc" == root.get("aria-labelledby")
+        assert not any(key.endswith("href") or key.startswith("on") for each in root.iter() for key in each.attrib)
+
+
+EXPECTED = {
+    "passed": {"chain", "timeline", "ratios", "roofline"},
+    "incorrect": {"chain", "timeline", "error-map"},
+    "regression": {"chain", "timeline", "ratios"},
+    "range": {"chain", "timeline", "ratios"},
+    "paused": {"chain", "timeline"},
+    "interrupted": {"chain", "timeline"},
+    "budget": {"chain", "timeline"},
+    "no-gpu": {"chain", "timeline"},
+    "gpu": {"chain", "timeline", "ratios", "roofline"},
+}
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_session_has_the_figures_that_it_has_facts_for(name: str) -> None:
+    """An error map where something is wrong, ratios where something was timed, a roofline where one is known."""
+    assert EXPECTED[name] == {one.name for one in rendered(name).figures}

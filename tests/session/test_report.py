@@ -1,0 +1,178 @@
+"""`loop report` in all its formats: to stdout, into files, from sessions with pieces missing."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.cli.checking import schema_text
+from loop.model.measurement import Segment
+from loop.session import digest, recorded
+from loop.session import report as reports
+from loop.session.digest_page import LIMIT
+from loop.session.report import FORMATS
+from loop.store import journal, sessions
+from loop.store.sessions import SessionFolder
+from tests.makers import NOON
+from tests.projects import make_project
+from tests.session.golden_sessions import SESSIONS
+from tests.session.golden_steps import WORKLOADS
+
+SAMPLES = "2-measure-1-measure"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of somebody's own."""
+    return make_project(tmp_path / "project")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Its sessions."""
+    return tmp_path / "sessions"
+
+
+def make_session(root: Path, name: str, *, samples: bool = True) -> SessionFolder:
+    """One of the golden sessions on disk."""
+    made = SESSIONS[name]()
+    folder = sessions.create(root, "baseline", NOON)
+    head = made.record.head.model_copy(update={"id": folder.id})
+    folder.write_head(head)
+    folder.write_record(made.record.model_copy(update={"head": head}))
+    (folder.path / journal.NAME).write_text("".join(f"{journal.to_text(line)}\n" for line in made.lines))
+    if samples:
+        sides = [("baseline", (3e-6, 3.1e-6)), ("cpu", (2e-6, 2.1e-6))]
+        folder.write_samples(
+            SAMPLES,
+            [
+                Segment(side=side, workload=workload, round=number, calls=1, seconds=seconds)
+                for number in range(3)
+                for workload in WORKLOADS
+                for side, seconds in sides
+            ],
+        )
+    return folder
+
+
+def told(form: str, project: Path, output: Path | None = None) -> str:
+    """What the command prints."""
+    out = io.StringIO()
+    assert 0 == reports.report("last", form, project, output, Screen(out, io.StringIO()))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_goes_to_stdout_or_into_a_file(form: str, project: Path, root: Path, tmp_path: Path) -> None:
+    """The same text."""
+    make_session(root, "passed")
+    output = tmp_path / f"out.{form}"
+    text = told(form, project)
+    assert "" == told(form, project, output)
+    assert text.splitlines() == output.read_text().splitlines()
+
+
+def test_figures_are_written_beside_a_report(project: Path, root: Path, tmp_path: Path) -> None:
+    """Wherever it goes, its images are found."""
+    make_session(root, "passed")
+    (tmp_path / "out").mkdir()
+    told("md", project, tmp_path / "out" / "report.md")
+    names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    assert {"chain.svg", "ratios.svg", "roofline.svg", "timeline.svg"} == names
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_json_is_what_its_schema_says(name: str, project: Path, root: Path) -> None:
+    """Of sessions of every kind."""
+    folder = make_session(root, name)
+    content = json.loads(told("json", project))
+    jsonschema.validate(content, json.loads(schema_text("report")), jsonschema.Draft7Validator)
+    assert (1, folder.id) == (content["schema_version"], content["id"])
+    assert len(SESSIONS[name]().finished) == len(content["steps"])
+
+
+def test_rows_are_those_of_the_sample_files(project: Path, root: Path) -> None:
+    """Three rounds of six workloads, two sides, two samples."""
+    make_session(root, "passed")
+    read = list(csv.DictReader(io.StringIO(told("csv", project), newline="")))
+    assert 3 * 6 * 2 * 2 == len(read)
+
+
+def test_rows_are_all_or_none(project: Path, root: Path) -> None:
+    """A part of the samples would look like the whole."""
+    folder = make_session(root, "passed", samples=False)
+    with pytest.raises(LoopError, match=f"cannot be read: samples/{SAMPLES}.json") as error:
+        told("csv", project)
+    assert "loop run session" in (error.value.hint or "")
+    (folder.path / "samples").mkdir()
+    (folder.path / "samples" / f"{SAMPLES}.json").write_text('{"segments": [{"side": 1}]}')
+    with pytest.raises(LoopError, match="cannot be read"):
+        told("csv", project)
+
+
+def test_a_report_without_its_samples_has_no_curves_of_rounds(project: Path, root: Path) -> None:
+    """And one with them has; all else is the same."""
+    make_session(root, "passed", samples=False)
+    without = told("md", project)
+    make_session(root, "passed")
+    assert "| Rounds |" not in without
+    assert "| Rounds |" in told("md", project)
+
+
+def test_samples_are_read_from_the_session_s_own_folder_only(project: Path, root: Path) -> None:
+    """A journal from elsewhere may name any path."""
+    folder = make_session(root, "passed", samples=False)
+    text = (folder.path / journal.NAME).read_text()
+    (folder.path / journal.NAME).write_text(text.replace(f"samples/{SAMPLES}", "samples/../../secret"))
+    (root / "secret.json").write_text('{"segments": []}')
+    with pytest.raises(LoopError, match="cannot be read"):
+        told("csv", project)
+
+
+def test_a_session_that_runs_can_be_traced(project: Path, root: Path) -> None:
+    """A trace needs no record, only the journal."""
+    folder = make_session(root, "passed")
+    (folder.path / "record.json").unlink()
+    assert "traceEvents" in json.loads(told("trace", project))
+    with pytest.raises(LoopError, match="it has no report yet"):
+        told("html", project)
+
+
+def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -> None:
+    """The list shows it, so it is not said to be missing; by which command it is shown is."""
+    make_session(root, "passed")
+    recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
+    screen = Screen(io.StringIO(), io.StringIO())
+    with pytest.raises(LoopError, match="recorded elsewhere: there is no report") as error:
+        reports.report("N+4", "md", project, None, screen)
+    assert "loop sessions show recorded-" in (error.value.hint or "")
+    with pytest.raises(LoopError, match="recorded elsewhere: there is no report"):
+        digest.summarise("N+4", project, LIMIT, "", screen)
+    with pytest.raises(LoopError, match="no session nope"):
+        reports.report("nope", "md", project, None, screen)
+
+
+def test_a_dash_is_stdout(project: Path, root: Path) -> None:
+    """As in other programs; no file of that name, no figures beside it."""
+    make_session(root, "passed")
+    assert told("md", project) == told("md", project, Path("-"))
+
+
+def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:
+    """A folder, a path below a file, a format that is none."""
+    make_session(root, "passed")
+    with pytest.raises(LoopError, match="is a folder") as error:
+        told("md", project, tmp_path)
+    assert "--output" in (error.value.hint or "")
+    (tmp_path / "file").touch()
+    with pytest.raises(LoopError, match="cannot be written"):
+        told("html", project, tmp_path / "file" / "report.html")
+    with pytest.raises(LoopError, match="unknown format 'pdf'") as error:
+        told("pdf", project)
+    assert "html" in (error.value.hint or "")
+    assert "summary" in (error.value.hint or "")

@@ -1,0 +1,120 @@
+"""A resume repeats no more of a walk than it must."""
+
+from dataclasses import replace
+
+import pytest
+
+from loop.actions import Context
+from loop.session.events import StepEnded
+from tests.makers import make_finished
+from tests.session.walks import Behaviour, Walked, at_once, found, make_step, pattern, walking
+
+
+def three_steps(context: Context) -> Walked:
+    """A walk over a, b and c in two patterns."""
+    return walking(
+        context, pattern("one", make_step("a", "a"), make_step("b", "b")), pattern("two", make_step("c", "c"))
+    )
+
+
+@pytest.fixture
+def steady(behave: dict[str, Behaviour]) -> dict[str, Behaviour]:
+    """Steps a, b and c that pass and stand on nothing."""
+    behave |= {name: at_once(found()) for name in "abc"}
+    return behave
+
+
+@pytest.mark.parametrize("step", ["a", "b", "c"])
+def test_a_resume_repeats_the_open_step_and_nothing_before_it(
+    step: str, context: Context, steady: dict[str, Behaviour]
+) -> None:
+    """What had ended is replayed, the open step is attempt two, the rest is new."""
+    killed = three_steps(context).until(step)
+    resumed = killed.resumed().to_its_end()
+    expected = [f"{name} {2 if name == step else 1}" for name in "abc" if name >= step]
+    assert expected == resumed.done
+    assert ["a passed", "b passed", "c passed"] == resumed.steps
+    replayed = [e.finished.step for e in resumed.events if isinstance(e, StepEnded) and e.replayed]
+    assert [name for name in "abc" if name < step] == replayed
+
+
+def test_a_walk_that_is_killed_again_and_again_gets_there(context: Context, steady: dict[str, Behaviour]) -> None:
+    """Each attempt is counted."""
+    walked = three_steps(context).until("b")
+    for _ in range(3):
+        walked = walked.resumed().until("b")
+    assert ["b 5", "c 1"] == walked.resumed().to_its_end().done
+
+
+def test_an_aborted_step_is_repeated(context: Context, steady: dict[str, Behaviour]) -> None:
+    """Its record says that it never came to an end."""
+    killed = three_steps(context).until("b")
+    resumed = killed.resumed()
+    fields = {"run": 1, "pattern": "one", "action": "command.run", "status": "aborted"}
+    resumed.walk = replace(resumed.walk, earlier=[*resumed.walk.earlier, make_finished("b", **fields)])
+    assert ["b 2", "c 1"] == resumed.to_its_end().done
+
+
+def test_a_step_that_failed_before_the_kill_has_failed(context: Context, steady: dict[str, Behaviour]) -> None:
+    """A resume replays it with its consequences."""
+    steady["a"] = at_once(found(ok=False))
+    one = pattern("one", make_step("a", "a"), answers=[{"when": "failed", "pattern": "two"}])
+    killed = walking(context, one, pattern("two", make_step("c", "c")), listed=("one",)).until("c")
+    resumed = killed.resumed().to_its_end()
+    assert (["one", "two"], ["c 2"]) == (resumed.chain, resumed.done)
+
+
+def test_a_step_that_stands_on_something_is_repeated(context: Context, steady: dict[str, Behaviour]) -> None:
+    """A build, for one: where it finds the same, what followed still stands."""
+    steady["a"] = at_once(found(identity="sources 1"))
+    resumed = three_steps(context).until("c").resumed().to_its_end()
+    assert ["a 2", "c 2"] == resumed.done
+
+
+def change(steady: dict[str, Behaviour], identity: str) -> None:
+    """From now on step a stands on this."""
+    steady["a"] = at_once(found(identity=identity))
+
+
+def test_a_change_discards_what_stood_on_it(context: Context, steady: dict[str, Behaviour]) -> None:
+    """Sources that were edited between the walks: everything after the build is done again."""
+    change(steady, "sources 1")
+    killed = three_steps(context).until("c")
+    change(steady, "sources 2")
+    assert ["a 2", "b 2", "c 2"] == killed.resumed().to_its_end().done
+
+
+def test_a_change_is_not_forgotten_by_the_next_resume(context: Context, steady: dict[str, Behaviour]) -> None:
+    """Killed again right after the change: the old records stay discarded."""
+    change(steady, "sources 1")
+    first = three_steps(context).until("c")
+    change(steady, "sources 2")
+    second = first.resumed().until("b")
+    assert ["a 3", "b 3", "c 2"] == second.resumed().to_its_end().done
+
+
+def test_a_change_seen_by_an_aborted_step_still_counts(context: Context, steady: dict[str, Behaviour]) -> None:
+    """The build was interrupted in between: what it stood on before is what the next one is compared with."""
+    change(steady, "sources 1")
+    first = three_steps(context).until("c")
+    second = first.resumed().until("a").resumed()
+    fields = {"run": 1, "pattern": "one", "action": "command.run", "status": "aborted"}
+    second.walk = replace(second.walk, earlier=[*second.walk.earlier, make_finished("a", **fields)])
+    change(steady, "sources 2")
+    assert ["a 3", "b 2", "c 2"] == second.to_its_end().done
+
+
+def test_what_was_done_anew_is_reused(context: Context, steady: dict[str, Behaviour]) -> None:
+    """After a change and a second kill, only the open step and the build are done again."""
+    change(steady, "sources 1")
+    first = three_steps(context).until("c")
+    change(steady, "sources 2")
+    second = first.resumed().until("c")
+    assert ["a 3", "c 3"] == second.resumed().to_its_end().done
+
+
+def test_a_skipped_step_is_not_asked_again(context: Context, steady: dict[str, Behaviour]) -> None:
+    """It was decided once."""
+    one = pattern("one", make_step("a", "a"), make_step("b", "b", when="failed"), make_step("c", "c"))
+    resumed = walking(context, one).until("c").resumed().to_its_end()
+    assert (["a passed", "b skipped", "c passed"], ["c 2"]) == (resumed.steps, resumed.done)

@@ -1,0 +1,298 @@
+"""The walk: steps in order, outcomes answered, and limits kept."""
+
+import errno
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.actions import Context, Result
+from loop.base.errors import LoopError, Stopped
+from loop.base.processes import Tick
+from loop.model.record import Started
+from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.walk import StepTimer
+from tests.session.walks import Behaviour, Clock, at_once, found, make_step, pattern, walk, walking
+
+
+def failing(error: BaseException) -> Behaviour:
+    """Raise."""
+
+    def act(context: Context) -> Generator[Tick, None, Result]:
+        yield Tick("at it")
+        raise error
+
+    return act
+
+
+def test_steps_come_in_order_pattern_by_pattern(context: Context) -> None:
+    """Each begins after the one before has ended, and tells its place."""
+    first = pattern("first", make_step("a"), make_step("b"))
+    walked = walk(context, first, pattern("second", make_step("c")))
+    assert ["a passed", "b passed", "c passed"] == walked.steps
+    assert ["a 1", "b 1", "c 1"] == walked.done
+    places = [(e.index, e.of, e.name) for e in walked.events if isinstance(e, PatternBegan)]
+    assert [(1, 2, "first"), (2, 2, "second")] == places
+    kinds = [type(event) for event in walked.events if not isinstance(event, Ticked)]
+    step = [StepDue, StepBegan, StepEnded]
+    assert [PatternBegan, *step, *step, PatternEnded, PatternBegan, *step, PatternEnded] == kinds
+
+
+def test_a_command_sees_the_session(context: Context) -> None:
+    """In the target's folder, by its environment."""
+    script = 'echo "$LOOP_SESSION $LOOP_DEVICE $LOOP_VARIANTS $MINE"; test "$LOOP_TARGET" = "$PWD"'
+    step = {**make_step("a"), "with": {"run": script, "environment": {"MINE": "7"}}}
+    assert "s-1 cpu right other 7" == walk(context, pattern("one", step)).record.message
+
+
+def test_a_failed_step_stops_the_chain(context: Context) -> None:
+    """Nothing after it is done, in this pattern or the next; the reason names it."""
+    one = pattern("one", make_step("a", "echo no; exit 3"), make_step("b"))
+    walked = walk(context, one, pattern("two", make_step("c")))
+    assert ["a failed"] == walked.steps
+    assert "one/a: exit 3: no" == walked.walk.stopped
+
+
+def test_a_failed_step_may_be_passed_over(context: Context) -> None:
+    """`continue` goes on with the next step; the pattern has failed all the same."""
+    one = pattern("one", make_step("a", "false", on_fail="continue"), make_step("b"))
+    walked = walk(context, one, pattern("two", make_step("c")))
+    assert ["a failed", "b passed", "c passed"] == walked.steps
+    assert ["failed", "passed"] == [e.status for e in walked.events if isinstance(e, PatternEnded)]
+    assert walked.walk.stopped is None
+
+
+def test_a_failed_step_may_end_its_pattern_only(context: Context) -> None:
+    """`skip_pattern` leaves it and goes on with the next."""
+    one = pattern("one", make_step("a", "false", on_fail="skip_pattern"), make_step("b"))
+    assert ["a failed", "c passed"] == walk(context, one, pattern("two", make_step("c"))).steps
+
+
+def test_a_step_is_skipped_when_its_condition_is_false(context: Context) -> None:
+    """The condition is quoted; later steps see that there is no output."""
+    steps = (
+        make_step("a"),
+        make_step("b", when="a.code != 0"),
+        make_step("c", when="b.code == 0"),
+        make_step("d", when="device == 'cpu' and target == 'tiny' and session.usd == 3 and passed"),
+    )
+    walked = walk(context, pattern("one", *steps))
+    assert ["a passed", "b skipped", "c skipped", "d passed"] == walked.steps
+    assert "skipped: not a.code != 0" == walked.ended[1].message
+    assert walked.ended[2].message.startswith("skipped: `b.code == 0`: ")
+
+
+def test_a_false_gate_fails_a_step_that_went_well(context: Context) -> None:
+    """The gate is quoted, the cure named."""
+    step = make_step("a", "echo fine", gate="a.seconds > 100", mend="wait longer")
+    record = walk(context, pattern("one", step)).record
+    assert ("failed", "gate `a.seconds > 100` is false: fine") == (record.status, record.message)
+    assert "wait longer" == record.hint
+
+
+def test_a_true_gate_passes_a_step_that_found_something(context: Context) -> None:
+    """The gate decides where there is one."""
+    assert "passed" == walk(context, pattern("one", make_step("a", "exit 3", gate="a.code == 3"))).record.status
+
+
+def test_a_gate_that_has_no_answer_fails(context: Context) -> None:
+    """It is never guessed."""
+    record = walk(context, pattern("one", make_step("a", gate="a.output > 1"))).record
+    assert "failed" == record.status
+    assert record.message.startswith("gate `a.output > 1`: ")
+
+
+def test_an_answer_comes_next(context: Context) -> None:
+    """Before what was listed, and a stopped chain goes on after it."""
+    one = pattern("one", make_step("a", "false"), answers=[{"when": "failed", "pattern": "cure"}])
+    patterns = (one, pattern("two", make_step("b")), pattern("cure", make_step("c")))
+    walked = walk(context, *patterns, listed=("one", "two"))
+    assert ["one", "cure", "two"] == walked.chain
+    assert ["cure", None, None] == [e.answered_by for e in walked.events if isinstance(e, PatternEnded)]
+    assert walked.walk.stopped is None
+
+
+def test_a_listed_answer_is_brought_forward(context: Context) -> None:
+    """It is walked once, not again in its old place."""
+    one = pattern("one", make_step("a"), answers=[{"when": "a.ok", "pattern": "three"}])
+    patterns = (one, pattern("two", make_step("b")), pattern("three", make_step("c")))
+    assert ["one", "three", "two"] == walk(context, *patterns).chain
+
+
+def test_the_first_answer_whose_condition_holds_is_taken(context: Context) -> None:
+    """One that asks about a step that never ran does not hold."""
+    answers = [
+        {"when": "b.ok", "pattern": "two"},
+        {"when": "passed", "pattern": "two"},
+        {"when": "failed and a.code == 3", "pattern": "three"},
+        {"when": "failed", "pattern": "two"},
+    ]
+    one = pattern("one", make_step("a", "exit 3"), make_step("b"), answers=answers)
+    patterns = (one, pattern("two", make_step("c")), pattern("three", make_step("d")))
+    assert ["one", "three"] == walk(context, *patterns, listed=("one",)).chain
+
+
+def test_a_chain_that_returns_to_itself_ends(context: Context) -> None:
+    """Each answer is given as often as it may be, and no more."""
+    one = pattern("one", make_step("a"), answers=[{"when": "passed", "pattern": "one", "visits": 3}])
+    walked = walk(context, one)
+    assert ["one"] * 4 == walked.chain
+    assert [1, 2, 3, 4] == [record.run for record in walked.ended]
+
+
+def test_two_patterns_that_answer_each_other_end(context: Context) -> None:
+    """The limit is by answer, not by pattern."""
+    one = pattern("one", make_step("a"), answers=[{"when": "passed", "pattern": "two"}])
+    two = pattern("two", make_step("b"), answers=[{"when": "passed", "pattern": "one"}])
+    assert ["one", "two", "one"] == walk(context, one, two, listed=("one",)).chain
+
+
+def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp_path: Path) -> None:
+    """It fails, whatever its gate says of what it never found."""
+    script = f"sleep 60 & echo $! > {tmp_path}/pid; wait"
+    step = make_step("a", script, budget_s=0.1, limit_s=0.3, mend="be quicker")
+    record = walk(context, pattern("one", step)).record
+    assert ("failed", "be quicker") == (record.status, record.hint)
+    assert re.match(r"killed after 0\.\d s: ", record.message)
+    assert 0.3 <= record.seconds < 5
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_limit_is_ten_budgets_and_at_least_a_minute() -> None:
+    """Unless the pattern says otherwise."""
+    steps = [make_step("a", budget_s=1.0), make_step("b", budget_s=20.0), make_step("c", limit_s=3.0)]
+    assert [60.0, 200.0, 3.0] == [step.kill_after_s for step in pattern("one", *steps).steps]
+
+
+def test_what_a_user_can_mend_is_a_failed_step(context: Context, behave: dict[str, Behaviour]) -> None:
+    """With the hint of the error, unless the pattern knows better; the session goes on."""
+    behave["x"] = failing(LoopError("no disk", hint="buy one"))
+    steps = (make_step("a", "x", on_fail="continue"), make_step("b", "x", mend="lend one"))
+    walked = walk(context, pattern("one", *steps))
+    assert [("failed", "no disk", "buy one"), ("failed", "no disk", "lend one")] == [
+        (record.status, record.message, record.hint) for record in walked.ended
+    ]
+    assert not walked.walk.bug
+
+
+def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave: dict[str, Behaviour]) -> None:
+    """Its traceback is in the record, and the walk knows."""
+    behave |= {"x": failing(ZeroDivisionError("by zero")), "y": at_once(found())}
+    steps = (make_step("a", "x", on_fail="continue"), make_step("b", "y"))
+    walked = walk(context, pattern("one", *steps))
+    assert ["a failed", "b passed"] == walked.steps
+    record = walked.ended[0]
+    assert "bug in loop: ZeroDivisionError: by zero" == record.message
+    assert "Traceback" in record.output["traceback"]
+    assert walked.walk.bug
+
+
+def test_an_interruption_is_caught_by_no_step(context: Context, behave: dict[str, Behaviour]) -> None:
+    """It goes to whoever drives the walk."""
+    behave["x"] = failing(Stopped("interrupted by SIGINT", 130))
+    with pytest.raises(Stopped, match="interrupted by SIGINT"):
+        walk(context, pattern("one", make_step("a", "x", on_fail="continue")))
+
+
+def test_leaving_the_walk_ends_what_runs(context: Context, tmp_path: Path) -> None:
+    """Whoever stops asking for events leaves no process behind."""
+    walking_on = walking(
+        context, pattern("one", make_step("a", f"echo $$ > {tmp_path}/pid; sleep 60"))
+    ).walk.events()
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        next(walking_on)
+    walking_on.close()
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_an_action_knows_its_budget_and_what_has_ended(context: Context, behave: dict[str, Behaviour]) -> None:
+    """The context it is given is that of the moment."""
+    seen: list[tuple[float, float, list[str], int]] = []
+
+    def look(now: Context) -> Generator[Tick, None, Result]:
+        yield Tick("looking")
+        latest = now.latest("command.run")
+        seen.append(
+            (now.budget_s, now.kill_after_s, [r.step for r in now.finished], latest["code"] if latest else -1)
+        )
+        return found(code=len(seen))
+
+    behave["x"] = look
+    walk(context, pattern("one", make_step("a", "x", budget_s=7.0), make_step("b", "x", limit_s=9.0)))
+    assert [(7.0, 70.0, [], -1), (5.0, 9.0, ["a"], 1)] == seen
+
+
+def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave: dict[str, Behaviour]) -> None:
+    """Then again after thirty more; ticks between them are no heartbeats."""
+    clock = Clock()
+
+    def work(now: Context) -> Generator[Tick, None, Result]:
+        for _ in range(7):
+            clock.now += 10.0
+            yield Tick("working")
+        return found()
+
+    behave["x"] = work
+    walked = walk(context, pattern("one", make_step("a", "x", limit_s=500.0)), clock=clock)
+    beats = [(event.seconds, event.heartbeat) for event in walked.events if isinstance(event, Ticked)]
+    assert [30.0, 60.0] == [seconds for seconds, heartbeat in beats if heartbeat]
+    assert 7 == len(beats)
+    assert (70.0, 30.0) == (walked.record.seconds, walked.record.longest_silence_s)
+
+
+def test_the_longest_silence_is_in_the_record() -> None:
+    """Between two signs of life, the last of which is the end."""
+    clock = Clock()
+    timer = StepTimer(clock)
+    for step in (5.0, 26.0, 45.0):
+        clock.now += step
+        timer.tick()
+    clock.now += 12.0
+    assert {"seconds": 88.0, "longest_silence_s": 45.0} == timer.end()
+
+
+def test_an_action_that_never_ticks_is_silent_all_along(context: Context, behave: dict[str, Behaviour]) -> None:
+    """The audit will say so."""
+    clock = Clock()
+
+    def sulk(now: Context) -> Generator[Tick, None, Result]:
+        clock.now += 50.0
+        yield from ()
+        return found()
+
+    behave["x"] = sulk
+    assert 50.0 == walk(context, pattern("one", make_step("a", "x")), clock=clock).record.longest_silence_s
+
+
+def test_started_tells_what_is_about_to_happen(context: Context) -> None:
+    """Title, place and budget, before the step runs."""
+    walked = walk(context, pattern("one", make_step("a"), make_step("b", title="The second", budget_s=3.0)))
+    started = [event.started for event in walked.events if isinstance(event, StepBegan)][1]
+    expected = Started(run=1, pattern="one", step="b", title="The second", index=2, of=2, budget_s=3.0)
+    assert expected == started
+
+
+def test_only_a_step_that_will_be_done_is_due(context: Context) -> None:
+    """Whoever drives may stop before it; a skipped one takes no time."""
+    walked = walk(context, pattern("p", make_step("a"), make_step("b", when="a.code != 0"), make_step("c")))
+    assert ["a", "c"] == [event.step for event in walked.events if isinstance(event, StepDue)]
+
+
+def test_a_step_that_met_a_full_disk_is_paused_not_failed(
+    context: Context, behave: dict[str, Behaviour], tmp_path: Path
+) -> None:
+    """Nothing answers it, nothing comes after it, no bug is claimed; what to do is said."""
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
+    wrapped = LoopError("cannot be written", hint="choose another folder")
+    wrapped.__cause__ = full
+    for error in (full, wrapped, MemoryError()):
+        behave["x"] = failing(error)
+        answer = {"when": "failed", "pattern": "two"}
+        one = pattern("one", make_step("a", "x"), make_step("b", "x"), answers=[answer])
+        walked = walk(context, one, pattern("two", make_step("c", "x")), listed=["one"])
+        assert ["a paused"] == walked.steps
+        assert (True, False) == (walked.walk.paused, walked.walk.bug)
+        assert walked.walk.failure is not None
+        assert f"{walked.walk.failure.hint}; then run the same command again" == walked.record.hint

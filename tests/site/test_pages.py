@@ -1,0 +1,242 @@
+"""The catalogue's pages: whole, linked, safe whatever stands in a record, and without anything from a network."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from loop.model.index import Damage, Environment
+from loop.profile.resources_section import KernelRow
+from loop.site import chart
+from loop.site.contents import Contents, Looked
+from loop.site.names import page, stem
+from loop.site.plain import LONGEST, clean, in_script
+from tests.makers import make_pattern
+from tests.site.catalogues import (
+    HOSTILE,
+    known,
+    make_contents,
+    make_hostile,
+    make_plan,
+    make_row,
+    make_target,
+    read,
+    site,
+    target_of,
+)
+
+SITES = {
+    "empty": make_contents(patterns={}, plans={}),
+    "no session": make_contents(),
+    "two sessions": make_contents(make_row(), make_row("2026-11-22-120000-quick", ratios={"ours": 0.9})),
+    "open and recorded": make_contents(
+        make_row(status=None, grade="", ratios={}, runs=(), steps=()),
+        make_row("recorded-1", status=None, recorded=True, started=None, runs=()),
+        damaged=(Damage(id="old", reason="of format 0, by an older loop"),),
+    ),
+    "hostile": make_hostile(),
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_every_page_is_whole(name: str) -> None:
+    """Elements are closed in order, ids are unique, and there is one first heading with no level left out."""
+    for path, found in read(site(SITES[name])).items():
+        assert [] == found.wrong, path
+        assert len(found.ids) == len(set(found.ids)), path
+        assert (1, 1) == (found.headings[0], found.headings.count(1)), path
+        steps = zip(found.headings, found.headings[1:], strict=False)
+        assert all(after - before <= 1 for before, after in steps), path
+        assert "#main" in found.links, path
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_every_link_resolves(name: str) -> None:
+    """To a file of the site, and every page but the first is linked from somewhere."""
+    files = site(SITES[name])
+    reached = set()
+    for path, found in read(files).items():
+        for link in found.links:
+            if link not in ("data:,", "#main"):
+                assert target_of(path, link) in files, (path, link)
+                reached.add(target_of(path, link))
+    assert {path for path in files if path != "search-index.js"} == reached
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_nothing_comes_from_elsewhere(name: str) -> None:
+    """No link, style or script leads out of the site; no element acts."""
+    files = site(SITES[name])
+    for path, found in read(files).items():
+        assert not [link for link in found.links if re.match(r"(?i)\s*([a-z]+:)?//|javascript:", link)], path
+        assert [] == found.handlers, path
+        assert not {"iframe", "object", "embed", "base", "img"} & set(found.tags), path
+        assert 1 == found.tags.count("script"), path
+    assert not re.search(r"(?i)https?://|url\(|@import", files["style.css"] + files["site.js"])
+
+
+def test_hostile_text_is_shown_and_does_nothing() -> None:
+    """As it is, less what a terminal or a browser would act on."""
+    files = site(make_hostile())
+    shown = " ".join(read(files)["patterns/build.html"].text.split())
+    assert "</script></title><img src=x onerror=alert(1)>\"' {{ 7*7 }} {% raw %} &amp; red back" in shown
+    assert not [path for path, text in files.items() if re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", text)]
+    assert clean("half \ud800 of one").encode().startswith(b"half ")
+
+
+def test_the_search_index_is_data() -> None:
+    """It is one assignment of JSON in ASCII, in which nothing can end a script."""
+    text = site(make_hostile())["search-index.js"]
+    body = text.removeprefix("window.LOOP_CATALOGUE=").removesuffix(";\n")
+    assert text.isascii()
+    assert not {"<", ">", "&"} & set(body)
+    entries = json.loads(body)
+    assert {"pattern", "kernel", "plan", "session"} == {entry[0] for entry in entries}
+    assert "</script></title>" in entries[0][1]
+
+
+def test_a_search_hit_leads_to_a_page() -> None:
+    """Whatever a thing is called."""
+    files = site(make_hostile())
+    entries = json.loads(files["search-index.js"].removeprefix("window.LOOP_CATALOGUE=").removesuffix(";\n"))
+    assert [] == [entry[3] for entry in entries if entry[3] not in files]
+
+
+@pytest.mark.parametrize(
+    "name", [HOSTILE, "../up", "/etc/passwd", "index", "INDEX", ".hidden", "a b", "", "x" * 200]
+)
+def test_a_page_is_a_plain_file_of_its_section(name: str) -> None:
+    """A name from a record never leads out of the site, nor onto another page."""
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", stem(name))
+    assert "index" != stem(name).lower()
+    assert f"sessions/{stem(name)}.html" == page("sessions", name)
+
+
+def test_names_that_are_not_plain_have_pages_of_their_own() -> None:
+    """Two of them do not meet."""
+    assert 3 == len({stem("a/b"), stem("a b"), stem("a\\b")})
+
+
+def test_a_pattern_without_statistics() -> None:
+    """It says so, and so does the list of its sessions."""
+    text = site(make_contents(patterns={"build": known(make_pattern("build"))}))["patterns/build.html"]
+    assert "There are no statistics of it yet." in text
+    assert "No session has used it yet." in text
+
+
+def test_a_pattern_page_has_it_all() -> None:
+    """Problem, occasions, steps, gates, answers both ways, plans, evidence, and the sessions that used it."""
+    build = make_pattern(
+        "build",
+        problem="nothing links",
+        use_when=("after an edit",),
+        next=({"when": "failed", "pattern": "debug"},),
+        evidence=({"session": "2026-11-21-120000-quick", "note": "seen"},),
+    )
+    debug = make_pattern("debug", number=2)
+    said = ("build is applied: once",)
+    contents = make_contents(
+        make_row(), patterns={"build": known(build, said=said, runs=1), "debug": known(debug)}
+    )
+    files = site(contents)
+    shown = read(files)["patterns/build.html"]
+    for text in ("nothing links", "after an edit", "kernel.verify", "failed", "seen", *said):
+        assert text in shown.text
+    for link in ("../patterns/debug.html", "../plans/quick.html", "../sessions/2026-11-21-120000-quick.html"):
+        assert link in shown.links
+    assert "../patterns/build.html" in read(files)["patterns/debug.html"].links
+
+
+def test_a_session_page_has_it_all(tmp_path: Path) -> None:
+    """Verdict, ratio, cost, what is not known, and its report where there is one."""
+    name = "2026-11-21-120000-quick"
+    (tmp_path / "report.md").write_text("# It was fast")
+    files = site(make_contents(make_row(), reports={name: tmp_path / "report.md"}))
+    shown = read(files)[f"sessions/{name}.html"]
+    for text in ("passed", "1.50x", "$0.12", "nothing is known", "grade B", "Some CPU"):
+        assert text in shown.text
+    assert f"{name}.report.html" in shown.links
+    assert "It was fast" in files[f"sessions/{name}.report.html"]
+
+
+def test_a_wrong_variant_has_no_speed() -> None:
+    """Its ratio is a dash, and what it is is said."""
+    row = make_row(ratios={"ours": 1.5}, incorrect=("ours",))
+    found = read(site(make_contents(row)))
+    shown = found["sessions/2026-11-21-120000-quick.html"].text.partition("Ratios")[2]
+    assert "incorrect" in shown
+    assert "1.50x" not in shown
+    assert "No session has measured it yet." in found["kernels/ours.html"].text
+
+
+def test_a_kernel_page_has_its_ratios_and_resources() -> None:
+    """A table beside the drawing, with every number of it; the compiler's figures with their session."""
+    rows = [
+        make_row(f"2026-11-2{n}-120000-quick", ratios={"ours": ratio}, plan=f"set{n}")
+        for n, ratio in ((1, 0.5), (2, 2.0))
+    ]
+    figures = ("40", "0 B", "1 KiB", "3", "-")
+    looked = Looked(rows[0].id, "NVIDIA L4", (KernelRow("scale<64>", figures, trouble=False),))
+    files = site(make_contents(*rows, resources={"ours": (looked,)}))
+    shown = read(files)["kernels/ours.html"].text
+    for text in ("0.50x", "2.00x", "scale<64>", "NVIDIA L4", "40", "first 0.50x, last 2.00x", "set1", "set2"):
+        assert text in shown
+    assert 2 == files["kernels/ours.html"].count('class="mark')
+
+
+def test_the_chart_holds_its_points() -> None:
+    """Also of ratios far apart, and with more environments than it has marks; the larger ratio stands higher."""
+    rows = [
+        make_row(str(n), ratios={"ours": ratio}, environment=Environment(processor=f"p{n}"))
+        for n, ratio in enumerate((0.001, 1.0, 5000.0, 1.0, 2.0))
+    ]
+    made = chart.chart("ours", chart.points("ours", rows))
+    assert made is not None
+    assert all(chart.TOP <= mark.y <= chart.HEIGHT - chart.BOTTOM for mark in made.marks)
+    assert made.marks[2].y < made.marks[4].y < made.marks[1].y < made.marks[0].y
+    assert sorted(mark.x for mark in made.marks) == [mark.x for mark in made.marks]
+    assert (4, chart.OTHERS) == (len(made.places), made.places[-1])
+    assert {0, 1, 2, 3} == {mark.kind for mark in made.marks}
+
+
+def test_one_session_is_no_line() -> None:
+    """It stands in the table."""
+    assert None is chart.chart("ours", chart.points("ours", [make_row()]))
+
+
+def test_texts_are_bounded() -> None:
+    """A message of a megabyte does not make a page of one."""
+    assert len(clean("x" * 2_000_000)) < LONGEST + 20
+    assert len(site(make_contents(make_row(reason="y" * 2_000_000)))["index.html"]) < 200_000
+
+
+def test_values_in_a_script_stay_values() -> None:
+    """What comes out of the script is what went in."""
+    assert {"a": ["</script>", 1, None, "é"]} == json.loads(in_script({"a": ["</script>", 1, None, "é"]}))
+
+
+def test_a_list_of_hundreds_is_cut_and_says_so() -> None:
+    """The newest first."""
+    rows = [make_row(f"2026-11-21-120000-{n:03}") for n in range(130)]
+    text = site(make_contents(*rows))["patterns/build.html"]
+    assert "30 older sessions are not listed here." in text
+    assert "120000-129" in text
+    assert "120000-029<" not in text
+
+
+def test_nothing_is_asked_of_a_plan_that_nobody_defines() -> None:
+    """A session of a single pattern, or of a plan that is gone, names it without a link, or links the pattern."""
+    contents: Contents = make_contents(
+        make_row("a", plan="build"), make_row("b", plan="gone"), plans={"other": make_plan("other", ("gone",))}
+    )
+    pages = read(site(contents))
+    assert "../patterns/build.html" in pages["sessions/a.html"].links
+    assert "gone" in pages["sessions/b.html"].text
+
+
+def test_the_target_of_another_kind() -> None:
+    """Python and command variants have pages too."""
+    pages = read(site(make_contents(target=make_target())))
+    assert "functions:scale" in pages["kernels/theirs.html"].text
+    assert "./bench" in pages["kernels/external.html"].text

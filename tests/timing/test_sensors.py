@@ -1,0 +1,98 @@
+"""What the report says of the GPU's sensors, and of compute-sanitizer."""
+
+from typing import Any
+
+import pytest
+
+from loop.model.measurement import SideSensors
+from loop.model.record import Finished
+from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun
+from loop.report.markdown import prose
+from loop.timing.sensors import energy
+from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
+from tests.session.test_report_page import HOSTILE, record_of, report, section
+
+
+def make_sensors(side: str = "small", **fields: Any) -> SideSensors:
+    """A side whose GPU told everything."""
+    told = {"sm_clock_mhz": (1755, 1980, 1980), "memory_clock_mhz": 2619, "temperature_c": 54, "power_w": 212.4}
+    more = {"power_by": "energy", "call_j": (0.61e-3, 4.2e-3), "segments": 24}
+    return SideSensors.model_validate({"side": side, **told, **more, **fields})
+
+
+def shown(*sensors: SideSensors) -> str:
+    """The section on speed of a session with these readings."""
+    output = make_measured(make_measurement("w0", 1.5), sensors=sensors)
+    checked = make_finished(output=make_verify(make_check("w0")))
+    steps = [checked, make_finished("measure", output=output)]
+    return section(report(record_of(steps), steps), "Speed against torch_sdpa")
+
+
+def test_each_side_has_a_line() -> None:
+    """The baseline under its own name."""
+    text = shown(make_sensors("baseline", sm_clock_mhz=(1980, 1980, 1980)), make_sensors())
+    assert "- torch_sdpa: 1980 MHz, 212 W by the energy counter, " in text
+    line = "- small: 1980 MHz (1755 to 1980), 212 W by the energy counter, 610 µJ to 4.2 mJ a call, 54 °C at most"
+    assert f"{line}, no throttling told\n" in text
+
+
+def test_what_is_unknown_is_said_to_be() -> None:
+    """Or left out; nothing is zero."""
+    nothing = dict.fromkeys(("sm_clock_mhz", "temperature_c", "power_w", "power_by", "call_j"))
+    assert "- small: clock unknown, power unknown, no throttling told\n" in shown(make_sensors(**nothing))
+
+
+def test_throttling_is_said() -> None:
+    """With how many segments it held back."""
+    text = shown(make_sensors(throttled={"power cap": 5, "heat": 1}, power_by="sensor"))
+    assert "212 W by the power sensor" in text
+    assert "held back: power cap in 5 and heat in 1 of 24 segments" in text
+
+
+def test_a_processor_has_no_such_lines() -> None:
+    """Nor the sentence above them."""
+    assert "The GPU while each was timed" not in shown()
+
+
+@pytest.mark.parametrize(
+    ("joules", "expected"),
+    [(2.5, "2.5 J"), (4.21e-3, "4.2 mJ"), (9e-7, "900 nJ"), (6.1e-5, "61 µJ"), (0.0, "0 nJ")],
+)
+def test_energy_has_a_unit_of_its_size(joules: float, expected: str) -> None:
+    """As people say it."""
+    assert expected == energy(joules)
+
+
+def make_run(tool: str = "racecheck", status: str = "clean", **fields: Any) -> SanitizerRun:
+    """One variant under one tool."""
+    base = {"variant": "small", "build_id": "b", "workloads": ("w0", "w1"), "seconds": 1.0}
+    return SanitizerRun.model_validate({**base, "tool": tool, "status": status, **fields})
+
+
+def sanitized(*runs: SanitizerRun, **fields: Any) -> Finished:
+    """The step that sanitized."""
+    base = {"ok": True, "message": "s", "runs": runs, "version": "2025.3"}
+    output = SanitizeOutput.model_validate({**base, **fields})
+    return make_finished("sanitize", action="kernel.sanitize", output=output)
+
+
+def controls(*finished: Finished) -> str:
+    """The section on what stands behind the verdicts."""
+    return section(report(record_of(()), finished), "Controls")
+
+
+def test_what_is_clean_is_said_with_what_looked() -> None:
+    """Version, tools, and how many calls."""
+    text = controls(sanitized(make_run("memcheck"), make_run("racecheck"), clean=("small",)))
+    assert "- compute-sanitizer 2025.3 (memcheck, racecheck): small clean, in 2 small calls each\n" in text
+
+
+def test_a_finding_stands_among_the_controls() -> None:
+    """With everything that is known of it; a name of somebody else's breaks out of nothing."""
+    found = SanitizerReport(kind="race", words=f"Race {HOSTILE}", kernel=HOSTILE, places=("a.cuh:9",))
+    run = make_run(status="found", reports=(found,), total=92, workload="w1")
+    text = controls(sanitized(run, ok=False, found=("small",)))
+    assert f"compute-sanitizer, racecheck: {prose('small has a race in')} " in text
+    assert "at a.cuh:9, on w1: Race" in text
+    assert "(91 more)" in text
+    assert "clean" not in text

@@ -1,0 +1,314 @@
+"""Timing with real processes: turn about, in fresh processes, and never silent about a loss."""
+
+import dataclasses
+import random
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import pytest
+
+from loop.base.errors import LoopError
+from loop.base.processes import finish
+from loop.calls.external import own_seconds
+from loop.calls.replays import replays_of
+from loop.calls.waits import Delays
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.timing import timing
+from loop.timing.compare import log_ratios
+from loop.timing.integrity import remembers
+from loop.timing.timing import Pending, Shift, Terms, Timings, batches, fresh_values, measure, turns
+from loop.workers.bench import Bench, Side
+from tests.targets import make_sides
+
+BIG = {"N": 64, "M": 512}
+
+
+def workloads(bench: Bench) -> tuple[Workload, ...]:
+    """All workloads of the tiny target."""
+    return expand(bench.target, ["some"], "float32")
+
+
+def big(bench: Bench, dtype: str = "float32") -> Workload:
+    """A workload that takes long enough to be timed well."""
+    return Workload.model_validate({"name": f"big {dtype}", "sizes": BIG, "dtype": dtype})
+
+
+def timed(
+    bench: Bench,
+    sides: Sequence[Side],
+    chosen: Sequence[Workload],
+    *,
+    pending: Pending | None = None,
+    **terms: Any,
+) -> Timings:
+    """Timings of these sides in two rounds, where nothing else is said."""
+    made = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
+    found: Timings = finish(measure(bench, sides, chosen, made, pending))
+    return found
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
+def test_turns_read_the_same_backwards(names: list[str]) -> None:
+    """Each side twice, so that a drift that grows steadily costs all sides alike."""
+    shuffle = random.Random(5)
+    for _ in range(20):
+        order = turns(names, shuffle)
+        assert order == order[::-1]
+        assert sorted(names) == sorted(order[: len(names)])
+
+
+def test_turns_are_shuffled_anew() -> None:
+    """No side is always first, and a seed gives the same orders again."""
+    orders = [[turns(["a", "b"], shuffle) for _ in range(20)] for shuffle in (random.Random(1), random.Random(1))]
+    assert orders[0] == orders[1]
+    assert {"a", "b"} == {order[0] for order in orders[0]}
+
+
+def singles(*numbers: int) -> list[range]:
+    """Rounds with processes of their own."""
+    return [range(number, number + 1) for number in numbers]
+
+
+def test_batches_cover_every_round_once() -> None:
+    """In order, none larger than asked, and few first."""
+    assert [singles(0, 1, 2), singles(3, 4, 5, 6), singles(7)] == batches(8, 4)
+    assert [singles(0, 1)] == batches(2, 8)
+    assert [singles(0), singles(1)] == batches(2, 1)
+    assert [singles(0, 1, 2), singles(3, 4)] == batches(5, 3)
+
+
+def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
+    """One set of processes is one replicate of what processes differ by: there are two at least."""
+    assert [[range(4), range(4, 9)]] == batches(9, 2, kept=5)
+    assert [[range(1), range(1, 3)]] == batches(3, 8, kept=5)
+    assert [[range(4)], [range(4, 8)]] == batches(8, 1, kept=5)
+    for rounds in range(2, 40):
+        sets = [one for batch in batches(rounds, 3, kept=5) for one in batch]
+        assert list(range(rounds)) == [number for one in sets for number in one]
+        assert len(sets) >= 2
+        assert max(map(len, sets)) <= 5
+
+
+def test_a_slower_variant_measures_slower(bench: Bench) -> None:
+    """Twenty times the work takes several times as long; every segment has its samples."""
+    found = timed(bench, make_sides(bench, "right", "slow"), [big(bench)])
+    logs = log_ratios(found.segments, "slow", "right")
+    assert 2 == len(logs) == found.rounds
+    assert 1.0 < median(logs), "e times as fast at least"
+    assert 8 == len(found.segments), "two rounds of two sides, two turns each"
+    assert all(len(segment.seconds) >= 3 and min(segment.seconds) > 0 for segment in found.segments)
+    assert {0, 1} == {segment.round for segment in found.segments}
+
+
+def test_every_workload_is_timed_in_every_round(bench: Bench) -> None:
+    """Short calls are timed many to a sample; memory of the first call is noted once a round."""
+    found = timed(bench, make_sides(bench, "right"), workloads(bench))
+    counts = {w.name: sum(s.workload == w.name for s in found.segments) for w in workloads(bench)}
+    assert dict.fromkeys((w.name for w in workloads(bench)), 4) == counts
+    assert all(segment.calls > 1 for segment in found.segments)
+    assert all(len(peaks) == 2 for peaks in found.peaks.values())
+    assert set() == found.own_clock
+
+
+def test_a_side_is_timed_on_types_it_takes_only(bench: Bench) -> None:
+    """A float64 workload leaves out the kernel that takes float32."""
+    found = timed(bench, make_sides(bench, "right", "both_types"), [big(bench), big(bench, "float64")])
+    sides = {(segment.side, segment.workload) for segment in found.segments}
+    assert {("right", "big float32"), ("both_types", "big float32"), ("both_types", "big float64")} == sides
+
+
+def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
+    """Its own figure is taken, and whose clock it was is noted."""
+    found = timed(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
+    assert {"program"} == found.own_clock
+    assert {0.25} == {second for s in found.segments if s.side == "program" for second in s.seconds}
+
+
+def test_no_round_is_begun_that_would_end_too_late(bench: Bench) -> None:
+    """Two rounds are always done: an interval needs them; the rest only as time allows."""
+    sides = make_sides(bench, *["right"] * 4)
+    sides = [dataclasses.replace(side, name=f"right{number}") for number, side in enumerate(sides)]
+    assert 2 == timed(bench, sides, workloads(bench)[:1], rounds=9, limit_s=0.001).rounds
+
+
+def test_outputs_of_timed_calls_are_judged(bench: Bench) -> None:
+    """One a round, in either of its segments; a right kernel has none that is wrong."""
+    found = timed(bench, make_sides(bench, "right"), workloads(bench))
+    assert (2 * 3, []) == (found.outputs, found.wrong)
+
+
+def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None:
+    """The first calls are as they should be, those that are timed are not: the side and the element are named."""
+    sides = make_sides(bench, "right", "tires")
+    jobs = [Job(side, workloads(bench)) for side in sides]
+    assert [True, True] == [checks.right for checks in finish(verify(bench, jobs))]
+    found = timed(bench, sides, workloads(bench)[:1])
+    assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong}
+    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong[-1][1].message
+
+
+def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
+    """The input is named, as in verification."""
+    found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
+    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
+
+
+def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so has every measurement: what was seen before helps nobody."""
+    expect, seeds = Bench.expect, []
+
+    def watch(self: Bench, workload: Workload, **fields: Any) -> Any:
+        seeds.append(workload.seed)
+        return expect(self, workload, **fields)
+
+    monkeypatch.setattr(Bench, "expect", watch)
+    chosen = workloads(bench)[:1]
+    timed(bench, make_sides(bench, "right"), chosen, rounds=3)
+    timed(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
+    assert 6 == len({*seeds, chosen[0].seed}) - 1
+
+
+def test_fresh_values_are_another_seed_of_the_same_workload(bench: Bench) -> None:
+    """The same seed and round give the same values again."""
+    workload = workloads(bench)[0]
+    seeds = {fresh_values(workload, seed, number).seed for seed in range(50) for number in range(50)}
+    assert 2500 == len(seeds)
+    again = fresh_values(workload, 3, 4)
+    assert fresh_values(workload, 3, 4) == again
+    assert workload == again.model_copy(update={"seed": workload.seed})
+
+
+def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
+    """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
+    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], segment_s=1e-3)
+    assert "" == remembers(found.probes["right", "big float32"])
+    assert 2 == len(found.probes["by_value", "big float32"])
+    assert remembers(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
+    assert [] == found.wrong, "its outputs are right all the same"
+
+
+@pytest.mark.skipif(cores() < 2, reason="there is no other core to go to")
+def test_a_thread_that_leaves_its_cores_is_noticed(bench: Bench) -> None:
+    """Whoever runs elsewhere has more of the machine than the other side."""
+    found = timed(bench, make_sides(bench, "right", "wanders"), workloads(bench)[:1], rounds=1)
+    assert {"wanders"} == found.strays.keys()
+    assert found.strays["wanders"].startswith("a thread runs on cores ")
+
+
+def test_cold_calls_are_timed_one_by_one(bench: Bench) -> None:
+    """Also calls that are so short that several would fill a sample."""
+    found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], cold=True, segment_s=1e-5)
+    assert {1} == {segment.calls for segment in found.segments}
+    assert [] == found.wrong
+
+
+def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
+    """It is asked before every round; a side that nothing asks for is not even started; then it is over."""
+    small, large, middle = (workload.name for workload in workloads(bench))
+
+    def pending(timings: Timings) -> dict[str, list[str]]:
+        if timings.rounds == 0:
+            return {small: ["right", "strides"], middle: ["strides"]}
+        return {small: ["right"]} if timings.rounds < 3 else {large: []}
+
+    sides = make_sides(bench, "right", "crashes", "strides")
+    found = timed(bench, sides, workloads(bench), rounds=9, pending=pending)
+    assert 3 == found.rounds
+    first = {(s.workload, s.side) for s in found.segments if s.round == 0}
+    assert {(small, "right"), (small, "strides"), (middle, "strides")} == first
+    assert {(small, "right")} == {(s.workload, s.side) for s in found.segments if s.round > 0}
+    assert 2 * 3 + 2 * 2 == len(found.segments)
+
+
+def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
+    """A workload gets as many as fit beside those that are still to come: two at least, where there are two."""
+    begun = time.monotonic()
+    assert 5 == Shift(range(5)).fitting(1.0, 11)
+    assert 3 == Shift(range(5), begun + 10.5).fitting(1.0, 5)
+    assert 2 == Shift(range(5), begun - 1.0).fitting(1.0, 5)
+    assert 1 == Shift(range(4, 5), begun - 1.0).fitting(1.0, 5)
+
+
+def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
+    opened: list[str] = []
+    monkeypatch.setattr(timing, "KEPT_ON_CPU", 2)
+    open_side = Bench.open
+
+    def counted(self: Bench, side: Side) -> Any:
+        opened.append(side.name)
+        return open_side(self, side)
+
+    monkeypatch.setattr(Bench, "open", counted)
+    found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
+    assert (4, 2) == (found.rounds, len(opened))
+    assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})
+    assert (2, []) == (found.outputs, found.wrong), "one output of each set: values that come twice would tell"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("crashes", "crashes could not be timed on N5 M3 float32: crashed with SIGSEGV"),
+        ("refuses", "refuses could not be timed on N5 M3 float32: error 3: no such shape"),
+        ("no_entry", "no_entry could not be timed on loading: the library exports no `nowhere`"),
+    ],
+)
+def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> None:
+    """A crash, a refusal, a library that does not load: an error with the command that looks closer."""
+    with pytest.raises(LoopError) as caught:
+        timed(bench, make_sides(bench, "right", name), workloads(bench))
+    assert caught.value.message.startswith(said)
+    assert f"`loop kernels verify {name}` runs it alone" == caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ('talk\n{"seconds": 0.5}\n', 0.5),
+        ('{"seconds": 2}', 2.0),
+        ("", None),
+        ("0.5", None),
+        ('{"seconds": 0}', None),
+        ('{"seconds": -1}', None),
+        ('{"seconds": true}', None),
+        ('{"seconds": "0.5"}', None),
+        ('{"seconds": Infinity}', None),
+        ('{"seconds": NaN}', None),
+        ('{"seconds": 0.5}\nmore talk', None),
+    ],
+)
+def test_only_a_sensible_time_counts_as_the_programs_own(output: str, expected: float | None) -> None:
+    """A positive, finite number of seconds on the last line."""
+    assert expected == own_seconds(output)
+
+
+@pytest.mark.parametrize(
+    ("delays", "shared", "said"),
+    [
+        ((0.0, 0.0, 2.0), True, 0.0),
+        ((1.9, 0.0, 2.0), True, 0.0),
+        ((1.9, 0.0, 2.0), False, 1.9),
+        ((5.0, 0.0, 2.0), True, 3.0),
+        ((1.9, 0.5, 2.0), True, 0.5),
+    ],
+)
+def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
+    delays: tuple[float, float, float], shared: bool, said: float
+) -> None:
+    """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
+    assert said == pytest.approx(Delays(*delays).since(Delays(0.0, 0.0, 0.0), shared=shared))
+
+
+@pytest.mark.parametrize(
+    ("once", "most", "expected"),
+    [(1e-6, 200, (200, 3)), (1e-6, 20, (20, 10)), (30e-6, 200, (10, 2)), (5e-3, 200, (1, 1))],
+)
+def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: tuple[int, int]) -> None:
+    """As many as fill it, as far as there is memory for their outputs; few launches all the same."""
+    assert expected == replays_of(once, 0.5e-3, most)
