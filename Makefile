@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -34,6 +34,9 @@ session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS=
 
 test: $(VENV)/.tools  ## set up, then run the tests
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+house: $(VENV)/.tools  ## measure the source tree: rooms, circles, complexity, sentences, start-up times
+	$(BIN)/python -m tests.house --times
 
 lint: $(VENV)/.tools  ## format and style
 	$(BIN)/ruff format --check loop tests

@@ -1,0 +1,108 @@
+"""`make house`: the measures of the source tree that CONTRIBUTING promises to keep. `--times` adds start-up times."""
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests import test_layers as layers
+from tests.conftest import ROOT
+
+MOST_BRANCHES = 15
+"""Complexity above which a function is two."""
+PAGES = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
+"""Pages whose sentences are measured; the reference is generated."""
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+STARTS = {
+    "loop --help": [sys.executable, "-c", "from loop.cli import main; main()", "--help"],
+    "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
+}
+FLOOR = [sys.executable, "-c", "import typer, rich, pydantic"]
+
+
+def complexity(function: ast.AST) -> int:
+    """One, and one more for each branch, loop, handler, comprehension, `and` and `or`; inner functions count apart."""
+    count, rest = 1, list(ast.iter_child_nodes(function))
+    while rest:
+        node = rest.pop()
+        if isinstance(node, NESTED):
+            continue
+        count += isinstance(node, BRANCHES)
+        count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+        rest += ast.iter_child_nodes(node)
+    return count
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """The functions of a file with their complexity."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", complexity(node)
+
+
+def intricate() -> list[str]:
+    """Functions that branch too often."""
+    return [
+        f"{name}: {count}" for path in layers.FILES for name, count in functions(path) if count > MOST_BRANCHES
+    ]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page of Markdown: no code, no headings, no tables."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^\s*([#|>].*|<.*)$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "x", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    found = (
+        " ".join(part.split())
+        for block in re.split(r"\n\s*\n", text)
+        for part in re.split(r"(?<=[.!?:])\s", block)
+    )
+    return [one for one in found if len(one.split()) > 1]
+
+
+def words() -> tuple[float, float]:
+    """Words of a sentence, the median and the 90th percentile."""
+    counts = [len(one.split()) for page in PAGES for one in sentences(page.read_text())]
+    return statistics.median(counts), statistics.quantiles(counts, n=10)[-1]
+
+
+def seconds(command: list[str], times: int = 7) -> float:
+    """Seconds that a command takes, the median."""
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+def measures() -> Iterator[tuple[str, str, str]]:
+    """Each measure with its value and what it must be."""
+    lines = sum(len(path.read_text().splitlines()) for path in layers.FILES)
+    yield "lines of loop/", f"{lines:,}", ""
+    (room, files), *_ = Counter(map(layers.room_of, layers.FILES)).most_common(1)
+    yield "largest room, files", f"{files} ({room})", f"<= {layers.LARGEST_ROOM}"
+    yield "import circles, files in them", str(len(layers.circles())), "0"
+    yield "upward imports", str(len(layers.offenders(layers.upward))), "0"
+    yield f"functions of complexity > {MOST_BRANCHES}", str(len(intricate())), "0"
+    median, most = words()
+    yield "words of a sentence, median / 90th percentile", f"{median:.0f} / {most:.0f}", "15 / 25"
+
+
+if __name__ == "__main__":
+    for name, value, must in measures():
+        print(f"{name:52}{value:>20}   {must}")
+    for one in intricate():
+        print(f"  {one}")
+    if "--times" in sys.argv:
+        floor = seconds(FLOOR)
+        for name, command in STARTS.items():
+            print(f"{name:52}{seconds(command) / floor:>20.2f}   x `import typer, rich, pydantic`")
