@@ -1,4 +1,4 @@
-"""`make house`: the measures of the source tree that CONTRIBUTING promises to keep. `--times` adds start-up times."""
+"""`make house`: measures of the source tree. `--times` adds start-up times."""
 
 import ast
 import re
@@ -27,13 +27,13 @@ FLOOR = [sys.executable, "-c", "import typer, rich, pydantic"]
 
 
 def complexity(function: ast.AST) -> int:
-    """One, and one more for each branch, loop, handler, comprehension, `and` and `or`; inner functions count apart."""
+    """One, and one for each branch, loop, handler, comprehension, `and` and `or`; inner functions count apart."""
     count, rest = 1, list(ast.iter_child_nodes(function))
     while rest:
         node = rest.pop()
         if isinstance(node, NESTED):
             continue
-        count += isinstance(node, BRANCHES)
+        count += isinstance(node, BRANCHES) + len(getattr(node, "ifs", ()))
         count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
         rest += ast.iter_child_nodes(node)
     return count
@@ -61,9 +61,7 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"`[^`\n]*`", "x", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     found = (
-        " ".join(part.split())
-        for block in re.split(r"\n\s*\n", text)
-        for part in re.split(r"(?<=[.!?:])\s", block)
+        " ".join(part.split()) for block in re.split(r"\n\s*\n", text) for part in re.split(r"(?<=[.!?])\s", block)
     )
     return [one for one in found if len(one.split()) > 1]
 
