@@ -79,7 +79,7 @@ class Worker:
         """How we sleep while it works; None where we have a core of our own to watch from."""
         try:
             self.child = Child(
-                [*under, sys.executable, "-P", "-m", "loop.calls", str(reply_write), *self._shared()],
+                [*under, sys.executable, "-P", "-m", "loop.workers", str(reply_write), *self._shared()],
                 env={
                     **thread_environment(threads, self.cores),
                     "PYTHONPATH": python_path(),
