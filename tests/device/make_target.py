@@ -11,6 +11,7 @@ from tests.targets import compiled, importable, write_target
 ENTRIES = ("right", "side_stream", "synchronises", "default_stream", "nothing", "crashes")
 LATER = ("stumbles", "stumbles_aloud", "hangs")
 """Right on small inputs only."""
+FAULTY = ("misaligned", "asserts", "exhausts")
 ASSERTS = """
 import torch
 
@@ -45,7 +46,7 @@ WORKLOADS = {
 def make_target(folder: Path) -> Target:
     """Write the project; read its manifest."""
     recipe = {"compiler": "nvcc", "flags": FLAGS}
-    names = (*ENTRIES, *LATER)
+    names = (*ENTRIES, *LATER, *FAULTY)
     variants = {name: compiled(name, device="cuda", sources=["scale.cu"], build=recipe) for name in names}
     variants["torch"] = importable("double", device="cuda", dtypes=["float32"])
     variants["torch_asserts"] = importable("double", device="cuda", dtypes=["float32"], module="asserting")

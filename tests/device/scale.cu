@@ -1,4 +1,5 @@
 // A tiny CUDA variant, right and in several ways not: doubles a float matrix. For tests of the CUDA layer.
+#include <assert.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -93,4 +94,28 @@ ENTRY(hangs) {
   if (inputs[0].sizes[0] <= LARGE) return launch(inputs, outputs, 0, stream);
   spin<<<1, 1, 0, (cudaStream_t)stream>>>();
   return (int)cudaGetLastError();
+}
+
+static __global__ void write_misaligned(float *y) { *(volatile double *)((char *)y + 1) = 0.0; }
+
+ENTRY(misaligned) {
+  write_misaligned<<<1, 1, 0, (cudaStream_t)stream>>>((float *)outputs[0].data);
+  return launch(inputs, outputs, 0, stream);
+}
+
+static __global__ void assert_false() { assert(never != 0); }
+
+ENTRY(asserts) {
+  assert_false<<<1, 1, 0, (cudaStream_t)stream>>>();
+  return launch(inputs, outputs, 0, stream);
+}
+
+// Takes all memory that is left, and keeps it.
+ENTRY(exhausts) {
+  (void)inputs, (void)outputs, (void)stream;
+  void *taken = nullptr;
+  for (size_t bytes = (size_t)1 << 34; bytes >= ((size_t)1 << 20); bytes /= 2)
+    while (cudaMalloc(&taken, bytes) == cudaSuccess) {
+    }
+  return (int)cudaErrorMemoryAllocation;
 }

@@ -1,0 +1,55 @@
+"""A kernel that faults on the GPU costs its own check: the command after it finds a healthy device."""
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.device.make_target import make_target
+from tests.faults import Case
+from tests.faults.world import World, allow, left, traceback_in
+
+NAME = "GPU faults: illegal address, misaligned, assert, hang, out of memory: x 20"
+MUST = "the next step healthy, 100 of 100"
+ASKED_FOR = True
+"""It needs an NVIDIA GPU and nvcc."""
+SIDE_BY_SIDE = 4
+FAULTS = ("crashes", "misaligned", "asserts", "hangs", "exhausts")
+TIMES = 20
+FAILED = {"crashed", "hung", "refused"}
+"""What a check of a kernel that faults may say."""
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """Each fault twenty times, turn about. They draw nothing: `seed` is the same for all classes."""
+    for number in range(TIMES):
+        for fault in FAULTS:
+            yield f"{fault} {number}", functools.partial(faulted, fault=fault)
+
+
+def faulted(folder: Path, *, fault: str) -> str:
+    """Verify a kernel that faults, then a right one; the builds are shared by all cases."""
+    builds = folder.parent / "builds"
+    builds.mkdir(mode=0o700, exist_ok=True)
+    world = World(folder, {"LOOP_CACHE": str(builds)})
+    make_target(world.target)
+    allow(world)
+    for variant, code in ((fault, 1), ("right", 0)):
+        running = world.start(
+            "kernels", "verify", variant, "--device", "cuda", "--json", "--target", str(world.target)
+        )
+        broken = _not_as_told(variant, running.end(), code, running.said) or traceback_in(running)
+        if broken:
+            return broken
+    return left(world)
+
+
+def _not_as_told(variant: str, ended: int, code: int, said: Path) -> str:
+    """What is wrong with the outcome of one verification; empty where it is as it should be."""
+    if ended != code:
+        return f"verifying {variant} ended with {ended}, not {code}: {said.read_text()[-300:]}"
+    (found,) = json.loads(said.read_text())["variants"]
+    statuses = {check["status"] for check in found["checks"]}
+    if code == 0 and statuses - {"right", "unsupported"}:
+        return f"{variant} is {', '.join(sorted(statuses))}"
+    return "" if code == 0 or statuses & FAILED else f"{variant} is {', '.join(sorted(statuses))}"
