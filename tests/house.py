@@ -19,6 +19,8 @@ PAGES = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
 """Pages whose sentences are measured; the reference is generated."""
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+SENTENCES = ("message", "hint", "reason", "why", "note", "explanation", "detail")
+"""Names of fields that hold text which somebody wrote to be read."""
 STARTS = {
     "loop --help": [sys.executable, "-c", "from loop.cli import main; main()", "--help"],
     "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
@@ -53,6 +55,40 @@ def intricate() -> list[str]:
     ]
 
 
+def branches_on_text(path: Path) -> Iterator[str]:
+    """Conditions that look into a sentence which somebody wrote to be read: a message, a reason, a hint."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (isinstance(node, ast.Compare) and _looks_into(node)) or (
+            isinstance(node, ast.Call) and _searches(node)
+        ):
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+
+
+def _looks_into(node: ast.Compare) -> bool:
+    """`"word" in one.message`, or `one.message == "word"`; whether there is one at all may be asked."""
+    sides = [node.left, *node.comparators]
+    inside = any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
+    equal = any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
+    words = any(isinstance(side, ast.Constant) and isinstance(side.value, str) and side.value for side in sides)
+    return (inside and _read(node.comparators[-1])) or (equal and words and any(map(_read, sides)))
+
+
+def _searches(node: ast.Call) -> bool:
+    """`one.message.startswith(...)`, or `re.search(..., one.message)`."""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr in ("startswith", "endswith", "find", "removeprefix", "removesuffix"):
+        return _read(node.func.value)
+    return node.func.attr in ("search", "match", "fullmatch", "findall", "finditer") and any(map(_read, node.args))
+
+
+def _read(node: ast.expr) -> bool:
+    """Whether it is an attribute that holds a sentence."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
 def sentences(text: str) -> list[str]:
     """The sentences of a page of Markdown: no code, no headings, no tables."""
     text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -64,6 +100,11 @@ def sentences(text: str) -> list[str]:
         " ".join(part.split()) for block in re.split(r"\n\s*\n", text) for part in re.split(r"(?<=[.!?])\s", block)
     )
     return [one for one in found if len(one.split()) > 1]
+
+
+def sentence_branches() -> list[str]:
+    """All places that branch on a sentence."""
+    return [one for path in layers.FILES for one in branches_on_text(path)]
 
 
 def words() -> tuple[float, float]:
@@ -91,6 +132,7 @@ def measures() -> Iterator[tuple[str, str, str]]:
     yield "import circles, files in them", str(len(layers.circles())), "0"
     yield "upward imports", str(len(layers.offenders(layers.upward))), "0"
     yield f"functions of complexity > {MOST_BRANCHES}", str(len(intricate())), "0"
+    yield "places that branch on a sentence", str(len(sentence_branches())), "0"
     median, most = words()
     yield "words of a sentence, median / 90th percentile", f"{median:.0f} / {most:.0f}", "15 / 25"
 
@@ -98,7 +140,7 @@ def measures() -> Iterator[tuple[str, str, str]]:
 if __name__ == "__main__":
     for name, value, must in measures():
         print(f"{name:52}{value:>20}   {must}")
-    for one in intricate():
+    for one in (*intricate(), *sentence_branches()):
         print(f"  {one}")
     if "--times" in sys.argv:
         floor = seconds(FLOOR)
