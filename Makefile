@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -32,8 +32,15 @@ $(VENV)/.tools: $(VENV)/.made
 session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS="--variant cpu"
 	$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS)
 
-test: $(VENV)/.tools  ## set up, then run the tests
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.tools  ## set up, then run the tests of every room: four minutes on two cores
+	$(PYTEST) -m "not slow"
+
+test-rest: $(VENV)/.tools  ## the tests that take longer: more sessions, builds, searches, faults
+	$(PYTEST) -m slow
+
+test-all: test test-rest  ## all tests
 
 house: $(VENV)/.tools  ## measure the source tree: rooms, circles, complexity, sentences, start-up times
 	$(BIN)/python -m tests.house --times
@@ -45,7 +52,7 @@ lint: $(VENV)/.tools  ## format and style
 types: $(VENV)/.tools  ## strict types
 	$(BIN)/mypy
 
-check: lint types test  ## everything that has to hold before a commit; layers and docs are tests
+check: lint types test-all  ## everything that has to hold before a commit; layers and docs are tests
 
 schema: $(VENV)/.made  ## write the JSON Schemas anew
 	$(BIN)/loop patterns schema --write

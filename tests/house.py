@@ -64,8 +64,10 @@ def branches_on_text(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
 
 
-def _looks_into(node: ast.Compare) -> bool:
+def _looks_into(node: ast.AST) -> bool:
     """`"word" in one.message`, or `one.message == "word"`; whether there is one at all may be asked."""
+    if not isinstance(node, ast.Compare):
+        return False
     sides = [node.left, *node.comparators]
     inside = any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
     equal = any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
@@ -73,9 +75,9 @@ def _looks_into(node: ast.Compare) -> bool:
     return (inside and _read(node.comparators[-1])) or (equal and words and any(map(_read, sides)))
 
 
-def _searches(node: ast.Call) -> bool:
+def _searches(node: ast.AST) -> bool:
     """`one.message.startswith(...)`, or `re.search(..., one.message)`."""
-    if not isinstance(node.func, ast.Attribute):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr in ("startswith", "endswith", "find", "removeprefix", "removesuffix"):
         return _read(node.func.value)
