@@ -16,7 +16,7 @@ PYTHON = sorted((Path(__file__).parent / "cheats_python").glob("*.py"))
 C = Path(__file__).with_name("cheats_c.cpp")
 FLAGS = ["-std=c++17", "-O1", "-pthread"]
 REMAINS = ("precomputes_half",)
-"""Cheats that gain: what they do is described in ARCHITECTURE.md, under what a variant could still do."""
+"""Cheats that gain: docs/promises.md describes them, under "A kernel cheats"."""
 HONEST = ("honest", "quick")
 QUICK = ("last_of_sample", "short_samples", "one_memory", "first_of_sample", "other_slot")
 """Cheats with so little work that a sample holds several calls: they are held against `quick`."""

@@ -93,7 +93,7 @@ def test_what_runs_elsewhere_or_when_others_do_is_named(bench: Bench, name: str)
 @pytest.mark.soak
 @pytest.mark.parametrize("name", REMAINS)
 def test_what_remains_possible(bench: Bench, name: str) -> None:
-    """It is right, no doubt is raised, and it gains: as ARCHITECTURE.md says."""
+    """It is right, no doubt is raised, and it gains: as docs/promises.md says."""
     found = outcome(bench, name)
     assert "GAINS" == found.word, found.reason
 
