@@ -23,7 +23,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     """One session: its facts and its steps."""
     elsewhere = recorded.find(_root(target), name)
     if elsewhere is not None:
-        return recorded.show(elsewhere, _root(target), screen, as_json=as_json)
+        return recorded.show(elsewhere, screen, as_json=as_json)
     folder = sessions.find(_root(target), name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:

@@ -10,11 +10,9 @@ from loop.base.documents import to_json, write_atomic
 from loop.base.errors import DefinitionError, ExitCode, LoopError
 from loop.base.screen import Screen
 from loop.learning import drafts as rule
-from loop.learning.dismissed import dismiss as not_again
-from loop.learning.dismissed import dismissed
 from loop.learning.drafts import Draft
+from loop.learning.failures import cured
 from loop.learning.memory import REMEMBERED, change_of
-from loop.learning.remembered import cured
 from loop.library import definitions
 from loop.library.written import to_yaml
 from loop.model.pattern import Pattern
@@ -104,7 +102,7 @@ def dismiss_draft(name: str, target: Path | None, screen: Screen) -> int:
     """Do not offer a draft again."""
     setting = read_setting(target)
     drafted = _choose(setting, name)
-    not_again(setting.project.sessions, drafted.draft.key)
+    rule.dismiss(setting.project.sessions, drafted.draft.key)
     screen.say(f"{name} is not offered again; its sessions stay as they are")
     return ExitCode.OK
 
@@ -156,7 +154,7 @@ def _drafts(setting: Setting) -> Iterator[Drafted]:
     root = setting.project.sessions
     settled = {r.value.failure.signature for r in setting.patterns.values() if r.value.failure}
     number = rule.free_number(read.value.number for read in setting.patterns.values())
-    for draft in rule.drafts(index.rows(root, last=REMEMBERED), settled | set(dismissed(root))):
+    for draft in rule.drafts(index.rows(root, last=REMEMBERED), settled | set(rule.dismissed(root))):
         of = _pattern(root, draft)
         if of is not None:
             changes = [change_of(setting.project, cure) for cure in draft.cures]

@@ -56,8 +56,7 @@ def sessions_import(
 ) -> None:
     """Take sessions that were recorded elsewhere, before loop, into this project's.
 
-    Only their raw rows are kept; what contradicts them in their own reports is shown. The format:
-    loop patterns schema history
+    Only their raw rows are kept. The format: loop patterns schema history
 
     Example: loop sessions import history
     """

@@ -1,12 +1,20 @@
-"""A failure that comes back becomes the draft of a pattern: what fails, how one looks, what cured it. Pure."""
+"""A failure that comes back becomes the draft of a pattern: what fails, how one looks, what cured it."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from pydantic import Field
+
+from loop.base.documents import sums
+from loop.base.documents.files import unusable
+from loop.base.locks import locked
+from loop.base.places import state_folder
 from loop.learning.failures import cure_of
+from loop.learning.model import Cure
+from loop.model.base import Model
 from loop.model.index import FailureSeen, SessionRow
-from loop.model.memory import Cure
 from loop.model.pattern import Estimate, Evidence, Failure, Pattern, Step
 
 TIMES = 3
@@ -15,6 +23,7 @@ FIRST_NUMBER = 100
 """Patterns of a project's own are numbered from here."""
 LONGEST_SLUG = 40
 SHORTEST_MINUTES = 0.01
+DISMISSED = "dismissed-drafts.json"
 
 
 @dataclass(frozen=True)
@@ -110,3 +119,40 @@ def _evidence(draft: Draft, cured: Sequence[str]) -> Iterator[Evidence]:
 def free_number(taken: Iterable[int]) -> int:
     """The number of the next pattern of a project's own."""
     return max([FIRST_NUMBER - 1, *taken]) + 1
+
+
+class Dismissed(Model):
+    """The drafts that a person does not want, of all projects; with the user's state."""
+
+    format: int = 1
+    """Format number."""
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Folder of sessions to the hashes of signatures."""
+
+
+def dismissed(root: Path) -> tuple[str, ...]:
+    """Hashes of the signatures dismissed for a folder of sessions. Raises LoopError on a damaged file."""
+    return _dismissed().keys.get(str(root.absolute()), ())
+
+
+def dismiss(root: Path, key: str) -> None:
+    """Do not offer a draft again. Raises LoopError where the state folder cannot be written, or is held."""
+    path = state_folder() / DISMISSED
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(path.parent, "made", error) from error
+    with locked(path.with_suffix(".lock")):
+        known = _dismissed().keys
+        keys = dict.fromkeys((*known.get(str(root.absolute()), ()), key))
+        sums.write_sealed(path, Dismissed(keys={**known, str(root.absolute()): tuple(keys)}))
+
+
+def _dismissed() -> Dismissed:
+    path = state_folder() / DISMISSED
+    try:
+        return sums.read_sealed(Dismissed, path, "delete it: dismissed drafts are then offered again")
+    except FileNotFoundError:
+        return Dismissed()
+    except OSError as error:
+        raise unusable(path, "read", error) from error

@@ -2,27 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 
+from loop.learning.model import Cure, Memory
 from loop.model.index import FailureSeen, SessionRow
-from loop.model.memory import Cure, Memory
+from loop.report import format as say
+from loop.store.snapshots import Change
 
 LOOKED_AT = 12
 """Meetings with a failure, the last ones, whose cures are looked for."""
 FACTS = ("processor", "gpu", "driver", "cuda", "torch", "compiler")
 """Facts of an environment, by the names of its fields."""
 NAMED = {"cuda": "nvcc", "gpu": "GPU"}
+SHOWN = 3
+"""Files, or facts, that are named before the rest is counted."""
+HASH = 12
 
 
 def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
     """What earlier sessions (oldest first) say of a signature; None where none has met it."""
-    met = [(index, one) for index, row in enumerate(rows) for one in row.failures if one.key == key]
+    met = [(index, failure) for index, row in enumerate(rows) for failure in row.failures if failure.key == key]
     if not met:
         return None
     cures: dict[str, Cure] = {}
-    for index, one in met[: -LOOKED_AT - 1 : -1]:
-        if found := cure_of(rows, index, one):
-            cures.setdefault(found.session, found)
+    for index, failure in met[: -LOOKED_AT - 1 : -1]:
+        if cure := cure_of(rows, index, failure):
+            cures.setdefault(cure.session, cure)
     return Memory(
-        failure=met[-1][1],
         sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))),
         cures=tuple(cures.values()),
     )
@@ -34,8 +38,8 @@ def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cur
     if failure.cured_by == row.id:
         return Cure(failed=row.id, session=row.id)
     later = (one for one in rows[index + 1 :] if _alike(one, row) and _got_past(one, failure))
-    found = next(later, None)
-    return between(row, found) if found else None
+    passed = next(later, None)
+    return between(row, passed) if passed else None
 
 
 def _alike(one: SessionRow, row: SessionRow) -> bool:
@@ -45,7 +49,7 @@ def _alike(one: SessionRow, row: SessionRow) -> bool:
 
 def _got_past(row: SessionRow, failure: FailureSeen) -> bool:
     """Whether the step passed; or failed for others, and the variant in question was right."""
-    statuses = [one.status for one in row.steps if (one.pattern, one.step) == (failure.pattern, failure.step)]
+    statuses = [step.status for step in row.steps if (step.pattern, step.step) == (failure.pattern, failure.step)]
     if "passed" in statuses[-1:]:
         return True
     here = {f.subject for f in row.failures if (f.pattern, f.step) == (failure.pattern, failure.step)}
@@ -71,3 +75,49 @@ def _facts(failed: SessionRow, passed: SessionRow) -> Iterator[str]:
     for name, before, after in pairs:
         if before != after and (before or after):
             yield f"{name} {before or 'not there'} -> {after or 'not there'}"
+
+
+def sentence(memory: Memory, change: Change | None = None) -> str:
+    """`seen before: session X (and 2 more); cured in session Y by ...`. `change`: what it changed in files."""
+    more = len(memory.sessions) - 1
+    where = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
+    if memory.cure is None:
+        return f"{where}; no session has got past it yet"
+    return f"{where}; {cured(memory.cure, change)}{_usually(memory)}"
+
+
+def _usually(memory: Memory) -> str:
+    """What had changed at several cures: of one alone nothing can be told from what merely changed too."""
+    often = [(name, times) for name, times in memory.suspects if times > 1][:SHOWN]
+    named = ", ".join(
+        f"{'files of the target' if name == 'sources' else name} at {times}" for name, times in often
+    )
+    return f"; of {len(memory.cures)} cures changed: {named}" if named else ""
+
+
+def cured(cure: Cure, change: Change | None = None) -> str:
+    """Which session got past it, and what is on record as having changed."""
+    where = "gone when that was resumed" if cure.session == cure.failed else f"cured in session {cure.session}"
+    changes = list(_changed(cure, change))
+    return f"{where} by {'; '.join(changes)}" if changes else f"{where}, with nothing changed that is on record"
+
+
+def _changed(cure: Cure, change: Change | None) -> Iterator[str]:
+    yield from _first(cure.environment, "more fact")
+    if change is not None and change.files:
+        lines = [line for line in change.patch.splitlines() if not line.startswith(("+++ ", "--- "))]
+        added, gone = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        yield ", ".join(_first(change.files, "more file")) + (
+            f" (+{added} -{gone} lines)" if added or gone else ""
+        )
+    elif cure.sources:
+        yield "other files of the target"
+    if cure.commits is not None:
+        yield f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"
+
+
+def _first(names: Sequence[str], noun: str) -> Iterator[str]:
+    """The first names, and how many more there are."""
+    yield from names[:SHOWN]
+    if len(names) > SHOWN:
+        yield say.count(len(names) - SHOWN, noun)

@@ -1,4 +1,4 @@
-"""Recorded histories: read from YAML, and held against themselves."""
+"""Recorded histories: read from YAML, with every row about a session that is there."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -55,10 +55,6 @@ def _unknown(read: Read[History]) -> Iterator[Complaint]:
         for name in getattr(history, field):
             if name not in ids:
                 yield complain(read.document, (field, name), expected, repr(name), key=True)
-    for index, one in enumerate(history.stated):
-        for field in ("session", "through"):
-            if getattr(one, field) not in (None, *ids):
-                yield complain(read.document, ("stated", index, field), expected, repr(getattr(one, field)))
 
 
 def recorded(history: History, names: Mapping[int, str]) -> tuple[RecordedSession, ...]:
@@ -81,7 +77,7 @@ def _session(history: History, digest: str, index: int, names: Mapping[int, str]
         gpu=history.gpu,
         rates_stated=history.rates_stated,
         row=row,
-        stated=tuple(one for one in history.stated if row.id in (one.session, one.through)),
+        stated=[stated for stated in history.stated if row.id in (stated.get("session"), stated.get("through"))],
         patterns=_patterns(row, names),
         debugging_build_minutes=history.debugging_build_minutes.get(row.id),
         time_to_baseline_minutes=history.time_to_baseline_minutes.get(row.id),

@@ -2,10 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.pattern import Text
 
 Minutes = Annotated[float, Field(ge=0, le=60 * 24 * 366)]
 """Of one session: a year at most."""
@@ -67,49 +66,6 @@ class HistorySession(Model):
         return found
 
 
-class Stated(Model):
-    """Figures that a report states besides its rows: of one session once more, or of all up to one."""
-
-    report: Text
-    """The report that says so."""
-    session: RecordedId | None = None
-    """The session that the figures are of."""
-    through: RecordedId | None = None
-    """The last of the sessions that the figures are the sums of."""
-    sessions: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of sessions."""
-    hours: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
-    """Hours."""
-    gpu_usd: Usd | None = None
-    """GPU cost."""
-    ai_usd: Usd | None = None
-    """AI cost."""
-    engineer_usd: Usd | None = None
-    """Engineer cost."""
-
-    @model_validator(mode="after")
-    def _of_one_or_of_all(self) -> "Stated":
-        if (self.session is None) == (self.through is None):
-            raise ValueError("expected either `session` or `through`")
-        return self
-
-    def usd_of(self, resource: Resource) -> float | None:
-        """The cost for one resource that it states."""
-        found: float | None = getattr(self, f"{resource}_usd")
-        return found
-
-
-class Contradiction(Model):
-    """Two figures of a history that cannot both be right, or that mean different things."""
-
-    session: str
-    """The session, or the last of several."""
-    stated: str
-    """What is stated, and where."""
-    derived: str
-    """What follows from the other figures."""
-
-
 class History(Model):
     """A recorded history."""
 
@@ -125,8 +81,8 @@ class History(Model):
     """When the sessions took place, as far as it is known; nothing finer is made up."""
     sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
     """The sessions, in order."""
-    stated: tuple[Stated, ...] = ()
-    """Figures that the reports state besides the rows; the rows are believed, and the difference is shown."""
+    stated: list[dict[str, Any]] = Field(default_factory=list)
+    """Figures that the reports state besides the rows; the rows are believed."""
     debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
     time_to_baseline_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
@@ -179,7 +135,7 @@ class RecordedSession(Model):
     """Prices as the reports state them."""
     row: HistorySession
     """The session itself."""
-    stated: tuple[Stated, ...] = ()
+    stated: list[dict[str, Any]] = Field(default_factory=list)
     """What its reports state besides."""
     patterns: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes of the patterns that its report names by number, by their name."""

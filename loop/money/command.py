@@ -41,15 +41,6 @@ class CostRequest:
     csv: bool = False
 
 
-@dataclass(frozen=True)
-class Contradicted:
-    """A figure of a recorded history that its rows do not bear out."""
-
-    session: str
-    stated: str
-    derived: str
-
-
 def show_costs(request: CostRequest, screen: Screen) -> int:
     """Totals, then rows, savings by class of evidence, and what has no figure."""
     if request.by not in BY:
@@ -61,15 +52,14 @@ def show_costs(request: CostRequest, screen: Screen) -> int:
     if request.csv:
         screen.data(_csv(kept, chosen, chosen_project))
         return ExitCode.OK
-    found = contradicted(chosen, chosen_project) if any(one.recorded for one in chosen) else []
     since = choose(kept.accounts, request.against) if request.against else []
     saved = _since(kept, chosen, since, chosen_project) if since else None
     if request.json:
-        screen.data(json.dumps(_json(request, made, kept, found, saved), indent=1))
+        screen.data(json.dumps(_json(request, made, kept, saved), indent=1))
     elif not chosen:
         screen.say(f"no sessions in {chosen_project.sessions}; `loop run session` makes one")
     else:
-        _show(request, made, kept, found, saved, screen)
+        _show(request, made, kept, saved, screen)
     return ExitCode.OK
 
 
@@ -96,22 +86,6 @@ def _by_card(one: Account, card: "RateCard") -> tuple[Account, list[Spent]]:
     unmeasured: dict[str, str] = {found.resource: found.reason for found in charged.unmeasured}
     spent = [Spent(one.session, c.resource, c.rate, c.seconds, c.usd, c.basis) for c in charged.charges]
     return one._replace(status="open", unmeasured=unmeasured, notes=(OPEN,)), spent
-
-
-def contradicted(chosen: Sequence[Account], where: Project) -> list[Contradicted]:
-    """What the reports of recorded sessions state against their own rows."""
-    from loop.library.contradictions import contradictions
-    from loop.store import recorded
-
-    ids = {one.session for one in chosen}
-    every = recorded.every(where.sessions)
-    found = []
-    for history in dict.fromkeys(one.history for one in every):
-        family = [one for one in every if one.history == history]
-        called = {one.row.id: one.id for one in family}
-        told = contradictions(recorded.history_of(family))
-        found += [Contradicted(one.session, one.stated, one.derived) for one in told if called[one.session] in ids]
-    return found
 
 
 def _csv(kept: Book, chosen: Sequence[Account], where: Project) -> str:
@@ -167,7 +141,6 @@ def _json(
     request: CostRequest,
     made: Ledger,
     kept: Book,
-    found: Sequence[Contradicted],
     saved: dict[str, Any] | None,
 ) -> dict[str, Any]:
     bugs = sum(len(variants) for variants in made.bugs.values())
@@ -184,7 +157,6 @@ def _json(
             "usd_per_us": made.usd_per_accepted_us,
         },
         "bugs": {"found": bugs, "usd_per_bug": made.usd_per_bug, "sessions": made.bugs},
-        "contradictions": [asdict(one) for one in found],
         "notes": made.notes,
         "damaged": [{"folder": folder, "reason": reason} for folder, reason in kept.damaged],
     }
@@ -199,7 +171,6 @@ def _show(
     request: CostRequest,
     made: Ledger,
     kept: Book,
-    found: Sequence[Contradicted],
     saved: dict[str, Any] | None,
     screen: Screen,
 ) -> None:
@@ -210,7 +181,6 @@ def _show(
     screen.table(heads, [*cells, _cells("sum", made.totals)], wrap=0)
     lines = [*_savings(made), *_since_lines(request, saved), *_gains(made)]
     lines += [f"note: {note}" for note in made.notes]
-    lines += [f"contradiction: {one.session}: {one.stated}, but {one.derived}" for one in found]
     lines += [f"damaged: {folder}: {reason}" for folder, reason in kept.damaged]
     screen.data("")
     for line in lines:

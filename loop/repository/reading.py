@@ -1,6 +1,5 @@
 """What a repository holds: commits and differences, read without touching the checkout."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -41,29 +40,6 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError) as error:
         raise LoopError(f"{commit[:12]} cannot be read: {error}") from error
     return into
-
-
-def text_at(folder: Path, commit: str, name: str) -> str | None:
-    """What a file below `folder` held at a commit; None where it, the commit or the repository is not there."""
-    import git
-
-    try:
-        with opened(folder) as repository:
-            inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
-            blob = repository.commit(commit).tree / (inside / name).as_posix()
-            return str(blob.data_stream.read().decode())
-    except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError, UnicodeDecodeError):
-        return None
-
-
-def changed_below(folder: Path, commit: str) -> set[str]:
-    """Files that `changes` names, by their path from `folder`."""
-    found = changes(folder, commit)
-    if not found:
-        return set()
-    with opened(folder) as repository:
-        top = Path(str(repository.working_tree_dir)).resolve()
-    return {os.path.relpath(top / name, folder.resolve()) for name in found}
 
 
 def changes(folder: Path, commit: str) -> dict[str, int]:

@@ -1,15 +1,14 @@
 """`loop sessions import`, and what is shown of a session that was recorded elsewhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
-from loop.base.screen import Screen, fold, seconds_text, width
+from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
-from loop.library.contradictions import NAMES, contradictions
-from loop.model.history import RESOURCES, Contradiction, History, RecordedSession
+from loop.model.history import RESOURCES, RecordedSession
 from loop.store import recorded
 
 BEGINNING = "recorded-"
@@ -25,31 +24,16 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         made, there = recorded.put(chosen.sessions, histories.recorded(history, names))
         new += made
         known += there
-    found = [one for history in read for one in contradictions(history)]
     if as_json:
-        fields = {"schema_version": 1, "imported": new, "already": known, "contradictions": found}
-        screen.data(to_json(fields))
+        screen.data(to_json({"schema_version": 1, "imported": new, "already": known}))
         return ExitCode.OK
-    _tell(read, new, known, found, screen)
-    return ExitCode.OK
-
-
-def _tell(
-    read: Sequence[History],
-    new: Sequence[str],
-    known: Sequence[str],
-    found: Sequence[Contradiction],
-    screen: Screen,
-) -> None:
     for history in read:
         screen.say(f"{history.source}{f', {history.when}' if history.when else ''}")
-    for one in new:
-        screen.data(one)
+    for session in new:
+        screen.data(session)
     count = f"{len(new)} session{'' if len(new) == 1 else 's'} imported"
     screen.say(count + (f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""))
-    if found:
-        screen.say("\nTheir reports do not agree with their rows; the rows are kept:")
-        screen.table(("session", "stated", "derived"), [(c.session, c.stated, c.derived) for c in found])
+    return ExitCode.OK
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
@@ -71,29 +55,26 @@ def _called(one: RecordedSession, name: str) -> bool:
     return one.row.id.lower() == name.lower() != "last"
 
 
-def show(session: RecordedSession, root: Path, screen: Screen, *, as_json: bool) -> int:
-    """One recorded session: its rows, and where its reports contradict them."""
-    family = [one for one in recorded.every(root) if one.history == session.history]
-    history = recorded.history_of(family)
-    found = [one for one in contradictions(history) if one.session == session.row.id]
+def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
+    """One recorded session: its rows."""
     if as_json:
-        fields = {"schema_version": 1, "recorded": session, "contradictions": found}
-        screen.data(to_json(fields))
+        screen.data(to_json({"schema_version": 1, "recorded": session}))
         return ExitCode.OK
-    columns = width(screen.out)
-    for line in _lines(session, len(family)):
-        screen.data(fold(line, columns))
-    _tables(session, screen)
-    for one in found:
-        screen.data(fold(f"contradiction: {one.stated}, but {one.derived}", columns))
+    for line in _lines(session):
+        screen.data(fold(line, width(screen.out)))
+    for rows in (session.steps, session.measurements):
+        if rows:
+            heads = list(dict.fromkeys(key for row in rows for key in row))
+            screen.data("")
+            screen.table(heads, [[row.get(key, "-") for key in heads] for row in rows], wrap=0)
     return ExitCode.OK
 
 
-def _lines(session: RecordedSession, of: int) -> Iterator[str]:
+def _lines(session: RecordedSession) -> Iterator[str]:
     row, when = session.row, f", {session.when}" if session.when else ""
     yield f"{session.id}: {row.outcome}"
-    yield f"recorded elsewhere as {row.id}, {session.position} of {of}{when}: {session.source}"
-    costs = [(NAMES[one], row.usd_of(one)) for one in RESOURCES]
+    yield f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}"
+    costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
     stated = [f"{name} ${usd:.2f}" for name, usd in costs if usd is not None]
     where = session.gpu.get("name", "another machine")
     yield f"{row.minutes:g} min on {where}; {', '.join(stated) or 'no cost stated'}"
@@ -103,23 +84,3 @@ def _lines(session: RecordedSession, of: int) -> Iterator[str]:
     for label, text in (("grade", row.grade), ("build", row.build), ("note", row.note)):
         if text:
             yield f"{label}: {text}"
-
-
-def _tables(session: RecordedSession, screen: Screen) -> None:
-    if session.steps:
-        screen.data("")
-        rows = [
-            (one.get("step", ""), _took(one.get("target_s")), _took(one.get("actual_s")), one.get("status", ""))
-            for one in session.steps
-        ]
-        screen.table(("step", "target", "actual", ""), rows, wrap=0)
-    if session.measurements:
-        heads = list(dict.fromkeys(key for one in session.measurements for key in one))
-        screen.data("")
-        screen.table(heads, [[one.get(key, "-") for key in heads] for one in session.measurements], wrap=0)
-    if session.steps or session.measurements:
-        screen.data("")
-
-
-def _took(seconds: object) -> str:
-    return seconds_text(float(seconds)) if isinstance(seconds, int | float) else "-"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loop.base.documents import sums, to_json
 from loop.base.errors import LoopError
-from loop.model.history import RESOURCES, History, HistorySession, RecordedSession
+from loop.model.history import RESOURCES, HistorySession, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured
 from loop.store.journal import unwritable
@@ -51,8 +51,8 @@ def _refuse_another(root: Path, session: RecordedSession) -> bool:
 
 
 def _facts(session: RecordedSession) -> RecordedSession:
-    """What the history says, as it reads back; which patterns loop knows by their numbers may change."""
-    return RecordedSession.model_validate_json(to_json(session.model_copy(update={"patterns": {}})))
+    """Its rows, as they read back; which patterns loop knows by their numbers may change."""
+    return RecordedSession.model_validate_json(to_json(session.model_copy(update={"patterns": {}, "stated": []})))
 
 
 def _make(root: Path, session: RecordedSession) -> None:
@@ -90,25 +90,6 @@ def _readable(root: Path) -> Iterator[RecordedSession]:
             yield read(path.parent)
         except LoopError as error:
             left_out(error)
-
-
-def history_of(sessions: Sequence[RecordedSession]) -> History:
-    """The history that sessions of one source came from, as far as they are all there."""
-    first = sessions[0]
-    return History(
-        format=1,
-        source=first.source,
-        when=first.when,
-        gpu=first.gpu,
-        rates_stated=first.rates_stated,
-        sessions=tuple(one.row for one in sessions),
-        stated=tuple(stated for one in sessions for stated in one.stated),
-        debugging_build_minutes={one.row.id: one.debugging_build_minutes for one in sessions},
-        time_to_baseline_minutes={one.row.id: one.time_to_baseline_minutes for one in sessions},
-        steps={one.row.id: one.steps for one in sessions if one.steps},
-        measurements={one.row.id: one.measurements for one in sessions if one.measurements},
-        decisions=[decision for one in sessions for decision in one.decisions],
-    )
 
 
 def row_of(session: RecordedSession) -> SessionRow:

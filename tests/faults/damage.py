@@ -33,7 +33,7 @@ from loop.bisect.memory import memory_of
 from loop.builds.build import build
 from loop.cli import app
 from loop.cloud import memory as cloud
-from loop.learning import dismissed
+from loop.learning import drafts
 from loop.library import targets
 from loop.library.trust import grant, is_trusted
 from loop.model.bisect import Probe
@@ -238,8 +238,8 @@ def _kept(here: World, path: Path) -> str:
     chosen = project(here.top / "project", here.top)
     if name == "trusted.json":
         return str(is_trusted(chosen))
-    if name == dismissed.NAME:
-        return str(dismissed.dismissed(here.top / "sessions"))
+    if name == drafts.DISMISSED:
+        return str(drafts.dismissed(here.top / "sessions"))
     if name == "cloud.json":
         return str(cloud.recall(path))
     if place == "bisects":
@@ -327,7 +327,7 @@ def _fill(top: Path) -> None:
     assert 0 == done.returncode, done.stderr
     assert 0 == loop("sessions", "import", "history").returncode
     stored_session.make(top / "sessions")
-    dismissed.dismiss(top / "sessions", "0123456789abcdef")
+    drafts.dismiss(top / "sessions", "0123456789abcdef")
     cloud.keep(top / "state" / "cloud.json", "gcp")
     for value in (0.5, 0.25):
         memory_of("a question").keep(

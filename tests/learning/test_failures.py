@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from loop.learning.failures import remembered
-from loop.learning.remembered import sentence
+from loop.learning.failures import remembered, sentence
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import NOON
 
@@ -60,12 +59,12 @@ def test_the_last_cure_is_told_where_the_last_failure_has_none() -> None:
     assert (("c", "a"), "b") == (memory.sessions, memory.cure.session)
 
 
-def test_a_cure_without_any_change_is_called_unexplained() -> None:
+def test_a_cure_without_any_change_is_told_as_one() -> None:
     """It may come and go."""
     memory = remembered([row("a", seen()), row("b")], KEY)
     assert memory is not None
     assert memory.cure is not None
-    assert memory.cure.unexplained
+    assert sentence(memory).endswith("with nothing changed that is on record")
 
 
 def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:

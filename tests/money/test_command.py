@@ -149,7 +149,7 @@ def test_no_sessions_cost_nothing() -> None:
 
 
 def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
-    """Rows added up by hand, 442 min after N+4, 734 after N+7A; what the reports say besides is shown."""
+    """Rows added up by hand, 442 min after N+4, 734 after N+7A."""
     assert 0 == loop("sessions", "import", "history").returncode
     after = {name: shown("--sessions", f"N..{name}")["totals"] for name in ("N+4", "N+7A", "N+7G")}
     assert [442.0, 734.0, 764.0] == [one["minutes"] for one in after.values()]
@@ -157,11 +157,6 @@ def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     assert [6.81, 10.06, 10.06] == [one["ai_usd"] for one in after.values()]
     assert [None, None, 25.0] == [one["engineer_usd"] for one in after.values()]
     assert [8.28, 12.5, 38.9] == [one["usd"] for one in after.values()]
-    said = [(one["session"], one["stated"]) for one in shown()["contradictions"]]
-    assert ("N+7G", "report N+7G: 12 sessions in all") in said
-    assert ("N+7G", "report N+7G: GPU $18.10 in all") in said
-    assert ("N+7G", "report N+7G: engineer $1264.17 in all") in said
-    assert [] == [one for one in shown("--sessions", "N..N")["contradictions"] if one["session"] != "N"]
 
 
 def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository import changed_below, changes, export, revision, text_at
+from loop.repository import changes, export, revision
 
 
 def git(folder: Path, *words: str) -> str:
@@ -194,29 +194,3 @@ def test_names_that_git_quotes_are_read_as_they_are(tmp_path: Path) -> None:
     before = (folder / ".git" / "index").read_bytes()
     assert {'a "b"': 2, "tab\there": 2, "neü": 0} == changes(folder, "HEAD")
     assert before == (folder / ".git" / "index").read_bytes()
-
-
-def test_a_file_is_read_as_a_commit_had_it(tmp_path: Path) -> None:
-    """Below a folder of the repository; nothing where commit or file are not there, or it leads out."""
-    folder = make_repository(tmp_path / "r")
-    first = git(folder, "rev-parse", "HEAD")
-    (folder / "inner").mkdir()
-    (folder / "inner" / "k.c").write_text("two\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "second")
-    second = git(folder, "rev-parse", "HEAD")
-    (folder / "inner" / "k.c").write_text("three\n")
-    assert "two\n" == text_at(folder / "inner", second, "k.c")
-    wrong = [(first, "k.c"), ("0" * 40, "k.c"), ("--all", "k.c"), (second, "../kernel.cpp"), (second, "gone.c")]
-    assert [None] * 5 == [text_at(folder / "inner", commit, name) for commit, name in wrong]
-    assert None is text_at(tmp_path, second, "k.c")
-
-
-def test_files_that_differ_are_named_from_the_folder(tmp_path: Path) -> None:
-    """Changed, new or gone; none outside a repository."""
-    folder = make_repository(tmp_path / "r")
-    commit = git(folder, "rev-parse", "HEAD")
-    (folder / "inner").mkdir()
-    (folder / "inner" / "new.c").write_text("x\n")
-    assert {"new.c"} == changed_below(folder / "inner", commit)
-    assert set() == changed_below(tmp_path, commit)

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from loop.base.documents import content_hash
-from loop.model.snapshot import Change, Snapshot
 from loop.store import snapshots
 from loop.store.sessions import SessionFolder
-from loop.store.snapshots import MOST_FILE, change, every, take
+from loop.store.snapshots import MOST_FILE, Snapshot, change, every, take
 
 
 def folder(tmp_path: Path, name: str) -> SessionFolder:
@@ -17,44 +16,41 @@ def folder(tmp_path: Path, name: str) -> SessionFolder:
     return SessionFolder(tmp_path / name)
 
 
-def snapshot(tmp_path: Path, name: str, texts: dict[str, str], commit: str | None = None) -> Snapshot:
-    """The snapshot of a target with these files, of which `dirty.c` alone differs from the commit."""
+def snapshot(tmp_path: Path, name: str, texts: dict[str, str]) -> Snapshot:
+    """The snapshot of a target with these files."""
     target = tmp_path / f"target-{name}"
     target.mkdir()
     for file, text in texts.items():
         (target / file).write_text(text)
     files = [target / file for file in texts]
-    take(folder(tmp_path, name), name * 32, files, target, commit, {"dirty.c"})
+    take(folder(tmp_path, name), name * 32, files, target)
     return every(folder(tmp_path, name))[0]
-
-
-def difference(before: Snapshot, after: Snapshot, held: dict[tuple[str, str], str] | None = None) -> Change:
-    """What changed, where commits held these texts."""
-    return change(before, after, lambda commit, name: (held or {}).get((commit, name)))
 
 
 def test_what_changed_is_a_patch_that_names_its_files(tmp_path: Path) -> None:
     """Lines that went and came, files that are new or gone; what is equal is left out."""
     before = snapshot(tmp_path, "a", {"k.c": "one\ntwo\n", "same.c": "s\n", "gone.c": "g\n"})
     after = snapshot(tmp_path, "b", {"k.c": "one\n2\n", "same.c": "s\n", "new.c": "n"})
-    found = difference(before, after)
+    found = change(before, after)
     assert ("gone.c", "k.c", "new.c") == found.files
     assert "-two\n+2\n" in found.patch
     assert "+n\n\\ No newline at end of file\n" in found.patch
     assert "same.c" not in found.patch
-    assert () == found.unknown
 
 
-def test_of_a_commit_only_what_differs_from_it_is_kept(tmp_path: Path) -> None:
-    """The rest is asked of git, and believed where it is what it was."""
-    before = snapshot(tmp_path, "a", {"clean.c": "old\n", "dirty.c": "d1\n"}, commit="c1")
-    after = snapshot(tmp_path, "b", {"clean.c": "new\n", "dirty.c": "d2\n"}, commit="c2")
-    assert (None, "d1\n") == (before.files["clean.c"].text, before.files["dirty.c"].text)
-    held = {("c1", "clean.c"): "old\n", ("c2", "clean.c"): "new\n"}
-    assert "-old\n+new\n" in difference(before, after, held).patch
-    rewritten = difference(before, after, held | {("c1", "clean.c"): "another\n"})
-    assert (("clean.c", "dirty.c"), ("clean.c",)) == (rewritten.files, rewritten.unknown)
-    assert "-d1\n+d2\n" in rewritten.patch
+def test_a_snapshot_of_an_older_loop_left_texts_to_git(tmp_path: Path) -> None:
+    """What differs is named; a patch is of the texts that were kept."""
+    folder(tmp_path, "a")
+    (tmp_path / "a" / snapshots.FOLDER).mkdir()
+    (tmp_path / "a" / snapshots.FOLDER / "old.json").write_text(
+        '{"format": 1, "ground": "a", "commit": "c1", "files": '
+        '{"clean.c": {"digest": "0", "text": null}, "dirty.c": {"digest": "1", "text": "d1\\n"}}}'
+    )
+    (before,) = every(folder(tmp_path, "a"))
+    difference = change(before, snapshot(tmp_path, "b", {"clean.c": "new\n", "dirty.c": "d2\n"}))
+    assert ("clean.c", "dirty.c") == difference.files
+    assert "-d1\n+d2\n" in difference.patch
+    assert "new" not in difference.patch
 
 
 def test_long_and_binary_files_are_known_by_their_hash_alone(tmp_path: Path) -> None:
@@ -69,7 +65,7 @@ def test_a_snapshot_is_taken_once_for_each_state_and_damage_is_passed_over(tmp_p
     """What was kept first stays; a torn file says nothing."""
     first = snapshot(tmp_path, "a", {"k.c": "one\n"})
     (tmp_path / "target-a" / "k.c").write_text("two\n")
-    take(folder(tmp_path, "a"), "a" * 32, [tmp_path / "target-a" / "k.c"], tmp_path / "target-a", None, ())
+    take(folder(tmp_path, "a"), "a" * 32, [tmp_path / "target-a" / "k.c"], tmp_path / "target-a")
     assert [first] == every(folder(tmp_path, "a"))
     (tmp_path / "a" / snapshots.FOLDER / "torn.json").write_text('{"format": 1')
     assert [first] == every(folder(tmp_path, "a"))
@@ -78,5 +74,5 @@ def test_a_snapshot_is_taken_once_for_each_state_and_damage_is_passed_over(tmp_p
 @pytest.mark.parametrize("name", ["missing.c"])
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str) -> None:
     """It may have gone since it was listed."""
-    take(folder(tmp_path, "a"), "a" * 32, [tmp_path / name], tmp_path, None, ())
+    take(folder(tmp_path, "a"), "a" * 32, [tmp_path / name], tmp_path)
     assert {} == every(folder(tmp_path, "a"))[0].files

@@ -1,9 +1,8 @@
-"""What is remembered of failures: where one was seen before, and what cured it."""
+"""The nouns of what earlier sessions say: failures seen before with their cures."""
 
 from collections import Counter
 
 from loop.model.base import Model
-from loop.model.index import FailureSeen
 
 
 class Cure(Model):
@@ -26,17 +25,10 @@ class Cure(Model):
         named = tuple(text.split(" ", 1)[0] for text in self.environment)
         return (*named, "sources") if self.sources else named
 
-    @property
-    def unexplained(self) -> bool:
-        """Whether nothing had changed that is on record: the failure may come again."""
-        return not (self.environment or self.sources)
-
 
 class Memory(Model):
     """A failure that was seen before."""
 
-    failure: FailureSeen
-    """The last time it was seen."""
     sessions: tuple[str, ...]
     """Where, the last first."""
     cures: tuple[Cure, ...] = ()
