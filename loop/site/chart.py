@@ -1,19 +1,20 @@
 """The ratios of one variant over its sessions, as a drawing with a table of the same numbers beside it."""
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loop.model.index import SessionRow
 from loop.report import format as say
+from loop.report.figures import svg
+from loop.report.figures.scales import logarithmic, plain_number
+from loop.report.figures.svg import Figure
 
 MOST_POINTS = 200
 """Sessions that are drawn, the last ones."""
 MOST_PLACES = 3
 """Environments that have a mark of their own; the rest share one."""
-WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 60, 12, 14, 40
-NICE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 240.0, 60.0, 12.0, 14.0, 40.0
 OTHERS = "other environments"
 
 
@@ -32,29 +33,6 @@ class Point:
     """Says which workloads the ratio is the mean over."""
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A point of the drawing, in its coordinates."""
-
-    x: float
-    y: float
-    kind: int
-    """Which environment, from 0."""
-    sure: bool
-    words: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A drawing: ticks as (y, label), marks, and what each kind of mark stands for."""
-
-    ticks: tuple[tuple[float, str], ...]
-    marks: tuple[Mark, ...]
-    places: tuple[str, ...]
-    words: str
-    """What it shows, for whoever does not see it."""
-
-
 def points(variant: str, rows: Sequence[SessionRow]) -> tuple[Point, ...]:
     """The sessions that measured a variant against the baseline and found it right, oldest first."""
     return tuple(
@@ -70,56 +48,36 @@ def place(row: SessionRow) -> str:
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
-def chart(variant: str, found: Sequence[Point]) -> Chart | None:
+def chart(variant: str, found: Sequence[Point]) -> Figure | None:
     """Ratios on a logarithmic scale, in the order of the sessions; None with fewer than two."""
-    drawn = found[-MOST_POINTS:]
-    if len(drawn) < 2:
+    shown = found[-MOST_POINTS:]
+    if len(shown) < 2:
         return None
-    places = _places(drawn)
-    low, high = _bounds([one.ratio for one in drawn])
-    ticks = tuple((_y(tick, low, high), say.times(tick)) for tick in NICE if low <= tick <= high)
-    marks = tuple(
-        Mark(_x(number, len(drawn)), _y(one.ratio, low, high), _kind(one.place, places), one.sure,
-             f"{one.session}: {say.times(one.ratio)} on {one.place}{'' if one.sure else ', inconclusive'}")
-        for number, one in enumerate(drawn)
-    )  # fmt: skip
-    return Chart(ticks, marks, places, _words(variant, drawn))
+    ratios, places = [point.ratio for point in shown], _places(shown)
+    scale = logarithmic([*ratios, 1.0], HEIGHT - BOTTOM, TOP)
+    parts = []
+    for value in scale.marks(7):
+        parts.append(svg.line(LEFT, scale(value), svg.WIDTH - RIGHT, scale(value)))
+        parts.append(svg.text(LEFT - 6, scale(value) + 4, f"{plain_number(value)}x", "soft", anchor="end"))
+    parts.append(svg.line(LEFT, scale(1.0), svg.WIDTH - RIGHT, scale(1.0), "ink", dash="5 4"))
+    parts.append(svg.text(LEFT, HEIGHT - 8, "sessions, oldest to newest; speed, baseline = 1", "soft"))
+    apart = (svg.WIDTH - LEFT - RIGHT - 20) / (len(shown) - 1)
+    for number, point in enumerate(shown):
+        kind = places.index(point.place) if point.place in places else len(places) - 1
+        parts.append(svg.mark(LEFT + 10 + apart * number, scale(point.ratio), kind, hollow=not point.sure))
+    return svg.drawn("speed", f"Speed of {variant} over its sessions", _words(ratios, places), HEIGHT, parts)
 
 
 def _places(found: Sequence[Point]) -> tuple[str, ...]:
     """Environments with most sessions first; all beyond the first few under one name."""
-    counts: dict[str, int] = {}
-    for one in found:
-        counts[one.place] = counts.get(one.place, 0) + 1
-    ranked = sorted(counts, key=lambda name: -counts[name])
+    ranked = [place for place, _ in Counter(point.place for point in found).most_common()]
     return (*ranked[:MOST_PLACES], *([OTHERS] if len(ranked) > MOST_PLACES else []))
 
 
-def _kind(name: str, places: Sequence[str]) -> int:
-    return places.index(name) if name in places else len(places) - 1
-
-
-def _bounds(ratios: Sequence[float]) -> tuple[float, float]:
-    """Ends of the scale: the next round numbers, 1 always between them."""
-    low, high = min(*ratios, 1.0), max(*ratios, 1.0)
-    below = [tick for tick in NICE if tick < low] or [low / 2]
-    above = [tick for tick in NICE if tick > high] or [high * 2]
-    return below[-1], above[0]
-
-
-def _x(number: int, of: int) -> float:
-    return round(LEFT + 10 + (WIDTH - LEFT - RIGHT - 20) * number / (of - 1), 1)
-
-
-def _y(ratio: float, low: float, high: float) -> float:
-    share = math.log(ratio / low) / math.log(high / low)
-    return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
-
-
-def _words(variant: str, found: Sequence[Point]) -> str:
-    ratios = [one.ratio for one in found]
+def _words(ratios: Sequence[float], places: Sequence[str]) -> str:
     first, last, low, high = (say.times(value) for value in (ratios[0], ratios[-1], min(ratios), max(ratios)))
+    marks = "; ".join(f"{shape} is {place}" for shape, place in zip(svg.SHAPES, places, strict=False))
     return (
-        f"Speed of {variant} against the baseline in {len(found)} sessions: first {first}, last {last}, "
-        f"between {low} and {high}; above 1 it is faster than the baseline."
+        f"{len(ratios)} sessions: first {first}, last {last}, between {low} and {high}. "
+        f"Above 1 it is faster than the baseline. Marks: {marks}. Hollow marks are inconclusive."
     )

@@ -134,8 +134,7 @@ def environment(templates: Path) -> Environment:
         "status": lookup.status,
         "yaml": lambda value: to_json(value).strip(),
     }
-    made.globals |= {"page": page, "width": chart.WIDTH, "height": chart.HEIGHT, "left": chart.LEFT}
-    made.globals |= {"right": chart.RIGHT, "bottom": chart.BOTTOM, "place": chart.place}
+    made.globals |= {"page": page, "place": chart.place}
     return made
 
 

@@ -1,5 +1,7 @@
 """The stored report of a session as a page of the site: with its figures, without links that lead out of it."""
 
+import base64
+import os
 import re
 from dataclasses import dataclass
 from html import escape
@@ -8,12 +10,11 @@ from pathlib import Path
 from loop.report.figures.svg import Figure
 from loop.report.html import page
 from loop.report.html.inline import inline
-from loop.site.drawings import drawing
 from loop.site.names import stem
 from loop.site.plain import clean
 
-LARGEST = 2**20
-"""Characters of a report that are read."""
+LARGEST, LARGEST_FIGURE = 2**20, 2**18
+"""Characters of a report, and bytes of a figure, that are read."""
 MOST_FIGURES = 12
 """Figures of one report that are shown; loop draws five kinds."""
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
@@ -23,13 +24,19 @@ CHAIN = "figures/chain.svg"
 
 
 @dataclass(frozen=True)
-class Missing(Figure):
-    """What is said of a figure that is not there, or is not loop's."""
+class Stored(Figure):
+    """A figure as its file has it, in an <img>: whatever stands there neither runs nor loads anything."""
+
+    data: bytes = b""
+    """Empty where there is no such file."""
 
     @property
     def inline(self) -> str:
-        """Words in its place."""
-        return f"<p>Figure: {self.description}</p>"
+        """The picture; where there is none, what it would show."""
+        if not self.data:
+            return f"<p>Figure: {self.description}</p>"
+        source = f"data:image/svg+xml;base64,{base64.b64encode(self.data).decode()}"
+        return f'<img src="{source}" alt="{escape(self.title)}">'
 
 
 def report_page(templates: Path, report: Path, status: str) -> str:
@@ -42,16 +49,21 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     made = page(templates, text, _figures(report.parent, text), status)
     session = report.parent.name
     back = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
+    made = made.replace("; base-uri", "; img-src data:; base-uri", 1)
     return _LINK.sub(r"\1", made).replace("<header>", f"<header>\n{back}", 1)
 
 
 def _figures(folder: Path, text: str) -> list[Figure]:
-    """Every figure that the report names, and its chain; words in the place of one that cannot be shown."""
+    """Every figure that the report names, and its chain; words in the place of one that cannot be read."""
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
-    chain = drawing(folder, CHAIN)
-    found = [drawing(folder, path) or _missing(path, named[path]) for path in list(named)[-MOST_FIGURES:]]
-    return [*found, *([chain] if chain and CHAIN not in named else [])]
+    shown = {path: named[path] for path in list(named)[-MOST_FIGURES:]}
+    if _data(folder / CHAIN):
+        shown.setdefault(CHAIN, "The chain of steps")
+    return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in shown.items()]
 
 
-def _missing(path: str, alt: str) -> Missing:
-    return Missing(Path(path).stem, "a figure that is not there", inline(alt), 1, 1, "")
+def _data(file: Path) -> bytes:
+    """What a file of loop's own holds; nothing where a link leads elsewhere, or it is too large."""
+    if os.path.realpath(file) != str(file) or not file.is_file() or file.stat().st_size > LARGEST_FIGURE:
+        return b""
+    return file.read_bytes()

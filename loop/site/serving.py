@@ -1,6 +1,5 @@
 """A folder of pages on a port of this machine: loopback only, nothing above the folder, no other host's name."""
 
-import errno
 import os
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +12,9 @@ from loop.base.interrupts import check
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
 """Names by which a browser of this machine may ask: any other is a page elsewhere that points its name here."""
+POLICY = "Content-Security-Policy"
 RULES = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    POLICY: "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -24,10 +24,8 @@ RULES = {
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 QUIET_S = 30.0
 """Seconds after which a connection that says nothing is closed."""
-
-
 REPORT = ".report.html"
-"""Ending of pages that hold their own script, and a rule of their own that allows that very one."""
+"""Ending of pages that hold their own script, and a policy of their own that allows that very one."""
 
 
 class Server(ThreadingHTTPServer):
@@ -40,7 +38,9 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((ADDRESS, port), Pages)
         except (OSError, OverflowError) as error:
-            raise _no_port(port, error) from error
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "loop catalog serve --port 0   (any free port)"
+            raise LoopError(f"port {port} of {ADDRESS} cannot be used: {reason}", hint=hint) from error
 
     @property
     def url(self) -> str:
@@ -55,22 +55,13 @@ class Server(ThreadingHTTPServer):
         """A browser that goes away says nothing of us."""
 
 
-def _no_port(port: int, error: Exception) -> LoopError:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return LoopError(
-            f"port {port} of {ADDRESS} is taken by another program",
-            hint="loop catalog serve --port 0   (any free port)",
-        )
-    reason = getattr(error, "strerror", None) or str(error)
-    return LoopError(f"port {port} of {ADDRESS} cannot be used: {reason}", hint="loop catalog serve --port 0")
-
-
 class Pages(SimpleHTTPRequestHandler):
     """Answers one connection."""
 
     server: Server
     timeout = QUIET_S
     server_version, sys_version = "loop", ""
+    extensions_map = {ending: f"{kind}; charset=utf-8" for ending, kind in TYPES.items()}  # noqa: RUF012
 
     def __init__(self, request: Any, client_address: Any, server: Server) -> None:
         super().__init__(request, client_address, server, directory=str(server.folder))
@@ -107,24 +98,13 @@ class Pages(SimpleHTTPRequestHandler):
         """No lists of files."""
         self.send_error(HTTPStatus.NOT_FOUND, "There is no such page")
 
-    def guess_type(self, path: str | os.PathLike[str]) -> str:
-        """By a table of our own: the system's may say anything."""
-        kind = TYPES.get(Path(path).suffix, "application/octet-stream")
-        return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-
     def end_headers(self) -> None:
-        """Rules with every answer."""
-        for name, value in self._rules().items():
-            self.send_header(name, value)
+        """Rules with every answer; of a line that is no question there is no page."""
+        own = getattr(self, "path", "").partition("?")[0].endswith(REPORT)
+        for name, value in RULES.items():
+            if not own or name != POLICY:
+                self.send_header(name, value)
         super().end_headers()
-
-    def _rules(self) -> dict[str, str]:
-        """Those of the page that is asked for; of a line that is no question there is no page."""
-        if not getattr(self, "path", "").partition("?")[0].endswith(REPORT):
-            return RULES
-        return {
-            name: value.replace("script-src 'self'", "script-src 'unsafe-inline'") for name, value in RULES.items()
-        }
 
     def log_message(self, format: str, *args: Any) -> None:
         """Pages are not logged."""

@@ -209,7 +209,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     """An error with the command that takes another."""
     with contextlib.closing(socket.create_server((serving.ADDRESS, 0))) as other:
         port = other.getsockname()[1]
-        with pytest.raises(LoopError, match=f"port {port} .* is taken") as told:
+        with pytest.raises(LoopError, match=f"port {port} .* in use") as told:
             serving.Server(tmp_path, port)
     assert "--port 0" in (told.value.hint or "")
 
