@@ -71,8 +71,10 @@ def _check_file(path: Path, target: Path | None) -> int:
     return 1
 
 
-def graph(target: Path | None, screen: Screen, form: str, *, as_json: bool) -> int:
-    """Which plans chain which patterns, and which patterns answer which outcomes. `form`: mermaid, dot or tree."""
+def graph(target: Path | None, screen: Screen, *, as_dot: bool, as_tree: bool, as_json: bool) -> int:
+    """Which plans chain which patterns, and which patterns answer which outcomes: in Mermaid, dot or lines."""
+    if as_dot and as_tree:
+        raise LoopError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
     setting = read_setting(target)
     found = Graph(
         plans={name: read.value.patterns for name, read in setting.plans.items()},
@@ -85,10 +87,10 @@ def graph(target: Path | None, screen: Screen, form: str, *, as_json: bool) -> i
     if as_json:
         answers = [{"from": one.pattern, "when": one.when, "to": one.to} for one in found.answers]
         screen.data(to_json({"schema_version": 1, "plans": found.plans, "answers": answers}))
-    elif form == "tree":
+    elif as_tree:
         screen.prose("\n".join(tree(found)))
     else:
-        screen.data({"mermaid": mermaid, "dot": dot}[form](found))
+        screen.data(dot(found) if as_dot else mermaid(found))
     return ExitCode.OK
 
 

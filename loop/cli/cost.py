@@ -1,11 +1,16 @@
 """`loop cost ...`"""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from loop.cli.options import Json, Target, group, screen_for
+from loop.cli.table import group, screen_for
 
+Target = Annotated[
+    Path | None, typer.Option("--target", help="Folder with a target.yaml. Default: ./target.yaml, else bundled.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 cost_app = group("What sessions cost, and decisions with money.")
 
 

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from loop.base.errors import LoopError
+from loop.cli.cost import Json, Target
 from loop.cli.cost import cost_app as cost_app
-from loop.cli.options import Json, Target, screen_for
+from loop.cli.table import screen_for
 
 
 @cost_app.command("keep-or-stop")

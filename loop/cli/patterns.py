@@ -1,165 +1,118 @@
-"""`loop patterns ...` and `loop plan ...`"""
+"""`loop patterns list|show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode
+from loop.base.places import project
+from loop.base.screen import Screen, seconds_text
+from loop.learning import statistics_command as statistics
+from loop.learning.searching import Entry, search
+from loop.library import definitions
+from loop.library.definitions import Read
+from loop.model.pattern import Pattern
+from loop.site.lookup import failures_of, pattern_fields
+from loop.store import index
 
-from loop.base.errors import LoopError
-from loop.cli.drafts import drafts_app
-from loop.cli.options import Json, Target, group, screen_for
-
-patterns_app = group("Browse and check the pattern catalogue.")
-plan_app = group("Look at session plans.")
-patterns_app.add_typer(drafts_app, name="drafts")
-
-
-@patterns_app.command("list")
-def patterns_list(target: Target = None, json: Json = False) -> None:
-    """All patterns, a row each.
-
-    Example: loop patterns list --json
-    """
-    from loop.cli import finding as catalogue
-
-    raise typer.Exit(catalogue.list_patterns(target, screen_for(), as_json=json))
+LOOKED_BACK = 50
+"""Sessions whose failures a search looks through."""
 
 
-@patterns_app.command("show")
-def patterns_show(name: str, target: Target = None, json: Json = False) -> None:
-    """One pattern in full.
-
-    Example: loop patterns show baseline-first
-    """
-    from loop.cli import finding as catalogue
-
-    raise typer.Exit(catalogue.show_pattern(name, target, screen_for(), as_json=json))
+def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
+    return definitions.patterns(project(target, Path.cwd()))
 
 
-@patterns_app.command("stats")
-def patterns_stats(
-    name: Annotated[str | None, typer.Argument(help="One pattern, in full. Default: all, a row each.")] = None,
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """What the sessions say of patterns: how often they work, how long they take, what they save.
-
-    Examples:
-
-      loop patterns stats
-
-      loop patterns stats baseline-first --json
-    """
-    from loop.learning import statistics_command as statistics
-
-    raise typer.Exit(statistics.show_statistics(name, target, screen_for(), as_json=json))
+def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All patterns, a row each."""
+    return _show_rows(_patterns(target), screen, as_json)
 
 
-@patterns_app.command("search")
-def patterns_search(
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="A problem, an error, a name.")],
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """Patterns by their problem, the best first: title, occasions, steps, and failures that sessions met.
-
-    Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
-
-    Examples:
-
-      loop patterns search "link error"
-
-      loop patterns search undefined symbol
-    """
-    from loop.cli import finding as catalogue
-
-    raise typer.Exit(catalogue.search_patterns(" ".join(words), target, screen_for(), as_json=json))
+def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    question, chosen = " ".join(words), project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
+    hits = search(
+        question,
+        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+    )
+    if not hits and not as_json:
+        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
+        return ExitCode.GATE_FAILED
+    if hits and hits[0].matched < hits[0].asked:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    return _show_rows({hit.key: patterns[hit.key] for hit in hits}, screen, as_json)
 
 
-@patterns_app.command("check")
-def patterns_check(
-    path: Annotated[
-        Path | None, typer.Argument(help="A file or folder; all definitions when none is named.")
-    ] = None,
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """Check definitions without running anything.
-
-    Example: loop patterns check patterns/mine.yaml
-    """
-    from loop.cli import checking as definitions
-
-    raise typer.Exit(definitions.check_definitions(path, target, screen_for(), as_json=json))
+def _show_rows(found: Mapping[str, Read[Pattern]], screen: Screen, as_json: bool) -> int:
+    if as_json:
+        rows = [_summary(read.value) for read in found.values()]
+        screen.data(to_json({"schema_version": 1, "patterns": rows}))
+        return ExitCode.OK
+    screen.table(
+        ("#", "", "pattern", "steps", "answers"),
+        [(p.number, p.priority, p.name, len(p.steps), p.problem) for p in (r.value for r in found.values())],
+    )
+    return ExitCode.OK
 
 
-@patterns_app.command("graph")
-def patterns_graph(
-    as_dot: Annotated[bool, typer.Option("--dot", help="For Graphviz, instead of Mermaid.")] = False,
-    as_tree: Annotated[bool, typer.Option("--tree", help="As lines for a terminal, instead of Mermaid.")] = False,
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """Which plans chain which patterns, and which patterns answer which outcomes, as a Mermaid drawing.
-
-    Examples:
-
-      loop patterns graph > patterns.mmd
-
-      loop patterns graph --dot | dot -Tsvg > patterns.svg
-
-      loop patterns graph --tree
-    """
-    from loop.cli import checking as definitions
-
-    if as_dot and as_tree:
-        raise LoopError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
-    form = "dot" if as_dot else "tree" if as_tree else "mermaid"
-    raise typer.Exit(definitions.graph(target, screen_for(), form, as_json=json))
+def _summary(pattern: Pattern) -> dict[str, object]:
+    keep = {"name", "number", "title", "priority", "problem", "use_when"}
+    return {**pattern.model_dump(mode="json", include=keep), "steps": len(pattern.steps)}
 
 
-@patterns_app.command("schema")
-def patterns_schema(
-    name: Annotated[str, typer.Argument(help="pattern, plan, target, rates, history or report.")] = "pattern",
-    write: Annotated[bool, typer.Option("--write", help="Write all of them into the package.")] = False,
-) -> None:
-    """JSON Schema (draft 7) for editors; `report` for programs that read `loop report --format json`.
-
-    Example: loop patterns schema target > target.json
-    """
-    from loop.cli import checking as definitions
-
-    raise typer.Exit(definitions.show_schema(name, write, screen_for()))
-
-
-@plan_app.command("list")
-def plan_list(target: Target = None, json: Json = False) -> None:
-    """All plans, a row each.
-
-    Example: loop plan list
-    """
-    from loop.cli import finding as catalogue
-
-    raise typer.Exit(catalogue.list_plans(target, screen_for(), as_json=json))
-
-
-@plan_app.command("show")
-def plan_show(name: str, target: Target = None, json: Json = False) -> None:
-    """One plan.
-
-    Example: loop plan show baseline
-    """
-    from loop.cli import finding as catalogue
-
-    raise typer.Exit(catalogue.show_plan(name, target, screen_for(), as_json=json))
+def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One pattern in full."""
+    read = definitions.choose(_patterns(target), name, "pattern")
+    pattern = read.value
+    shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
+    if as_json:
+        fields = {"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}
+        screen.data(to_json({**fields, "statistics": statistics.as_fields(shown)}))
+        return ExitCode.OK
+    screen.prose(
+        f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
+    )
+    screen.prose(f"use when: {', '.join(pattern.use_when)}")
+    screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
+    if pattern.without is not None:
+        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
+        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
+    screen.data("")
+    rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
+    screen.table(("step", "action", "budget", "what"), rows)
+    for answer in pattern.next:
+        screen.prose(f"\nwhen {answer.when}: {answer.pattern}")
+    if pattern.evidence:
+        screen.data("")
+        screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
+    screen.prose("\n" + "\n".join(statistics.lines(shown)))
+    screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
+    return ExitCode.OK
 
 
-@plan_app.command("next")
-def plan_next(target: Target = None, json: Json = False) -> None:
-    """What the next session should do: objective, chain, time, cost, benefit, and why. Nothing runs.
+def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All plans, a row each."""
+    found = definitions.plans(project(target, Path.cwd()))
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "plans": [read.value for read in found.values()]}))
+        return ExitCode.OK
+    rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
+    screen.table(("plan", "patterns", "min", "objective"), rows)
+    return ExitCode.OK
 
-    Example: loop plan next --json
-    """
-    from loop.cli import next_plan_command as next_plan
 
-    raise typer.Exit(next_plan.show_next(target, screen_for(), as_json=json))
+def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One plan."""
+    read = definitions.choose(definitions.plans(project(target, Path.cwd())), name, "plan")
+    plan = read.value
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "file": str(read.path), **plan.model_dump(mode="json")}))
+        return ExitCode.OK
+    screen.prose(f"{plan.name}: {plan.title}\n\n")
+    screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
+    sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
+    screen.prose("\n" + sets)
+    screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
+    return ExitCode.OK

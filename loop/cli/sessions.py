@@ -1,113 +1,127 @@
-"""`loop sessions ...`, and what looks at all of them."""
+"""`loop sessions list|show|reindex`. Lists come from the index alone: no model is imported for them."""
 
-from typing import Annotated
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
+from loop.base.errors import ExitCode
+from loop.base.locks import held
+from loop.base.places import project
+from loop.base.screen import Screen, seconds_text
+from loop.model.tally import Listed
+from loop.store import index
 
-from loop.cli.options import Json, Target, group, screen_for
+if TYPE_CHECKING:
+    from loop.model.record import Finished
+    from loop.store.sessions import SessionFolder
 
-sessions_app = group("Look at recorded sessions.")
-
-
-@sessions_app.command("list")
-def sessions_list(target: Target = None, json: Json = False) -> None:
-    """All sessions, oldest first.
-
-    Example: loop sessions list
-    """
-    from loop.cli import listing
-
-    raise typer.Exit(listing.list_sessions(target, screen_for(), as_json=json))
-
-
-@sessions_app.command("reindex")
-def sessions_reindex(target: Target = None) -> None:
-    """Read all session folders again. The index notices what changes by itself; this is for the doubtful.
-
-    Example: loop sessions reindex
-    """
-    from loop.cli import listing
-
-    raise typer.Exit(listing.reindex(target, screen_for()))
+LOCK = "lock"
+"""Held by the process that writes a session."""
+SHOWN = 5
+"""Damaged folders that are named below a list; `--json` has all."""
 
 
-@sessions_app.command("show")
-def sessions_show(
-    session_id: Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or last.")],
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """One session: its facts and its steps.
-
-    Example: loop sessions show last
-    """
-    from loop.cli import browse
-
-    raise typer.Exit(browse.show_session(session_id, target, screen_for(), as_json=json))
+def _root(target: Path | None) -> Path:
+    return project(target, Path.cwd()).sessions
 
 
-@sessions_app.command("import")
-def sessions_import(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")
-    ],
-    target: Target = None,
-    json: Json = False,
-) -> None:
-    """Take sessions that were recorded elsewhere, before loop, into this project's.
+def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All sessions, a row each, oldest first; folders with something wrong are named."""
+    root = _root(target)
+    found = index.listing(root)
+    rows = [_row(one, root) for one in found]
+    if as_json:
+        screen.data(json.dumps({"schema_version": 1, "sessions": rows}, indent=1, ensure_ascii=False))
+        return ExitCode.OK
+    if not rows:
+        screen.say(f"no sessions in {root}; `loop run session` makes one")
+        return ExitCode.OK
+    keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
+    heads = ("session", "status", "", "device", "took", "usd", "fastest")
+    screen.table(heads, [[_cell(key, row[key]) for key in keys] for row in rows], wrap=0)
+    say_damage(found, screen)
+    return ExitCode.OK
 
-    Only their raw rows are kept. The format: loop patterns schema history
 
-    Example: loop sessions import history
-    """
+def say_damage(found: list[Listed], screen: Screen) -> None:
+    """Name the folders that are damaged, copied or of another format."""
+    bad = [one for one in found if one.problem or one.copy_of]
+    for one in bad[:SHOWN]:
+        screen.say(f"{one.folder}: {index.reason(one)}")
+    if len(bad) > SHOWN:
+        screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
+
+
+def _cell(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return seconds_text(value) if key == "seconds" else f"{value:.4f}"
+    return str(value)
+
+
+def _row(one: Listed, root: Path) -> dict[str, object]:
+    """What a list says of one folder."""
+    known = {"id": one.folder, "target": one.target, "plan": one.plan, "device": one.device}
+    figures = {"grade": one.grade or None, "seconds": one.seconds, "usd": one.usd, "fastest": one.fastest}
+    if not one.readable or one.copy_of:
+        blank = dict.fromkeys(figures)
+        return {**known, "status": "copy" if one.copy_of else "damaged", **blank, "reason": index.reason(one)}
+    marks: dict[str, object] = {"recorded": True} if one.recorded else {}
+    marks |= {"reason": one.problem} if one.problem else {}
+    if one.recorded:
+        return {**known, "status": "recorded", **figures, **marks}
+    if one.status is None:
+        status = "running" if held(root / one.folder / LOCK) else "open"
+        return {**known, "status": status, **dict.fromkeys(figures), **marks}
+    return {**known, "status": one.status, **figures, **marks}
+
+
+def reindex(target: Path | None, screen: Screen) -> int:
+    """Read all session folders again."""
+    root = _root(target)
+    count = index.reindex(root)
+    screen.say(f"{count} session{'' if count == 1 else 's'} in {root}")
+    say_damage(index.damaged(root), screen)
+    return ExitCode.OK
+
+
+def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """One session: its facts and its steps."""
+    from loop.base.documents import to_json
     from loop.session import recorded
+    from loop.store import sessions
 
-    raise typer.Exit(recorded.import_sessions(file, target, screen_for(json), as_json=json))
-
-
-Markdown = Annotated[bool, typer.Option("--md", help="Markdown, for a pull request.")]
-
-
-@sessions_app.command("compare")
-def sessions_compare(
-    names: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="Two or more: ids, beginnings of ids, last, last~1.")
-    ],
-    target: Target = None,
-    markdown: Markdown = False,
-    json: Json = False,
-) -> None:
-    """Sessions beside each other: environment, sources, verdicts, ratios, cost, time.
-
-    Latencies stand beside each other only where one machine measured them on one day; else ratios alone do.
-    Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
-
-    Examples:
-
-      loop sessions compare last~1 last
-
-      loop sessions compare 2026-11-20 last --md
-    """
-    from loop.cli import comparison_command as comparison
-
-    raise typer.Exit(
-        comparison.compare_sessions(names, target, screen_for(json), as_json=json, as_markdown=markdown)
-    )
+    elsewhere = recorded.find(_root(target), name)
+    if elsewhere is not None:
+        return recorded.show(elsewhere, screen, as_json=as_json)
+    folder = sessions.find(_root(target), name)
+    head, record, finished = folder.head(), folder.record(), folder.finished()
+    if as_json:
+        steps = [step.model_dump(mode="json") for step in finished]
+        fields = {"schema_version": 1, "head": head, "record": record, "steps": steps}
+        screen.data(to_json(fields))
+        return ExitCode.OK
+    screen.prose(f"{head.id}: {head.plan.plan.title}")
+    screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
+    screen.prose(f"revision {_revision(folder)}, loop {head.loop_version}, {head.machine.processor}\n\n")
+    screen.table(("step", "status", "took", "outcome"), [_step_row(step) for step in finished])
+    if record is not None:
+        screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
+        screen.data(f"report: {folder.report}")
+    if record is not None and record.status in ("aborted", "paused"):
+        screen.data(f"go on with: {head.resume_command}")
+    if record is None:
+        screen.data(f"\nnot finished; go on with: {head.resume_command}")
+    return ExitCode.OK
 
 
-@sessions_app.command("trend")
-def sessions_trend(
-    target: Target = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="Only this one. Default: all.")] = None,
-    last: Annotated[int, typer.Option("--last", min=1, max=1000, help="Sessions to look back on.")] = 50,
-    markdown: Markdown = False,
-    json: Json = False,
-) -> None:
-    """A target's ratios over sessions; a new machine, driver or torch begins a new line.
+def _revision(folder: "SessionFolder") -> str:
+    revision = folder.head().revision
+    if revision.commit is None:
+        return "unknown (not under git)"
+    return revision.commit[:12] + (" with uncommitted changes" if revision.dirty else "")
 
-    Example: loop sessions trend --variant cpu
-    """
-    from loop.cli import comparison_command as comparison
 
-    screen = screen_for(json)
-    raise typer.Exit(comparison.show_trend(target, variant, last, screen, as_json=json, as_markdown=markdown))
+def _step_row(step: "Finished") -> tuple[str, str, str, str]:
+    return f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message

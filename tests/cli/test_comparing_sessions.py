@@ -10,7 +10,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
-from loop.cli import comparison_command as comparison
+from loop.cli import comparing as comparison
 from loop.model.record import Revision
 from loop.session import recorded
 from loop.store import sessions

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.base.screen import Screen
-from loop.cli.single_steps import STEPS, BenchRequest, Chosen, choose, concerns
+from loop.cli.bench import STEPS, BenchRequest, Chosen, choose, concerns
 from loop.model.sanitizing import SanitizeOutput
 from loop.session.shown import show_findings
 from loop.steps.setting import read_setting
@@ -38,7 +38,7 @@ def test_without_a_gpu_emulated_builds_are_sanitized(device: str, monkeypatch: p
     """All that can be emulated, where none is named."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     target = read_setting(None).target
-    chosen = choose("verify", BenchRequest(device=device, sanitize=True, emulate=device == "auto"), target)
+    chosen = choose(BenchRequest(what="verify", device=device, sanitize=True, emulate=device == "auto"), target)
     assert ("cpu", target.emulated) == (chosen.device, chosen.emulated)
 
 

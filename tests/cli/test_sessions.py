@@ -7,8 +7,8 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
-from loop.cli import browse
-from loop.cli import status_command as standing
+from loop.cli import sessions as browse
+from loop.cli import status as standing
 from loop.session import report as reports
 from loop.store import sessions
 from tests.makers import NOON, make_record, make_session_head

@@ -41,6 +41,8 @@ from loop.steps.setting import (
 class BenchRequest:
     """What the user asked for."""
 
+    what: str = ""
+    """A key of STEPS."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -109,7 +111,7 @@ class Chosen:
     emulated: tuple[str, ...] = ()
 
 
-def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
+def choose(request: BenchRequest, target: Target) -> Chosen:
     """Device and variants of a command. Raises LoopError where a speed is asked of what can only be emulated."""
     only = request.emulate or (
         request.sanitize and choose_device(request.device, target, request.variants) == "cpu"
@@ -117,7 +119,7 @@ def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
     names = request.variants or (target.emulated if only else ())
     device = choose_device("cpu" if only else request.device, target, names)
     variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
-    if what in EMULATES:
+    if request.what in EMULATES:
         return Chosen(device, variants, emulated)
     if not variants:
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
@@ -127,29 +129,29 @@ def choose(what: str, request: BenchRequest, target: Target) -> Chosen:
     return Chosen(device, variants)
 
 
-def run_bench(what: str, request: BenchRequest, screen: Screen) -> int:
+def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     sets = choose_sets(request.workloads, setting.target)
     plan = Plan(
         format=1,
         name="bench",
-        title=f"{what} {' '.join(request.variants)}".strip(),
+        title=f"{request.what} {' '.join(request.variants)}".strip(),
         patterns=("bench",),
         workloads=sets,
-        checks=tuple(setting.target.workloads) if what == "verify" and not request.workloads else (),
+        checks=tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else (),
         budget=PlanBudget(minutes=1),
     )
-    chosen = choose(what, request, setting.target)
+    chosen = choose(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
         remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
-    steps = [dict(step) for step in STEPS[what] if concerns(step, chosen, request)]
+    steps = [dict(step) for step in STEPS[request.what] if concerns(step, chosen, request)]
     if steps[-1]["id"] == "sanitize":  # It may say why a variant is wrong.
         steps = [{**step, "on_fail": "continue"} if step["id"] == "verify" else step for step in steps]
-    if what == "measure":
+    if request.what == "measure":
         steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
-    if what == "resources":
+    if request.what == "resources":
         steps[-1]["with"] = {"device": choose_gpu(request.gpu, setting.target)}
     pattern = Pattern(
         format=1,
@@ -183,7 +185,7 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
         workloads=choose_sets(request.workloads, setting.target),
         budget=PlanBudget(minutes=pattern.estimate.minutes),
     )
-    return walk_alone(setting, plan, pattern, choose("doctor", request, setting.target), request, screen)
+    return walk_alone(setting, plan, pattern, choose(request, setting.target), request, screen)
 
 
 def walk_alone(

@@ -11,7 +11,7 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.screen import Screen
-from loop.cli import status_command as status
+from loop.cli import status
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.record import Closed, Opened, Started
 from loop.store.sessions import LOCK

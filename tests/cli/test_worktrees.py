@@ -12,8 +12,8 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.screen import Screen
-from loop.cli import worktrees_command as worktrees
-from loop.cli.worktrees_command import WorktreesRequest
+from loop.cli import worktrees
+from loop.cli.worktrees import WorktreesRequest
 from loop.model.record import Opened
 from loop.repository import leftover, worktree
 from loop.repository.git import git

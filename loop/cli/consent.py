@@ -9,9 +9,9 @@ from loop.library import trust
 from loop.steps.setting import read_setting, what_runs
 
 
-def trust_project(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def trust_project(path: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Show every command of a project and remember that it is allowed. Saying so by name is the consent."""
-    setting = read_setting(target)
+    setting = read_setting(path)
     lines = what_runs(setting)
     if not setting.project.bundled:
         trust.grant(setting.project, trust.definition_hash(setting.project))

@@ -9,7 +9,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
-from loop.cli import listing
+from loop.cli.sessions import say_damage
 from loop.learning import comparison_section as page
 from loop.learning import trend_section as trend_page
 from loop.learning.comparison import compare
@@ -79,7 +79,7 @@ def show_trend(
         screen.data(markdown(f"Ratios of {name} over sessions", trend_page.sections(series, stated)))
     else:
         show(trend_page.sections(series, stated), screen)
-    listing.say_damage(index.damaged(chosen.sessions), screen)
+    say_damage(index.damaged(chosen.sessions), screen)
     return ExitCode.OK
 
 

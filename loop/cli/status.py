@@ -10,9 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli import drafts_command as drafts
-from loop.cli import next_plan_command as next_plan
-from loop.cli import worktrees_command as worktrees
+from loop.cli import drafts, next_plan, worktrees
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, lines, markdown
 from loop.learning.predicting import expected, predicted_cost
 from loop.library import figures

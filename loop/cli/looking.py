@@ -1,0 +1,289 @@
+"""The table of commands that only look at what there is, or at what was recorded."""
+
+from pathlib import Path
+
+from loop.cli.options import JSON, MARKDOWN, TARGET
+from loop.cli.table import Command, argument, option
+
+DRAFT = argument("name", str, ..., "Name of a draft; see `loop patterns drafts`.")
+NAME = argument("name", str, ..., None)
+
+LOOKING = (
+    Command(
+        "status",
+        "loop.cli.status:show_status",
+        "What runs, what waits for a person, what it cost, keep or stop the GPU, and what comes next.",
+        ("loop status", "loop status --md > STATUS.md"),
+        (
+            TARGET,
+            option("--md", bool, False, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
+            JSON,
+        ),
+    ),
+    Command(
+        "worktrees",
+        "loop.cli.worktrees:show_worktrees",
+        """Folders in which loop edits targets; with --remove those go that no session needs any more.
+
+        One with uncommitted edits stays, and is named.
+        """,
+        ("loop worktrees", "loop worktrees --remove"),
+        (
+            argument(
+                "names", list[str] | None, None, "Those to remove. Default: all left over.", metavar="NAME..."
+            ),
+            option("--remove", bool, False, "Take them away; commits and branches stay."),
+            option("--discard-edits", bool, False, "Also those with uncommitted edits, which are lost."),
+            TARGET,
+            JSON,
+        ),
+        request="WorktreesRequest",
+    ),
+    Command(
+        "report",
+        "loop.cli.requests:report",
+        """A session's report, rendered again from its record.
+
+        html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and
+        chrome://tracing; csv has one row a sample that was timed; `loop patterns schema report` describes json.
+
+        A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
+        which a workflow finds its own comment again.
+        """,
+        (
+            "loop report last > report.md",
+            "loop report last --format html --output report.html",
+            'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
+        ),
+        (
+            argument("session_id", str, "last", "An id, its beginning, or last.", metavar="ID"),
+            option("--format", str, "md", "md, html, json, trace, csv or summary.", name="form"),
+            option("--output", Path | None, None, "Write this file instead; a report's figures beside it."),
+            TARGET,
+            option("--limit", int, 65_536, "Of a summary, in bytes."),
+            option("--link", str, "", "Of a summary: where the whole report is."),
+        ),
+    ),
+    Command(
+        "trust",
+        "loop.cli.consent:trust_project",
+        "Show what a project's definitions would run, and allow it.",
+        ("loop trust ../my-kernel",),
+        (argument("path", Path | None, None, "Folder of a project. Default: here."), JSON),
+    ),
+    Command(
+        "patterns list",
+        "loop.cli.patterns:list_patterns",
+        "All patterns, a row each.",
+        ("loop patterns list --json",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "patterns show",
+        "loop.cli.patterns:show_pattern",
+        "One pattern in full.",
+        ("loop patterns show baseline-first",),
+        (NAME, TARGET, JSON),
+    ),
+    Command(
+        "patterns stats",
+        "loop.learning.statistics_command:show_statistics",
+        "What the sessions say of patterns: how often they work, how long they take, what they save.",
+        ("loop patterns stats", "loop patterns stats baseline-first --json"),
+        (argument("name", str | None, None, "One pattern, in full. Default: all, a row each."), TARGET, JSON),
+    ),
+    Command(
+        "patterns search",
+        "loop.cli.patterns:search_patterns",
+        """Patterns by their problem, the best first: title, occasions, steps, and failures that sessions met.
+
+        Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
+        """,
+        ('loop patterns search "link error"', "loop patterns search undefined symbol"),
+        (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD..."), TARGET, JSON),
+    ),
+    Command(
+        "patterns check",
+        "loop.cli.checking:check_definitions",
+        "Check definitions without running anything.",
+        ("loop patterns check patterns/mine.yaml",),
+        (
+            argument("path", Path | None, None, "A file or folder; all definitions when none is named."),
+            TARGET,
+            JSON,
+        ),
+    ),
+    Command(
+        "patterns graph",
+        "loop.cli.checking:graph",
+        "Which plans chain which patterns, and which patterns answer which outcomes, as a Mermaid drawing.",
+        (
+            "loop patterns graph > patterns.mmd",
+            "loop patterns graph --dot | dot -Tsvg > patterns.svg",
+            "loop patterns graph --tree",
+        ),
+        (
+            option("--dot", bool, False, "For Graphviz, instead of Mermaid.", name="as_dot"),
+            option("--tree", bool, False, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
+            TARGET,
+            JSON,
+        ),
+    ),
+    Command(
+        "patterns schema",
+        "loop.cli.checking:show_schema",
+        "JSON Schema (draft 7) for editors; `report` for programs that read `loop report --format json`.",
+        ("loop patterns schema target > target.json",),
+        (
+            argument("name", str, "pattern", "pattern, plan, target, rates, history or report."),
+            option("--write", bool, False, "Write all of them into the package."),
+        ),
+    ),
+    Command(
+        "patterns drafts",
+        "loop.cli.drafts:list_drafts",
+        "Patterns drafted from failures that at least three sessions met, for a person to accept.",
+        ("loop patterns drafts",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "patterns drafts show",
+        "loop.cli.drafts:show_draft",
+        "One draft, as the file that it would become.",
+        ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
+        (DRAFT, TARGET, JSON),
+    ),
+    Command(
+        "patterns drafts accept",
+        "loop.cli.drafts:accept_draft",
+        "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
+        ("loop patterns drafts accept undefined-symbol-foo-1a2b3c --target ../my-kernel",),
+        (DRAFT, TARGET),
+    ),
+    Command(
+        "patterns drafts dismiss",
+        "loop.cli.drafts:dismiss_draft",
+        "Do not offer a draft again.",
+        ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
+        (DRAFT, TARGET),
+    ),
+    Command(
+        "plan list",
+        "loop.cli.patterns:list_plans",
+        "All plans, a row each.",
+        ("loop plan list",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "plan show",
+        "loop.cli.patterns:show_plan",
+        "One plan.",
+        ("loop plan show baseline",),
+        (NAME, TARGET, JSON),
+    ),
+    Command(
+        "plan next",
+        "loop.cli.next_plan:show_next",
+        "What the next session should do: objective, chain, time, cost, benefit, and why. Nothing runs.",
+        ("loop plan next --json",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "sessions list",
+        "loop.cli.sessions:list_sessions",
+        "All sessions, oldest first.",
+        ("loop sessions list",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "sessions reindex",
+        "loop.cli.sessions:reindex",
+        "Read all session folders again. The index notices what changes by itself; this is for the doubtful.",
+        ("loop sessions reindex",),
+        (TARGET,),
+    ),
+    Command(
+        "sessions show",
+        "loop.cli.sessions:show_session",
+        "One session: its facts and its steps.",
+        ("loop sessions show last",),
+        (argument("name", str, ..., "An id, its beginning, or last.", metavar="ID"), TARGET, JSON),
+    ),
+    Command(
+        "sessions import",
+        "loop.session.recorded:import_sessions",
+        """Take sessions that were recorded elsewhere, before loop, into this project's.
+
+        Only their raw rows are kept. The format: loop patterns schema history
+        """,
+        ("loop sessions import history",),
+        (
+            argument("name", str, ..., "A history in YAML; `history`: what ships with loop.", metavar="FILE"),
+            TARGET,
+            JSON,
+        ),
+    ),
+    Command(
+        "sessions compare",
+        "loop.cli.comparing:compare_sessions",
+        """Sessions beside each other: environment, sources, verdicts, ratios, cost, time.
+
+        Latencies stand beside each other only where one machine measured them on one day; else ratios alone do.
+        Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
+        """,
+        ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
+        (
+            argument(
+                "names", list[str], ..., "Two or more: ids, beginnings of ids, last, last~1.", metavar="ID..."
+            ),
+            TARGET,
+            MARKDOWN,
+            JSON,
+        ),
+    ),
+    Command(
+        "sessions trend",
+        "loop.cli.comparing:show_trend",
+        "A target's ratios over sessions; a new machine, driver or torch begins a new line.",
+        ("loop sessions trend --variant cpu",),
+        (
+            TARGET,
+            option("--variant", str | None, None, "Only this one. Default: all."),
+            option("--last", int, 50, "Sessions to look back on.", min=1, max=1000),
+            MARKDOWN,
+            JSON,
+        ),
+    ),
+    Command(
+        "catalog build",
+        "loop.site.command:build_site",
+        """Write a site of patterns, sessions, kernels and plans: plain files with search, no network.
+
+        Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
+        """,
+        ("loop catalog build --out catalogue",),
+        (
+            option("--out", Path, ..., "Folder to write; an older catalogue is replaced.", metavar="DIR"),
+            TARGET,
+            JSON,
+        ),
+    ),
+    Command(
+        "catalog serve",
+        "loop.site.command:serve_site",
+        "Show the catalogue on this machine, for this machine only, until Ctrl-C.",
+        ("loop catalog serve", "loop catalog serve --port 0 --dir catalogue"),
+        (
+            option("--port", int, 8765, "0 takes any that is free.", min=0, max=65535),
+            option(
+                "--dir",
+                Path | None,
+                None,
+                "A catalogue that was built. Default: one made now.",
+                metavar="DIR",
+                name="directory",
+            ),
+            TARGET,
+        ),
+    ),
+)

@@ -1,0 +1,58 @@
+"""Commands whose options are more than the fields of one request."""
+
+from pathlib import Path
+from typing import Any
+
+from loop.agents.charged import given_by
+from loop.agents.proposing import Agent
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.session import digest
+from loop.session import report as reports
+from loop.session.bounds import Asked
+from loop.session.run import SessionRequest, resume_session
+from loop.session.run import run_session as run_new
+
+
+def run_session(
+    *,
+    resume: str | None,
+    budget_minutes: float | None,
+    max_usd: float | None,
+    watch_preemption: str,
+    ai_result: Path | None,
+    ai_usd: float | None,
+    meter_ai: bool,
+    agent: str | None,
+    agent_changes: int,
+    agent_minutes: float,
+    screen: Screen,
+    **given: Any,
+) -> int:
+    """Walk a plan, or go on with a session."""
+    request = SessionRequest(
+        asked=Asked(budget_minutes, max_usd, watch_preemption),
+        ai=given_by(ai_result, ai_usd, meter_ai),
+        agent=Agent(agent, agent_changes, agent_minutes * 60) if agent else None,
+        json=given.pop("as_json"),
+        **given,
+    )
+    if request.decline and resume is None:
+        raise LoopError("--decline answers a session that waits", hint="loop run session --resume last --decline")
+    return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+
+
+def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given: Any) -> int:
+    """Walk one pattern as a session of its own."""
+    return run_new(SessionRequest(asked=Asked(watch=watch_preemption), json=as_json, **given), screen)
+
+
+def report(
+    *, session_id: str, form: str, output: Path | None, target: Path | None, limit: int, link: str, screen: Screen
+) -> int:
+    """A session's report in one of its forms."""
+    if form != reports.SUMMARY:
+        return reports.report(session_id, form, target, output, screen)
+    if output is not None:
+        raise LoopError("a summary goes to stdout", hint="loop report --format summary > FILE")
+    return digest.summarise(session_id, target, limit, link, screen)

@@ -1,0 +1,132 @@
+"""A command as a row: its words, what it does, its parameters, and the story that it tells when it is called.
+
+Help, reference and dispatch follow from the rows. A story is imported when its command is called, so that help is
+quick. It takes the parameters by name and a screen, or one request that holds them; it returns the exit code.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, Signature, cleandoc
+from types import MappingProxyType
+from typing import Annotated, Any, get_origin
+
+import typer
+
+
+def group(text: str) -> typer.Typer:
+    """A group of commands with its one-line help."""
+    return typer.Typer(
+        help=text,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+def option(flag: str, kind: Any, default: Any, text: str, *, name: str = "", **settings: Any) -> Parameter:
+    """An option; `name`: of the story's parameter, where it is not the flag's."""
+    made = typer.Option(flag, help=text, **settings)
+    return _parameter(name or flag.removeprefix("--").replace("-", "_"), Annotated[kind, made], default)
+
+
+def argument(name: str, kind: Any, default: Any, text: str | None, **settings: Any) -> Parameter:
+    """What is given by its place; `default`: `...` where it has to be given."""
+    return _parameter(name, Annotated[kind, typer.Argument(help=text, **settings)], default)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, annotation=annotation, default=Parameter.empty if default is ... else default
+    )
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command."""
+
+    words: str
+    """What calls it, after `loop`."""
+    story: str
+    """Module and function: `loop.cli.sessions:list_sessions`."""
+    help: str
+    """A line, then what else there is to say."""
+    examples: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    request: str = ""
+    """Class in the story's module that holds the parameters; none where the story takes them by name."""
+    fixed: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Parameters that the command itself decides."""
+    rest: bool = False
+    """Whether all that follows the first argument belongs to it."""
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Let typer parse it."""
+
+        def call(**given: Any) -> None:
+            raise typer.Exit(self.call(given))
+
+        call.__doc__ = self._text
+        call.__signature__ = Signature(self.parameters)  # type: ignore[attr-defined]
+        settings = {"allow_interspersed_args": False} if self.rest else None
+        app.command(self.words.rpartition(" ")[2], context_settings=settings)(call)
+
+    def add_as_default(self, app: typer.Typer) -> None:
+        """Let a group without a further word be it."""
+
+        def call(context: typer.Context, **given: Any) -> None:
+            if context.invoked_subcommand is None:
+                raise typer.Exit(self.call(given))
+
+        call.__doc__ = self._text
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        call.__signature__ = Signature((context, *self.parameters))  # type: ignore[attr-defined]
+        app.info.no_args_is_help = False
+        app.callback(invoke_without_command=True)(call)
+
+    @property
+    def _text(self) -> str:
+        """Help with examples, each a paragraph of its own."""
+        if len(self.examples) < 2:
+            return "\n\n".join((cleandoc(self.help), *(f"Example: {example}" for example in self.examples)))
+        return "\n\n".join((cleandoc(self.help), "Examples:", *(f"  {example}" for example in self.examples)))
+
+    def call(self, given: Mapping[str, Any]) -> int:
+        """Tell the story; the exit code."""
+        where, _, name = self.story.partition(":")
+        module = importlib.import_module(where)
+        screen = screen_for(bool(given.get("json") or given.get("events")))
+        values = {**given, **self.fixed}
+        lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
+        values |= {name: tuple(values[name] or ()) for name in lists}
+        if self.request:
+            return int(getattr(module, name)(getattr(module, self.request)(**values), screen))
+        if "json" in values:
+            values["as_json"] = values.pop("json")
+        return int(getattr(module, name)(**values, screen=screen))
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(one) is list for one in (kind, *getattr(kind, "__args__", ())))
+
+
+def build(app: typer.Typer, groups: Mapping[str, str], commands: Iterable[Command]) -> None:
+    """Put commands into an app, and into groups of it, each called by its words."""
+    apps = {"": app, **{words: group(text) for words, text in groups.items()}}
+    for words in groups:
+        above, _, name = words.rpartition(" ")
+        apps[above].add_typer(apps[words], name=name)
+    for command in commands:
+        if command.words in apps:
+            command.add_as_default(apps[command.words])
+        else:
+            command.add_to(apps[command.words.rpartition(" ")[0]])
+
+
+def screen_for(as_json: bool = False) -> Any:
+    """A screen; with --json, talk is left out unless somebody watches."""
+    from loop.base.screen import Screen
+
+    return Screen(quiet=as_json and not sys.stderr.isatty())

@@ -1,0 +1,252 @@
+"""The table of commands that start processes: sessions, single steps of the bench, bisections."""
+
+from loop.cli.options import (
+    AI_RESULT,
+    AI_USD,
+    DEVICE,
+    DRY_RUN,
+    HYPOTHESIS,
+    JSON,
+    METER_AI,
+    SEED,
+    SETS,
+    TARGET,
+    THREADS,
+    VARIANT_NAMES,
+    VARIANTS,
+    WATCH_PREEMPTION,
+)
+from loop.cli.table import Command, argument, option
+
+BENCH = "loop.cli.bench:run_bench"
+
+WORKING = (
+    Command(
+        "bisect",
+        "loop.bisect.command:run_bisect",
+        """Find the commit that made a kernel slower or wrong, or a command fail.
+
+        Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside
+        the good one. What was observed is kept: an interrupted search goes on with the same command.
+
+        With --probe a command judges what is committed, in a worktree of each commit. Exit 126 or 127 (it
+        cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
+        takes ten times as long as the good end, and over 10 s, is skipped. Where the bad end hangs, an exit
+        probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
+        through the layout of their code: loop estimates by how much, and names a range of commits where a
+        single one does not stand out.
+        """,
+        (
+            "loop bisect --good v1.2 --variant cpu",
+            "loop bisect --good HEAD~40 --bad HEAD --metric correctness --workloads edges",
+            "loop bisect --good HEAD~9 --probe exit -- make test",
+            "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
+        ),
+        (
+            argument("command", list[str] | None, None, "After --: the command that --probe runs."),
+            option("--good", str, "", "A revision that is good."),
+            option("--bad", str | None, None, "A bad one. Default: what is in the checkout."),
+            option("--metric", str, "latency", "latency or correctness."),
+            option("--variant", str | None, None, "The variant in question."),
+            SETS,
+            option(
+                "--probe",
+                str | None,
+                None,
+                "exit (0 good, 125 skip, other bad) or number (last line, lower is better).",
+            ),
+            option(
+                "--probe-limit-s",
+                float | None,
+                None,
+                "Kill the command then, and skip the commit. Default: ten times what the good end takes.",
+                min=0.01,
+            ),
+            TARGET,
+            DEVICE,
+            THREADS,
+            SEED,
+            option("--budget-minutes", float | None, None, "Stop then.", min=0.01),
+            JSON,
+        ),
+        request="BisectRequest",
+        rest=True,
+    ),
+    Command(
+        "doctor",
+        "loop.cli.bench:doctor",
+        "Check the environment, each failure with the command that mends it.",
+        ("loop doctor --device cuda",),
+        (TARGET, DEVICE, JSON),
+        request="BenchRequest",
+    ),
+    Command(
+        "run session",
+        "loop.cli.requests:run_session",
+        "Walk a plan: build, verify, measure, report.",
+        (
+            "loop run session",
+            "loop run session quick --variant cpu",
+            "loop run session --target ../my-kernel --json",
+            "loop run session --resume last",
+            "loop run session --budget-minutes 10 --max-usd 2   (exit 124 when it stops early)",
+            "loop run session optimize --variant cpu   (pauses with a brief; edit, then --resume)",
+            'loop run session optimize --agent "claude -p --output-format json --permission-mode acceptEdits"',
+        ),
+        (
+            argument("plan", str | None, None, "Name of a plan; see `loop plan list`. [baseline]"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            option("--seed", int | None, None, "Base of all input seeds. Default: fresh."),
+            option(
+                "--budget-minutes",
+                float | None,
+                None,
+                "Stop in time to report by then; counts all walks of a session.",
+            ),
+            option("--max-usd", float | None, None, "The same in dollars, at the rate card's prices."),
+            WATCH_PREEMPTION,
+            AI_RESULT,
+            AI_USD,
+            METER_AI,
+            option(
+                "--agent",
+                str | None,
+                None,
+                "Who makes the changes asked for: the brief comes on stdin.",
+                metavar="COMMAND",
+            ),
+            option("--agent-changes", int, 1, "How many changes it makes.", min=1),
+            option("--agent-minutes", float, 30, "Its limit for one.", min=0.01),
+            option("--resume", str | None, None, "Go on with this session (an id, or last)."),
+            option("--decline", bool, False, "With --resume: no further change; end the session."),
+            option("--again", bool, False, "Try what lost in an earlier session on the same sources."),
+            HYPOTHESIS,
+            DRY_RUN,
+            JSON,
+            option("--events", bool, False, "Each event as a line of JSON on stdout."),
+        ),
+    ),
+    Command(
+        "run pattern",
+        "loop.cli.requests:run_pattern",
+        "Run one pattern as a session of its own.",
+        ("loop run pattern baseline-first --variant cpu",),
+        (
+            argument("pattern", str, ..., "Name of a pattern; see `loop patterns list`.", metavar="NAME"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            HYPOTHESIS,
+            DRY_RUN,
+            WATCH_PREEMPTION,
+            JSON,
+        ),
+    ),
+    Command(
+        "kernels list",
+        "loop.cli.bench:list_variants",
+        "The variants of the target.",
+        ("loop kernels list",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "kernels show",
+        "loop.cli.bench:show_variant",
+        "One variant: its recipe and its workloads.",
+        ("loop kernels show cpu",),
+        (argument("name", str, ..., None), TARGET, JSON),
+    ),
+    Command(
+        "kernels header",
+        "loop.cli.bench:header",
+        "Path of the C header a kernel includes.",
+        ('cp "$(loop kernels header)" .',),
+    ),
+    Command(
+        "kernels build",
+        BENCH,
+        "Compile variants into the cache.",
+        ("loop kernels build cpu",),
+        (VARIANT_NAMES, TARGET, DEVICE, JSON),
+        request="BenchRequest",
+        fixed={"what": "build"},
+    ),
+    Command(
+        "kernels verify",
+        BENCH,
+        """Hold variants against the float64 reference, on all workloads of the target.
+
+        Without a GPU, variants made for one run under the emulator.
+        """,
+        (
+            "loop kernels verify cpu --seed 7",
+            "loop kernels verify --emulate split_k --workloads edges",
+            "loop kernels verify split_k --sanitize",
+        ),
+        (
+            VARIANT_NAMES,
+            TARGET,
+            DEVICE,
+            SETS,
+            THREADS,
+            SEED,
+            option("--emulate", bool, False, "Run the GPU's variants under the emulator, GPU or not."),
+            option(
+                "--sanitize",
+                bool,
+                False,
+                "On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
+            ),
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "verify"},
+    ),
+    Command(
+        "kernels measure",
+        BENCH,
+        "Verify variants, then time them against the library, turn about.",
+        ("loop kernels measure cpu", "loop kernels measure cpu --workloads large --threads 1 --rounds 7"),
+        (
+            VARIANT_NAMES,
+            TARGET,
+            DEVICE,
+            SETS,
+            THREADS,
+            SEED,
+            option("--rounds", int, 3, "Sets of fresh processes.", min=2, max=100),
+            option("--cold", bool, False, "Empty the caches before each timed call."),
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "measure"},
+    ),
+    Command(
+        "kernels resources",
+        BENCH,
+        "What a GPU would do with compiled kernels: registers, spills, shared memory, occupancy, roofline.",
+        ("loop kernels resources --gpu sm_89",),
+        (
+            VARIANT_NAMES,
+            TARGET,
+            option("--gpu", str, "sm_89", "A GPU of the target's `devices`; it need not be at hand."),
+            SETS,
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "resources"},
+    ),
+    Command(
+        "kernels prove-gate",
+        BENCH,
+        "Put mistakes and cheats into variants, and see that the gate rejects each of them.",
+        ("loop kernels prove-gate cpu",),
+        (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
+        request="BenchRequest",
+        fixed={"what": "prove-gate"},
+    ),
+)
