@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import shipped
+from loop.gate.model import BuildOutput
 from loop.model.history import History
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
-from loop.model.output import BuildOutput, MeasureOutput, VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord

@@ -1,5 +1,6 @@
 """Tiny targets in a test's own folder: real sources for the real compiler, with wrong variants on purpose."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from loop.model.measurement import Build
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.target import CAbiVariant, Target
-from loop.steps.context import Context
+from loop.steps.context import Context, Past, Task
 from loop.workers.bench import Bench, Side
 from tests.makers import make_machine
 
@@ -324,7 +325,10 @@ def make_context(bench: Bench, *variants: str, finished: Sequence[Finished] = ()
     checks = fields.pop("checks", ())
     made = Plan.model_validate({**plan, "checks": checks, "budget": {"minutes": 1}})
     base: dict[str, Any] = {"machine": make_machine(), "seed": 0, "folder": bench.folder}
-    return Context(bench, made, variants, **{**base, "finished": finished, **fields})
+    past = {one.name: fields.pop(one.name) for one in dataclasses.fields(Past) if one.name in fields}
+    of_task = {one.name: fields.pop(one.name) for one in dataclasses.fields(Task) if one.name in fields}
+    task = Task(plan=made, variants=variants, **{**base, **of_task})
+    return Context(bench, task, Past(**past), finished=finished, **fields)
 
 
 def make_sides(bench: Bench, *names: str) -> list[Side]:

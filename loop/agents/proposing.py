@@ -18,7 +18,7 @@ from loop.base.processes import Completed, run
 from loop.base.screen import Screen, seconds_text
 from loop.model.change import Brief, BriefOutput
 from loop.model.metering import AiGiven, AiUse
-from loop.model.outputs import read_output
+from loop.model.output import read_output
 from loop.model.record import latest_attempts
 from loop.store.sessions import SessionFolder
 
@@ -66,8 +66,8 @@ def waited_for(folder: SessionFolder) -> Brief | None:
     last = latest_attempts(folder.finished())[-1:]
     if not last or last[0].status != "paused":
         return None
-    output = read_output(last[0].action, last[0].output)
-    return output.brief if isinstance(output, BriefOutput) else None
+    output = read_output(last[0], BriefOutput)
+    return output.brief if output else None
 
 
 def make_change(agent: Agent, asked: Brief, folder: SessionFolder, screen: Screen) -> None:

@@ -12,11 +12,12 @@ from loop.bisect.candidates import read_line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.suspects import Metric
 from loop.gate.kernel import extra_sets, workloads
-from loop.model.bisect import Answer
-from loop.model.output import BisectOutput, CompareOutput, VerifyOutput
+from loop.model.bisect import Answer, BisectOutput
+from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Context, NoArguments, Result, Working
+from loop.timing.model import CompareOutput
 from loop.timing.timed import hold_device
 
 LOG = "bisect.log"
@@ -34,7 +35,7 @@ class Regression:
     """Where it shows."""
 
 
-def bisect(context: Context, arguments: NoArguments) -> Working:
+def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
     """Search between the known good and what is in the checkout for the commit of the first regression."""
     missing: list[str] = []
     found = regressions(context, missing)
@@ -51,10 +52,10 @@ def bisect(context: Context, arguments: NoArguments) -> Working:
 
 def regressions(context: Context, missing: list[str]) -> list[Regression]:
     """Variants that were good and are not now; why a search is not possible is added to `missing`."""
-    every = {one.name: one for one in workloads(context, [*context.plan.workloads, *extra_sets(context)])}
+    every = {one.name: one for one in workloads(context, [*context.task.plan.workloads, *extra_sets(context)])}
     found = []
     for variant, (metric, names) in {**_slower(context), **_wrong(context)}.items():
-        known = context.known_good.get(variant)
+        known = context.past.known_good.get(variant)
         if known is None:
             continue
         if known.commit is None:
@@ -85,11 +86,11 @@ def _wrong(context: Context) -> dict[str, tuple[Metric, list[str]]]:
 
 
 def _search(context: Context, one: Regression) -> Generator[Tick, None, Answer]:
-    line = read_line(context.folder, one.good, None)
+    line = read_line(context.task.folder, one.good, None)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
         trees = stack.enter_context(own_trees(line, "session"))
-        hunt = kernel_hunt(context.bench, line, trees, one.variant, one.metric, one.workloads, context.seed)
+        hunt = kernel_hunt(context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed)
         return (yield from hunt.run())
 
 
@@ -97,8 +98,8 @@ def _output(context: Context, one: Regression, answer: Answer, missing: Sequence
     names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     log = ""
-    if context.workshop is not None and answer.log:
-        log = str(write_log(context.workshop.notes.parent / LOG, answer.log))
+    if context.task.workshop is not None and answer.log:
+        log = str(write_log(context.task.workshop.notes.parent / LOG, answer.log))
     return BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{one.variant}, {one.metric}: {what}; {answer.why}",

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.bisect import Answer, Candidate, Probe
-from loop.model.output import BisectOutput
+from loop.model.bisect import Answer, BisectOutput, Candidate, Probe
+from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
 
 OUTCOMES = {
@@ -38,7 +37,7 @@ class Search:
 
 def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
     """Every search of a session that came to an answer."""
-    outputs = [one for one in found(finished, BisectOutput) if one.answer is not None]
+    outputs = [one for one in outputs_of(finished, BisectOutput) if one.answer is not None]
     return tuple(_search(one, one.answer) for one in outputs if one.answer)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loop.actions import Context
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.machine_failures import Folders
@@ -23,6 +22,7 @@ from loop.model.workloads import expand
 from loop.session.drive import Show, drive, nowhere
 from loop.session.shown import show_findings
 from loop.session.walk import Walk
+from loop.steps.context import Context, Task
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -195,15 +195,10 @@ def walk_alone(
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        context = Context(
-            bench=bench,
-            plan=plan,
-            variants=chosen.variants,
-            emulated=chosen.emulated,
-            machine=machine(),
-            seed=request.seed,
-            folder=setting.project.target,
+        task = Task(
+            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated
         )
+        context = Context(bench, task)
         if pattern.name == "bench" and len(pattern.steps) > 1:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))

@@ -10,6 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
 from loop.cli.sessions import say_damage
+from loop.gate.model import TorchOutput
 from loop.learning import comparison_section as page
 from loop.learning import trend_section as trend_page
 from loop.learning.comparison import compare
@@ -18,8 +19,7 @@ from loop.library import targets
 from loop.model.comparison import Judged, Revisions, Seen
 from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import SessionRow
-from loop.model.output import MeasureOutput, TorchOutput
-from loop.model.outputs import read_output
+from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.report.markdown import Table
 from loop.report.plain import shortened
@@ -125,8 +125,7 @@ def _seen(folder: SessionFolder, *, timed: bool, torch: str | None = None) -> Se
     """`timed`: with what only its journal says: latencies, patterns, and the version of torch."""
     head, record = folder.head(), folder.record()
     steps = latest_attempts(folder.finished()) if timed else ()
-    outputs = [read_output(one.action, one.output) for one in steps]
-    versions = [one.version for one in outputs if isinstance(one, TorchOutput) and one.version]
+    versions = [one.version for one in outputs_of(steps, TorchOutput) if one.version]
     ended = _ended(record) if record else {}
     fields = {
         "id": folder.id,
@@ -140,7 +139,7 @@ def _seen(folder: SessionFolder, *, timed: bool, torch: str | None = None) -> Se
         "facts": _facts(head, versions[-1] if versions else torch),
         "commit": head.revision.commit,
         "dirty": head.revision.dirty,
-        "verdicts": _verdicts(record, outputs) if record else {},
+        "verdicts": _verdicts(record, outputs_of(steps, MeasureOutput)) if record else {},
         "patterns": _patterns(steps),
         **ended,
     }
@@ -185,9 +184,9 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
     }
 
 
-def _verdicts(record: SessionRecord, outputs: Sequence[object]) -> dict[str, dict[str, Judged]]:
+def _verdicts(record: SessionRecord, outputs: Sequence[MeasureOutput]) -> dict[str, dict[str, Judged]]:
     """Verdicts against the baseline; a wrong variant has no other."""
-    timings = [m for one in outputs if isinstance(one, MeasureOutput) for m in one.measurements]
+    timings = [m for one in outputs for m in one.measurements]
     clock = {(one.variant, one.workload.name): one for one in timings if one.against == "baseline"}
     found: dict[str, dict[str, Judged]] = {}
     for one in record.verdicts:

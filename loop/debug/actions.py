@@ -43,7 +43,7 @@ class Effort(Model):
     """Workloads a variant and search, at most."""
 
 
-def components(context: Context, arguments: NoArguments) -> Working:
+def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
     """Each component of the variants that are wrong by itself, on known-good inputs."""
     target, found = context.bench.target, failing_variants(context)
     parts = {name: part for name, part in target.components.items() if part.of in {one.variant for one in found}}
@@ -67,11 +67,11 @@ def _check_component(
     context: Context, name: str, part: Component, side: Side
 ) -> Generator[Tick, None, ComponentChecks]:
     bench = context.bench
-    usual = bench.target.dtypes["cuda" if part.of in context.emulated else bench.device]
+    usual = bench.target.dtypes["cuda" if part.of in context.task.emulated else bench.device]
     dtype = usual if usual in side.dtypes else side.dtypes[0]
     alone = side.renamed(f"{part.of} {name}", terms={**side.terms, "entry": part.entry})
     with bench.part(part):
-        workloads = expand(bench.target, bench.target.workloads, dtype, context.seed)
+        workloads = expand(bench.target, bench.target.workloads, dtype, context.task.seed)
         (checks,) = yield from verify(bench, [Job(alone, workloads, layouts=False)])
     return ComponentChecks(component=name, variant=part.of, title=part.title, checks=checks)
 
@@ -88,7 +88,7 @@ def _describe_components(checked: Sequence[ComponentChecks], without: Sequence[s
     return "; ".join([*texts, *(f"{name} has no components" for name in without)])
 
 
-def smallest(context: Context, arguments: Effort) -> Working:
+def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
     output = SmallestOutput(ok=True, message=NOTHING)
     pairs = yield from failing_sides(context, failing_variants(context))
@@ -145,7 +145,7 @@ def _shrunk(prober: Prober) -> Generator[Tick, None, tuple[dict[str, Scalar], bo
         return best, False
 
 
-def boundary(context: Context, arguments: Effort) -> Working:
+def boundary(context: Context, arguments: Effort) -> Working[BoundaryOutput]:
     """From which size on each wrong variant fails: what shares a shorthand first, then each other dimension."""
     output = BoundaryOutput(ok=True, message=NOTHING)
     known = _known(context)
@@ -241,7 +241,7 @@ def _boundary(prober: Prober, name: str, tried: dict[int, Outcome], by_values: s
     )
 
 
-def error_map(context: Context, arguments: NoArguments) -> Working:
+def error_map(context: Context, arguments: NoArguments) -> Working[MapOutput]:
     """Which indices of the outputs are wrong: where that shows best, and on the smallest failing workload."""
     yield from ()
     found = failing_variants(context)

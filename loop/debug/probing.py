@@ -10,8 +10,7 @@ from loop.gate.kernel import compile_all
 from loop.gate.verify import Checker, Job, values_key
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check
-from loop.model.output import VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.target import Workload
 from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single
@@ -19,8 +18,6 @@ from loop.steps.context import Context
 from loop.workers.bench import Side
 from loop.workers.kept import KeptWorker
 
-CHECKED = ("kernel.verify", "kernel.emulate")
-"""Actions that hold variants against the reference."""
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""
 
@@ -31,8 +28,8 @@ class Spent(Exception):
 
 def failing_variants(context: Context) -> tuple[Failing, ...]:
     """What the last checks of this session found wrong; nothing where a control failed."""
-    outputs = [read_output(action, context.latest(action) or {}) for action in CHECKED]
-    checked = [output for output in outputs if isinstance(output, VerifyOutput)]
+    last = {record.action: record for record in context.finished if record.output}
+    checked = outputs_of(last.values(), VerifyOutput)
     trusted = [output for output in checked if output.control is None or output.control.right]
     signature = context.bench.target.signature
     found = (failing(checks, signature) for output in trusted for checks in output.variants)
@@ -42,7 +39,7 @@ def failing_variants(context: Context) -> tuple[Failing, ...]:
 def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
     """The named variants with their builds, emulated or not; those that do not compile are left out."""
     bench = context.bench
-    emulated = [name for name in names if name in context.emulated]
+    emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
     wanted = {**bench.compiled(others), **bench.emulations(emulated)}
     made, _ = yield from compile_all(context, wanted)

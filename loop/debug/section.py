@@ -13,9 +13,8 @@ from loop.model.debugging import (
     SmallestOutput,
 )
 from loop.model.measurement import VariantChecks
-from loop.model.output import VerifyOutput
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
-from loop.report.findings import found as findings
 
 SILENT = ("refused", "crashed", "hung")
 """What gives no output: the message is the variant's or its emulator's own word on the fault."""
@@ -34,9 +33,9 @@ class Diagnosis:
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One a variant that was found wrong and looked into."""
-    small = {one.variant: one for output in findings(finished, SmallestOutput) for one in output.smallest}
+    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}
     wrong = {
-        c.variant: c for output in findings(finished, VerifyOutput) for c in output.variants if c.first_failure
+        c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants if c.first_failure
     }
     found = []
     for variant, checks in wrong.items():
@@ -55,11 +54,11 @@ def _lines(
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
-    parts = [one for output in findings(finished, ComponentsOutput) for one in output.components]
+    parts = [one for output in outputs_of(finished, ComponentsOutput) for one in output.components]
     yield from _components([one for one in parts if one.variant == checks.variant])
-    sizes = [one for output in findings(finished, BoundaryOutput) for one in output.boundaries]
+    sizes = [one for output in outputs_of(finished, BoundaryOutput) for one in output.boundaries]
     yield from _boundaries([one for one in sizes if one.variant == checks.variant])
-    places = [one for output in findings(finished, MapOutput) for one in output.places]
+    places = [one for output in outputs_of(finished, MapOutput) for one in output.places]
     mine = [one for one in places if one.variant == checks.variant]
     if mine:
         yield "Where", f"{mine[0].text} (on {mine[0].workload})"

@@ -17,20 +17,20 @@ TIMES = 3
 ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
-def hypotheses(context: Context, arguments: NoArguments) -> Working:
+def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOutput]:
     """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
-    made = yield from sides(context, (*context.variants, *context.emulated))
+    made = yield from sides(context, (*context.task.variants, *context.task.emulated))
     now = {name: side.build_id for name, side in made.items()}
-    mine = tuple(one for one in context.tries if one.variant in now)
-    repeated = earlier.repeated(mine, now, context.ground)
-    missing = earlier.still_wrong(mine) if not context.hypothesis and not repeated else ()
+    mine = tuple(one for one in context.past.tries if one.variant in now)
+    repeated = earlier.repeated(mine, now, context.task.ground)
+    missing = earlier.still_wrong(mine) if not context.task.hypothesis and not repeated else ()
     return Result(
         HypothesesOutput(
             ok=not repeated and not missing,
             message=_describe_turn(context, mine, repeated, missing),
             hint=_hint(repeated, missing),
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
-            hypothesis=context.hypothesis,
+            hypothesis=context.task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
             repeated=tuple(one.variant for one in repeated),
@@ -49,7 +49,7 @@ def _describe_turn(context: Context, mine: Sequence[Try], repeated: Sequence[Try
             f"{missing[0].variant} was wrong in {missing[0].session}, and no hypothesis stands behind this change"
         )
     turn = f"turn {len(dict.fromkeys(one.session for one in mine if not one.right)) + 1}"
-    return f"{turn}: {context.hypothesis or 'nothing was tried before'}"
+    return f"{turn}: {context.task.hypothesis or 'nothing was tried before'}"
 
 
 def _hint(repeated: Sequence[Try], missing: Sequence[Try]) -> str | None:
@@ -58,14 +58,14 @@ def _hint(repeated: Sequence[Try], missing: Sequence[Try]) -> str | None:
     return f"say what this change is to cure: {ASK}" if missing else None
 
 
-def scope(context: Context, arguments: NoArguments) -> Working:
+def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
-    names = (*context.variants, *context.emulated)
+    names = (*context.task.variants, *context.task.emulated)
     made = yield from sides(context, names)
     changed = tuple(name for name, side in made.items() if _is_changed(context, side))
     simple = changed[0] if len(changed) > 1 else ""
     right = (yield from _is_right(context, made[simple])) if simple else True
-    minutes = context.plan.budget.minutes * (1 if right else TIMES)
+    minutes = context.task.plan.budget.minutes * (1 if right else TIMES)
     return Result(
         ScopeOutput(
             ok=right,
@@ -84,14 +84,14 @@ def scope(context: Context, arguments: NoArguments) -> Working:
 
 def _is_changed(context: Context, side: Side) -> bool:
     """Whether a variant has a known good, and is another build now."""
-    known = context.known_good.get(side.name)
+    known = context.past.known_good.get(side.name)
     return known is not None and side.build_id is not None and known.build_id != side.build_id
 
 
 def _is_right(context: Context, side: Side) -> Generator[Tick, None, bool]:
     """Whether a variant passes the whole gate."""
-    device: Device = "cuda" if side.name in context.emulated else context.bench.device
-    sets = (*context.plan.workloads, *extra_sets(context))
+    device: Device = "cuda" if side.name in context.task.emulated else context.bench.device
+    sets = (*context.task.plan.workloads, *extra_sets(context))
     checked = distinct(workloads(context, sets, device=device))
     (checks,) = yield from verify(context.bench, [Job(side, checked, enough=True)])
     return checks.right

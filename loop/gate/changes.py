@@ -1,25 +1,25 @@
 """What changed since the known good: one thing at a time can be judged, several cannot."""
 
 from loop.gate.kernel import builds
-from loop.model.output import ChangesOutput
+from loop.gate.model import ChangesOutput
 from loop.repository import changes as files_changed
 from loop.steps.context import Context, NoArguments, Result, Working
 
 SHOWN = 20
 
 
-def changes(context: Context, arguments: NoArguments) -> Working:
+def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
     made, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    known = context.known_good
+    known = context.past.known_good
     unknown = [one.variant for one in made if one.variant not in known]
     changed = tuple(
         one.variant for one in made if one.variant in known and known[one.variant].build_id != one.build_id
     )
     commit = next((known[name].commit for name in changed if known[name].commit), None)
-    files = files_changed(context.folder, commit) if commit else {}
+    files = files_changed(context.task.folder, commit) if commit else {}
     return Result(
         ChangesOutput(
             ok=True,

@@ -21,7 +21,7 @@ class KnownGoodGone(Exception):
 
 def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
     """The build of a variant's known good. Raises KnownGoodGone when there is none other than `now`."""
-    known = context.known_good.get(name)
+    known = context.past.known_good.get(name)
     if known is None:
         raise KnownGoodGone("no earlier session on this device passed with these workloads")
     if known.build_id == now.build_id:
@@ -38,7 +38,7 @@ def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, Non
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
     try:
         with own_folder(context.bench.cache, ".known-good-") as folder:
-            place = export(context.folder, known.commit, folder)
+            place = export(context.task.folder, known.commit, folder)
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
                 raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")

@@ -6,13 +6,14 @@ from typing import Any, TypeVar
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
+from loop.gate.model import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, TorchOutput
 from loop.gate.toolkit import misfit, must_fit
 from loop.gate.verify import Job, verify
 from loop.machine.gpus import gpus
 from loop.machine.toolkits import too_new
 from loop.model.base import Model
 from loop.model.measurement import Build
-from loop.model.output import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, Output, TorchOutput
+from loop.model.output import Output
 from loop.model.pattern import Text
 from loop.model.record import Machine
 from loop.model.workloads import expand
@@ -30,7 +31,7 @@ class Requirement(Model):
     """Oldest version that will do, as in 2.4."""
 
 
-def torch(context: Context, arguments: Requirement) -> Working:
+def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """torch: present, new enough, built for what is here."""
     found = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
     output = TorchOutput.model_validate(_known(found))
@@ -54,7 +55,7 @@ def _on_gpu(output: TorchOutput) -> TorchOutput:
     return _refuse(output, conflict, f"install a newer driver, or a torch that is built for {older}")
 
 
-def numpy(context: Context, arguments: Requirement) -> Working:
+def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
     """NumPy: present, new enough, and of one mind with torch about memory."""
     found = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
     output = NumpyOutput.model_validate(_known(found))
@@ -63,14 +64,14 @@ def numpy(context: Context, arguments: Requirement) -> Working:
     return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
 
 
-def device(context: Context, arguments: NoArguments) -> Working:
+def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
     """The device: there, computing rightly, its driver new enough for the toolkit.
 
     Where it is not, nothing is run on it.
     """
-    bench, machine = context.bench, context.machine
+    bench, machine = context.bench, context.task.machine
     facts, where = _gpu_facts(machine) if bench.device == "cuda" else ({}, machine.processor)
-    variants = bench.compiled(context.variants).values()
+    variants = bench.compiled(context.task.variants).values()
     problem = next((why for one in variants if (why := misfit(one))), None)
     if problem:
         output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
@@ -93,24 +94,24 @@ def _gpu_facts(machine: Machine) -> tuple[dict[str, Any], str]:
     return facts, found.chosen
 
 
-def libraries(context: Context, arguments: NoArguments) -> Working:
+def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
     """Shared libraries: all found, no runtime twice."""
     found = yield from context.bench.examine("libraries", EXAMINE_LIMIT_S)
     return Result(LibrariesOutput.model_validate(_known(found)))
 
 
-def extension(context: Context, arguments: NoArguments) -> Working:
+def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
     """The built variants: found, fresh, loading, and right on the smallest workload. None yet is no fault."""
     ready: list[str] = []
-    for name, variant in context.bench.compiled(context.variants).items():
+    for name, variant in context.bench.compiled(context.task.variants).items():
         try:
             must_fit(variant)
-            yield from build.scan(variant, context.folder, context.bench.include)
+            yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
             found = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
             return Result(found.model_copy(update={"ok": not failed.no_compiler}))
         bench = context.bench
-        built = build.find(name, variant, context.folder, cache=bench.cache, include=bench.include)
+        built = build.find(name, variant, context.task.folder, cache=bench.cache, include=bench.include)
         if built is None:
             return Result(_extension("missing", f"{name} needs a build", None))
         problem = yield from _smoke(context.bench, name, built)

@@ -9,6 +9,7 @@ from pydantic import Field
 from loop.base.processes import Tick, together
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
+from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
 from loop.gate.verify import Job
@@ -17,7 +18,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.device import Device
 from loop.model.measurement import Build
-from loop.model.output import BuildOutput, LoadOutput, SourcesOutput, VerifyOutput
+from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -33,12 +34,12 @@ class SourceLimits(Model):
     """Translation units a variant may have."""
 
 
-def sources(context: Context, arguments: SourceLimits) -> Working:
+def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]:
     """What the compiler would read: how many units, and whether framework headers are among it."""
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
-    for name, variant in context.bench.compiled(context.variants).items():
+    for name, variant in context.bench.compiled(context.task.variants).items():
         try:
-            found = yield from build.scan(variant, context.folder, context.bench.include)
+            found = yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
             return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
         ids.append(f"{name}={found.identity}")
@@ -60,10 +61,10 @@ def sources(context: Context, arguments: SourceLimits) -> Working:
     )
 
 
-def build_variants(context: Context, arguments: NoArguments) -> Working:
+def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
-    wanted = {**bench.compiled(context.variants), **bench.emulations(context.emulated)}
+    wanted = {**bench.compiled(context.task.variants), **bench.emulations(context.task.emulated)}
     made, failures = yield from compile_all(context, wanted)
     compiled = [one for one in made if not one.cached]
     identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
@@ -90,7 +91,7 @@ def _describe_builds(made: Sequence[Build]) -> str:
 
 def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
-    return (yield from compile_all(context, context.bench.compiled(context.variants)))
+    return (yield from compile_all(context, context.bench.compiled(context.task.variants)))
 
 
 def compile_all(
@@ -115,14 +116,14 @@ def _attempt(
             must_fit(variant)
         return (
             yield from build.build(
-                name, variant, context.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+                name, variant, context.task.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         )
     except BuildFailed as failed:
         return failed.of(name)
 
 
-def load(context: Context, arguments: NoArguments) -> Working:
+def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
     made, failures = yield from builds(context)
     if failures:
@@ -169,12 +170,12 @@ class VerifyTerms(Model):
     """Sets of values for each workload that is timed; the other workloads get one."""
 
 
-def verify(context: Context, arguments: VerifyTerms) -> Working:
+def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
     made, failures = yield from builds(context)
     bench = context.bench
     names = usable(context, made)
-    timed = workloads(context, context.plan.workloads)
+    timed = workloads(context, context.task.plan.workloads)
     wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
     by_name = {one.variant: one for one in made}
     sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
@@ -182,9 +183,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
     controlled = [one for one in timed if one in room.workloads]
     jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
     *found, control = yield from verify_sides(bench, jobs)
-    missing = [f"{name}: it has no build" for name in context.variants if name not in names]
+    missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
     missing += [*room.left_out, *(text for side in sides for text in untaken(side, wanted))]
-    rest = (tuple(failures), context.variants, context.seed, context.command, tuple(missing))
+    rest = (tuple(failures), context.task.variants, context.task.seed, context.command, tuple(missing))
     output = Verification(tuple(found), control, *rest).output(VerifyOutput)
     return Result(output.model_copy(update={"message": room.said_after(output.message)}))
 
@@ -192,14 +193,14 @@ def verify(context: Context, arguments: VerifyTerms) -> Working:
 def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
     built = {one.variant for one in made}
-    compiled = context.bench.compiled(context.variants)
-    return tuple(name for name in context.variants if name in built or name not in compiled)
+    compiled = context.bench.compiled(context.task.variants)
+    return tuple(name for name in context.task.variants if name in built or name not in compiled)
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
-    sets = context.plan.workloads
-    others = [workloads(context, sets, context.seed + more) for more in range(1, seeds)]
+    sets = context.task.plan.workloads
+    others = [workloads(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [one for same in zip(timed, *others, strict=True) for one in same]
 
 
@@ -210,7 +211,7 @@ def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
 
 def extra_sets(context: Context) -> list[str]:
     """Workload sets of the plan that are checked and not timed."""
-    return [name for name in context.plan.checks if name in context.bench.target.workloads]
+    return [name for name in context.task.plan.checks if name in context.bench.target.workloads]
 
 
 def workloads(
@@ -219,4 +220,4 @@ def workloads(
     """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
-    return expand(target, sets, dtype, context.seed if seed is None else seed)
+    return expand(target, sets, dtype, context.task.seed if seed is None else seed)

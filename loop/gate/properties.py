@@ -4,23 +4,23 @@ from collections.abc import Generator, Sequence
 
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, compile_all, extra_sets, usable, workloads
+from loop.gate.model import PropertiesOutput
 from loop.gate.relate import relate
 from loop.model.device import Device
 from loop.model.measurement import PropertyCheck
-from loop.model.output import PropertiesOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Side
 
 
-def properties(context: Context, arguments: NoArguments) -> Working:
+def properties(context: Context, arguments: NoArguments) -> Working[PropertiesOutput]:
     """Every property of the target on every selected variant: the timed workloads, and one of each other type."""
     names = context.bench.target.properties
     if not names:
         return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=NONE))
     found: list[PropertyCheck] = []
-    device: Device = context.bench.device if context.variants else "cuda"
+    device: Device = context.bench.device if context.task.variants else "cuda"
     for side in (yield from _sides(context)):
         found += yield from relate(context.bench, side, names, chosen(context, device))
     return Result(_output(context, names, found))
@@ -29,11 +29,11 @@ def properties(context: Context, arguments: NoArguments) -> Working:
 def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
     """The variants that run here; where there are none, those that are emulated."""
     bench = context.bench
-    if context.variants:
+    if context.task.variants:
         made, _ = yield from builds(context)
         by_name = {one.variant: one for one in made}
         return [bench.side(name, by_name.get(name)) for name in usable(context, made)]
-    made, _ = yield from compile_all(context, bench.emulations(context.emulated))
+    made, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
     return [bench.side(one.variant, one, emulated=True) for one in made]
 
 
@@ -42,7 +42,7 @@ NONE = ("properties: target.yaml names none under `properties`",)
 
 def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
     """The timed workloads, and the first of each other type among the checked ones; plain values only."""
-    timed = workloads(context, context.plan.workloads, device=device)
+    timed = workloads(context, context.task.plan.workloads, device=device)
     others: dict[str, Workload] = {}
     for one in workloads(context, extra_sets(context), device=device):
         if one.dtype not in {workload.dtype for workload in timed} and one.values == "normal":

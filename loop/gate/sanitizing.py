@@ -54,7 +54,7 @@ class Progress:
     """Variants and tools for which no time was left."""
 
 
-def sanitize(context: Context, arguments: SanitizeTerms) -> Working:
+def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
     """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
     names = _candidates(context)
     why = _why_not(context)
@@ -76,7 +76,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working:
 def _candidates(context: Context) -> tuple[str, ...]:
     """Compiled variants of the session that are made for a GPU, also those that are emulated here."""
     variants = context.bench.target.variants
-    named = dict.fromkeys((*context.variants, *context.emulated))
+    named = dict.fromkeys((*context.task.variants, *context.task.emulated))
     on_gpu = context.bench.device == "cuda"
     return tuple(
         name
@@ -122,7 +122,7 @@ def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    sets = extra_sets(context) or context.plan.workloads
+    sets = extra_sets(context) or context.task.plan.workloads
     candidates = [one for one in workloads(context, sets, device="cuda") if accepts(variant, one)]
     counted = target.flops is not None
     work = {one.name: work_of(target, one) if counted else float(working_set(target, one)) for one in candidates}
@@ -253,7 +253,7 @@ def _replay(context: Context, one: SanitizerRun, calls: Mapping[str, Sequence[Wo
     named = [w for w in calls[one.variant] if w.name == one.workload] or list(calls[one.variant])
     signature = context.bench.target.signature
     given = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
-    words = ("verify", one.variant, "--sanitize", "--device", "cuda", *given, "--seed", str(context.seed))
+    words = ("verify", one.variant, "--sanitize", "--device", "cuda", *given, "--seed", str(context.task.seed))
     lines = "" if one.first is None or one.first.places else f"; {WITHOUT_LINES}"
     return f"again: {context.command('kernels', *words)}{lines}"
 

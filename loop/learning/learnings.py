@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from loop.base.stats import CONFIDENCE, t_quantile
+from loop.gate.model import BuildOutput
 from loop.learning.summary import collect
 from loop.model.debugging import Smallest, SmallestOutput
 from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
-from loop.model.output import BuildOutput, MeasureOutput, Output, VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead, latest_attempts
 
 SHORT_CALL_US = 10.0
@@ -21,22 +20,14 @@ HOPELESS = 0.5
 MANY_WORKLOADS = 3
 """How many are named before the rest is counted."""
 
-T = TypeVar("T", bound=Output)
-
-
-def found(finished: Iterable[Finished], model: type[T]) -> list[T]:
-    """What all steps of one kind found."""
-    outputs = (read_output(record.action, record.output) for record in latest_attempts(finished))
-    return [output for output in outputs if isinstance(output, model)]
-
 
 def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Concrete sentences from the records, the ones that actions wrote themselves at the end; each once."""
     sentences = [
-        *_wrong(found(finished, VerifyOutput)),
-        *_extremes(found(finished, MeasureOutput)),
-        *_noise(found(finished, MeasureOutput)),
-        *_builds(found(finished, BuildOutput)),
+        *_wrong(outputs_of(finished, VerifyOutput)),
+        *_extremes(outputs_of(finished, MeasureOutput)),
+        *_noise(outputs_of(finished, MeasureOutput)),
+        *_builds(outputs_of(finished, BuildOutput)),
         *_budgets(finished),
         *collect(finished).learned,
     ]
@@ -170,9 +161,9 @@ def proposal(
 
     `sources`: variant to its files, so that the sentence can say where to look.
     """
-    wrong = _first_wrong(found(finished, VerifyOutput))
+    wrong = _first_wrong(outputs_of(finished, VerifyOutput))
     if wrong is not None:
-        small = {one.variant: one for output in found(finished, SmallestOutput) for one in output.smallest}
+        small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}
         files = (sources or {}).get(wrong[0].variant, ())
         return _mend_variant(head, *wrong, files, small.get(wrong[0].variant))
     broken = next((r for r in latest_attempts(finished) if r.status == "failed"), None)
@@ -180,7 +171,7 @@ def proposal(
         return _mend_step(head, broken)
     if any(record.status in ("aborted", "paused") for record in latest_attempts(finished)):
         return f"Go on where this session stopped.\n{head.resume_command}"
-    measured = found(finished, MeasureOutput)
+    measured = outputs_of(finished, MeasureOutput)
     candidates = _own(_by_variant(measured), sources or {})
     if not candidates:
         return f"Nothing was timed: measure against the baseline next.\n{head.command()}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loop.model.outputs import read_output
+from loop.model.output import Output, outputs_of
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
@@ -22,8 +22,7 @@ def collect(finished: Iterable[Finished]) -> Findings:
 
     A variant that is incorrect anywhere keeps no verdict on its speed.
     """
-    outputs = [read_output(record.action, record.output) for record in latest_attempts(finished)]
-    found = [output for output in outputs if output is not None]
+    found = outputs_of(finished, Output)
     return Findings(
         verdicts=_honest([verdict for output in found for verdict in output.verdicts]),
         not_exercised=tuple(dict.fromkeys(text for output in found for text in output.not_exercised)),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
 Metric = Literal["latency", "correctness", "exit", "number"]
@@ -106,3 +107,18 @@ class Answer(Model):
     """A log that `git bisect replay` takes."""
     difference: str = ""
     """What the culprit changed in the kernel's sources, as a patch."""
+
+
+class BisectOutput(Output):
+    """Which commit brought a regression."""
+
+    actions = ("bisect.search",)
+
+    variant: str = ""
+    """The variant that regressed; empty where none did."""
+    metric: Literal["latency", "correctness", ""] = ""
+    """How."""
+    answer: Answer | None = None
+    """What was found; None where nothing was searched."""
+    log: str = ""
+    """Where the log is that `git bisect replay` takes."""

@@ -1,23 +1,17 @@
 """One change to a target: what it was to mend, how the gate judged it, and what became of it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.outcome import Output
-from loop.model.output import (
-    BuildOutput,
-    CompareOutput,
-    MeasureOutput,
-    ProfileOutput,
-    PropertiesOutput,
-    VerifyOutput,
-)
+from loop.model.output import Output
 from loop.model.profile import Profile
-from loop.model.sanitizing import SanitizeOutput
+from loop.model.record import Finished
 from loop.model.tuning import Values
 
+ON_CHANGE, ON_TARGET = "change.", "kernel."
+"""How the names of actions begin."""
 Outcome = Literal["kept", "reverted"]
 
 
@@ -99,6 +93,8 @@ class Brief(Model):
 class BriefOutput(Output):
     """A change was asked for, and made or declined."""
 
+    actions: ClassVar[tuple[str, ...]] = ("change.brief", "change.tune")
+
     brief: Brief | None = None
     """What was asked; None where there is nothing that could be changed."""
     edited: bool = False
@@ -120,63 +116,37 @@ class BriefOutput(Output):
 class JudgedOutput(Output):
     """What one step of the gate says of a change. A bad change is not a bad session: the step itself passes."""
 
+    actions = (
+        "change.build",
+        "change.verify",
+        "change.properties",
+        "change.sanitize",
+        "change.measure",
+        "change.compare",
+        "change.profile",
+    )
+
     good: bool = False
     """Whether the change passes this step."""
-
-
-class ChangeBuildOutput(JudgedOutput):
-    """Whether the edit compiles, and which variants it changes."""
-
+    found: dict[str, Any] | None = None
+    """What the same step on the target gives back; None where it was not done."""
     touched: tuple[str, ...] = ()
-    """Variants whose build it changes."""
-    found: BuildOutput | None = None
-    """The builds."""
+    """Variants whose build the change makes another; said by the step that builds."""
 
 
-class ChangeVerifyOutput(JudgedOutput):
-    """Whether what the edit changes is still right."""
-
-    found: VerifyOutput | None = None
-    """The checks."""
-
-
-class ChangePropertiesOutput(JudgedOutput):
-    """Whether the relations between outputs still hold."""
-
-    found: PropertiesOutput | None = None
-    """The checks."""
-
-
-class ChangeSanitizeOutput(JudgedOutput):
-    """What the GPU's sanitizer says of it; good, too, where it could not be asked, as `not_exercised` tells."""
-
-    found: SanitizeOutput | None = None
-    """Its findings."""
-
-
-class ChangeMeasureOutput(JudgedOutput):
-    """Its speed against the baseline."""
-
-    found: MeasureOutput | None = None
-    """The measurements."""
-
-
-class ChangeCompareOutput(JudgedOutput):
-    """Its speed against the incumbent's, under the sequential rule."""
-
-    found: CompareOutput | None = None
-    """The comparisons."""
-
-
-class ChangeProfileOutput(JudgedOutput):
-    """What holds it back now."""
-
-    found: ProfileOutput | None = None
-    """The profiles."""
+def as_of_target(record: Finished) -> Finished:
+    """A step on the change, as the same step on the target would be recorded."""
+    found = record.output.get("found")
+    if not record.action.startswith(ON_CHANGE) or not found:
+        return record
+    action = ON_TARGET + record.action.removeprefix(ON_CHANGE)
+    return record.model_copy(update={"action": action, "output": found})
 
 
 class DecisionOutput(Output):
     """What became of the change."""
+
+    actions = ("change.decide",)
 
     kept: bool = False
     """Whether it stands."""
@@ -207,6 +177,8 @@ class Trial(Model):
 
 class TuneOutput(BriefOutput):
     """A search over values of a kernel: every point that was tried, and the edit that the best one makes."""
+
+    actions: ClassVar[tuple[str, ...]] = ("change.tune",)
 
     trials: tuple[Trial, ...] = ()
     """All of them: those that lost too."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.measurement import Check, VariantChecks
-from loop.model.outcome import Output
+from loop.model.output import Output
 from loop.model.target import Workload
 
 Outcome = Literal["fails", "passes", "other"]
@@ -120,6 +120,8 @@ class Try(Model):
 class ComponentsOutput(Output):
     """Components of the variants that are wrong, each by itself."""
 
+    actions = ("debug.components",)
+
     components: tuple[ComponentChecks, ...] = ()
     """One a component."""
     wrong: tuple[str, ...] = ()
@@ -128,6 +130,8 @@ class ComponentsOutput(Output):
 
 class SmallestOutput(Output):
     """The smallest failing workload of each variant that is wrong."""
+
+    actions = ("debug.smallest",)
 
     smallest: tuple[Smallest, ...] = ()
     """One a variant."""
@@ -138,6 +142,8 @@ class SmallestOutput(Output):
 class BoundaryOutput(Output):
     """Boundaries in the dimensions of the variants that are wrong."""
 
+    actions = ("debug.boundary",)
+
     boundaries: tuple[Boundary, ...] = ()
     """One a variant and dimension."""
     probes: tuple[Probe, ...] = ()
@@ -147,12 +153,16 @@ class BoundaryOutput(Output):
 class MapOutput(Output):
     """Where the outputs are wrong."""
 
+    actions = ("debug.map",)
+
     places: tuple[Whereabouts, ...] = ()
     """One a variant and workload."""
 
 
 class HypothesesOutput(Output):
     """What was tried before, and whether this is something else."""
+
+    actions = ("debug.hypotheses",)
 
     hypothesis: str = ""
     """What is thought to be wrong this time."""
@@ -166,6 +176,8 @@ class HypothesesOutput(Output):
 
 class ScopeOutput(Output):
     """How many variants were changed at once."""
+
+    actions = ("debug.scope",)
 
     changed: tuple[str, ...] = ()
     """Compiled variants whose build is not the known good's."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from loop.model.base import Model
-from loop.model.outcome import Output
+from loop.model.output import Output
 from loop.model.pattern import Text
 from loop.model.record import DeviceName
 
@@ -126,6 +126,8 @@ class Policy(Model):
 class KeepOutput(Output):
     """Whether to keep the GPU now that the work is done."""
 
+    actions = ("session.keep_or_stop",)
+
     gpu_usd_per_hour: float = 0.0
     """What an hour of the GPU costs."""
     stop: StopCost | None = None
@@ -229,12 +231,16 @@ class Pivot(Model):
 class PivotOutput(Output):
     """Whether to go on, seen from inside a session."""
 
+    actions = ("session.pivot",)
+
     pivot: Pivot | None = None
     """Stop rules and options."""
 
 
 class PreemptionOutput(Output):
     """Whether the machine may be taken away, and is about to be."""
+
+    actions = ("session.preemption",)
 
     cloud: str | None = None
     """The cloud it is in; None where no metadata server answers."""

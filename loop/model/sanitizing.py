@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.outcome import Output
+from loop.model.output import Output
 
 SanitizerTool = Literal["memcheck", "racecheck", "synccheck", "initcheck"]
 Kind = Literal["invalid access", "race", "barrier", "uninitialised read", "heap", "fault"]
@@ -77,6 +77,8 @@ class SanitizerRun(Model):
 
 class SanitizeOutput(Output):
     """Compiled CUDA variants under the tools of compute-sanitizer."""
+
+    actions = ("kernel.sanitize",)
 
     runs: tuple[SanitizerRun, ...] = ()
     """One a variant and tool."""

@@ -13,13 +13,13 @@ from loop.model.money import RateCard
 from loop.model.pattern import Text
 from loop.money import keeping_gpu, pivoting
 from loop.money.charging import gpu_rate
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, NoArguments, Result, Working
 
 SETTLED_WITHIN_S = 1.0
 """How long the first answer of a metadata server is waited for; the watch goes on all the same."""
 
 
-def preemption(context: Context, arguments: Model) -> Working:
+def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOutput]:
     """Which cloud this machine is in, and whether it is about to take it away."""
     watch, begun = context.watch, time.monotonic()
     while watch is not None and not watch.settled and time.monotonic() - begun < SETTLED_WITHIN_S:
@@ -49,11 +49,11 @@ class KeepTerms(Model):
     """What is lost with the machine besides, in dollars."""
 
 
-def keep_or_stop(context: Context, arguments: KeepTerms) -> Working:
+def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
     yield from ()
-    gpu = context.machine.gpus[0] if context.machine.gpus else None
-    card = context.card
+    gpu = context.task.machine.gpus[0] if context.task.machine.gpus else None
+    card = context.task.card
     rate = gpu_rate(card, gpu) if card else None
     restart = _restart(context, arguments)
     if card is None or rate is None:
@@ -65,7 +65,7 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working:
     return Result(_weighed(context, arguments, card, rate.usd_per_hour, restart))
 
 
-def _undecided(why: str) -> Result:
+def _undecided(why: str) -> Result[KeepOutput]:
     return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
 
 
@@ -78,7 +78,7 @@ def _weighed(
         raise LoopError(str(error), hint="add one to rates.yaml, or let nobody wait") from error
     stop = keeping_gpu.stop_cost(restart, usd_per_hour, who, waiting, terms.context_usd)
     even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
-    gaps = keeping_gpu.gaps_hours(context.past, context.bench.device)
+    gaps = keeping_gpu.gaps_hours(context.past.sessions, context.bench.device)
     ways = keeping_gpu.policies(gaps, usd_per_hour, (stop.low_usd + stop.high_usd) / 2)
     expected = None
     if terms.idle_hours is not None:
@@ -98,7 +98,7 @@ def _weighed(
 def _restart(context: Context, terms: KeepTerms) -> Restart | None:
     """This session's own where a compiler ran in it, beside earlier ones."""
     device = context.bench.device
-    earlier = keeping_gpu.restart_of(context.past, device, terms.boot_minutes)
+    earlier = keeping_gpu.restart_of(context.past.sessions, device, terms.boot_minutes)
     own_s = keeping_gpu.own_restart_s(context.finished)
     if own_s is None:
         return earlier
@@ -108,7 +108,7 @@ def _restart(context: Context, terms: KeepTerms) -> Restart | None:
         high_minutes=max(minutes, earlier.high_minutes if earlier else minutes),
         boot_minutes=terms.boot_minutes,
         device=device,
-        sessions=(*(earlier.sessions if earlier else ()), context.session),
+        sessions=(*(earlier.sessions if earlier else ()), context.task.session),
         missing=() if keeping_gpu.checked_environment(context.finished) else keeping_gpu.UNCHECKED,
     )
 
@@ -120,14 +120,14 @@ class PivotTerms(Model):
     """File with the options, from the target's folder; without one the stop rules stand alone."""
 
 
-def pivot(context: Context, arguments: PivotTerms) -> Working:
+def pivot(context: Context, arguments: PivotTerms) -> Working[PivotOutput]:
     """Stop rules against the sessions so far, and the options by expected value."""
     yield from ()
-    path = context.folder / arguments.options
+    path = context.task.folder / arguments.options
     options = read_file(path, Options).value if path.is_file() else None
     spent_s = sum(record.seconds for record in context.finished)
-    rows = [row for row in context.past if row.device == context.bench.device]
-    rules = pivoting.stop_rules(rows, context.plan.budget.minutes * 60, spent_s)
+    rows = [row for row in context.past.sessions if row.device == context.bench.device]
+    rules = pivoting.stop_rules(rows, context.task.plan.budget.minutes * 60, spent_s)
     found = pivoting.pivot(options, rules)
     hint = None if options else f"write the options to {path}; `loop cost pivot --help` shows the form"
     return Result(PivotOutput(ok=True, message=found.decision, hint=hint, pivot=found))

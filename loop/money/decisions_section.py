@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.decision import KeepOutput, OptionValue, PivotOutput, StopCost, hours_text
+from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
 
 HELD = {True: "met", False: "not met", None: "unknown"}
@@ -28,8 +28,8 @@ class Decisions:
 
 def decisions(finished: Sequence[Finished]) -> Decisions:
     """Of each kind the last that was decided."""
-    kept = found(finished, KeepOutput)[-1:]
-    weighed = [output.pivot for output in found(finished, PivotOutput) if output.pivot][-1:]
+    kept = outputs_of(finished, KeepOutput)[-1:]
+    weighed = [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]
     rules = [(rule.rule, HELD[rule.holds], rule.why) for one in weighed for rule in one.rules]
     options = [_option(option) for one in weighed for option in one.options]
     return Decisions(

@@ -4,10 +4,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loop.base.stats import median
+from loop.gate.model import BuildOutput
 from loop.model.history import History
 from loop.model.money import EvidenceClass, Saving
-from loop.model.output import BuildOutput
-from loop.model.outputs import read_output
+from loop.model.output import read_output
 from loop.model.pattern import Pattern
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, latest_attempts
@@ -127,8 +127,8 @@ def cached_seconds(finished: Sequence[Finished]) -> dict[str, dict[str, float]]:
     seen: set[str] = set()
     found: dict[str, dict[str, float]] = {}
     for record in finished:
-        output = read_output(record.action, record.output)
-        for build in output.builds if isinstance(output, BuildOutput) else ():
+        output = read_output(record, BuildOutput)
+        for build in output.builds if output else ():
             fresh = build.build_id not in seen
             seen.add(build.build_id)
             if fresh and build.cached and record.status == "passed":

@@ -45,7 +45,7 @@ class Subject:
     profile: Profile | None
 
 
-def brief(context: Context, arguments: BriefTerms) -> Working:
+def brief(context: Context, arguments: BriefTerms) -> Working[BriefOutput]:
     """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
     shop = workshop(context)
     if shop.declined:
@@ -64,12 +64,12 @@ def brief(context: Context, arguments: BriefTerms) -> Working:
     if tree is None:
         tree = yield from _new_tree(context, shop, subject.variant)
     asked = yield from _write(context, subject, tree, arguments)
-    return _edited(shop, asked, tree, again=context.again)
+    return _edited(shop, asked, tree, again=context.task.again)
 
 
 def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:
     """The worktree, noted once it is whole."""
-    tree = worktree.make(context.folder, shop.tree)
+    tree = worktree.make(context.task.folder, shop.tree)
     yield from _is_whole(context, variant, tree)
     note_owner(tree, shop.notes.parent)
     return tree
@@ -103,7 +103,7 @@ def choose(context: Context) -> Subject | None:
     if measured is None:
         return None
     speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
-    compiled = {one.variant for one in speeds} & context.bench.compiled(context.variants).keys()
+    compiled = {one.variant for one in speeds} & context.bench.compiled(context.task.variants).keys()
     clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
     timed = [one for one in measured.measurements if one.variant in compiled]
     certain = bottleneck.worst([one for one in timed if (one.variant, one.workload.name) in clear])
@@ -132,10 +132,10 @@ def _write(
         files=tuple(file for file, others in readers.items() if not others),
         shared={file: others for file, others in readers.items() if others},
         rule=rule(arguments.gain),
-        timed=tuple(one.name for one in workloads(context, context.plan.workloads)),
+        timed=tuple(one.name for one in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=rounds.tried,
-        lost=tuple(one for one in context.lost if one.variant == subject.variant),
+        lost=tuple(one for one in context.past.lost if one.variant == subject.variant),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )
@@ -162,7 +162,7 @@ def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tup
     own = yield from _read(context, context.bench.compiled([name])[name])
     others: dict[str, tuple[str, ...]] = dict.fromkeys(own, ())
     for other, variant in context.bench.target.variants.items():
-        if isinstance(variant, CAbiVariant) and other not in context.variants:
+        if isinstance(variant, CAbiVariant) and other not in context.task.variants:
             for file in (yield from _read_by_any(context, other, variant)):
                 if file in others:
                     others[file] += (other,)
@@ -171,7 +171,7 @@ def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tup
 
 def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
     try:
-        found = yield from build.scan(variant, context.folder, context.bench.include)
+        found = yield from build.scan(variant, context.task.folder, context.bench.include)
     except BuildFailed as failed:
         raise LoopError(failed.message, failed.hint) from failed
     return found.files
@@ -184,13 +184,13 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
     recipes += [target.emulation(name)] if variant.emulation else []
     for recipe in recipes:
         try:
-            return (yield from build.scan(recipe, context.folder, bench.include)).files
+            return (yield from build.scan(recipe, context.task.folder, bench.include)).files
         except BuildFailed:
             continue
     return variant.sources
 
 
-def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result:
+def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
     page = _page(shop, asked)
@@ -240,7 +240,7 @@ def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: 
     )
 
 
-def _wait(asked: Brief, message: str) -> Result:
+def _wait(asked: Brief, message: str) -> Result[BriefOutput]:
     output = BriefOutput(ok=True, message=message, hint=f"edit, then: {asked.resume}", brief=asked)
     return Result(output, paused=True)
 

@@ -1,7 +1,7 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -9,74 +9,57 @@ from loop.base.documents import content_hash
 from loop.base.processes import Tick
 from loop.builds.build import scan
 from loop.gate import kernel, properties, sanitizing
+from loop.gate.model import BuildOutput
 from loop.model.base import Model
-from loop.model.change import (
-    ChangeBuildOutput,
-    ChangeCompareOutput,
-    ChangeMeasureOutput,
-    ChangeProfileOutput,
-    ChangePropertiesOutput,
-    ChangeSanitizeOutput,
-    ChangeVerifyOutput,
-    DecisionOutput,
-    JudgedOutput,
-    Tried,
-)
-from loop.model.outcome import Output
-from loop.model.output import BuildOutput
+from loop.model.change import DecisionOutput, JudgedOutput, Tried
+from loop.model.output import Output
 from loop.optimize import keeping
 from loop.optimize.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.timing import comparing, measuring
+from loop.timing.model import CompareOutput
 
 KEPT = "kept.patch"
 """Everything that a session kept, as one patch against the checkout as it stood."""
-Run = Callable[[Context, Any], Working]
-GATE: tuple[type[JudgedOutput], ...] = (
-    ChangeBuildOutput,
-    ChangeVerifyOutput,
-    ChangePropertiesOutput,
-    ChangeSanitizeOutput,
-    ChangeMeasureOutput,
-    ChangeCompareOutput,
-)
-"""Outputs of the steps that a change has to pass, in their order."""
+Terms = TypeVar("Terms")
+GATE = ("build", "verify", "properties", "sanitize", "measure")
+"""Steps that a change has to pass before it is compared with what it is to replace."""
 
 
-def on_change(run: Run, kind: Callable[..., Output]) -> Run:
+def on_change(
+    run: Callable[[Context, Terms], Working[Output]], context: Context, arguments: Terms
+) -> Working[JudgedOutput]:
     """An action on the target, done on the edited target instead.
 
     What is wrong with the change is not wrong with the session: the step passes and says whether it is `good`.
     """
-
-    def working(context: Context, arguments: Any) -> Working:
-        with candidate(context) as inner:
-            result = yield from run(inner, arguments)
-        found = result.output
-        fields = {"good": found.ok, "message": found.message, "hint": found.hint, "found": found}
-        samples = {f"change-{name}": rows for name, rows in result.samples.items()}
-        return Result(kind(ok=True, not_exercised=found.not_exercised, **fields), samples)
-
-    return working
+    with candidate(context) as inner:
+        result = yield from run(inner, arguments)
+    samples = {f"change-{name}": rows for name, rows in result.samples.items()}
+    return Result(_judged(result.output), samples)
 
 
-def build(context: Context, arguments: NoArguments) -> Working:
+def _judged(found: Output, **fields: Any) -> JudgedOutput:
+    """What a step on the target found, as a judgement of the change."""
+    said = {"message": found.message, "hint": found.hint, "not_exercised": found.not_exercised, "good": found.ok}
+    return JudgedOutput(ok=True, found=found.model_dump(mode="json"), **{**said, **fields})
+
+
+def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     """Compile the edited target; which variants are others than before."""
     at_hand = this_round(context)
     unchanged(at_hand, _digest(at_hand))
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
     found = result.output
-    assert isinstance(found, BuildOutput)
     touched = touched_by(found, Rounds(context.finished).incumbents)
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
         message = f"{stray} is compiled and git ignores it: it would be in no patch and no commit"
     good = found.ok and bool(touched) and not stray
-    output = ChangeBuildOutput(ok=True, good=good, message=message, hint=found.hint, touched=touched, found=found)
-    return Result(output)
+    return Result(_judged(found, good=good, message=message, touched=touched))
 
 
 def _stray(context: Context, at_hand: Round, touched: Sequence[str]) -> Generator[Tick, None, str]:
@@ -84,7 +67,7 @@ def _stray(context: Context, at_hand: Round, touched: Sequence[str]) -> Generato
     known = at_hand.tree.known()
     with candidate(context) as inner:
         for variant in inner.bench.compiled(touched).values():
-            read = yield from scan(variant, inner.folder, inner.bench.include)
+            read = yield from scan(variant, inner.task.folder, inner.bench.include)
             for name in read.files:
                 if name not in known:
                     return name
@@ -96,21 +79,41 @@ def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, 
     return tuple(one.variant for one in found.builds if incumbents.get(one.variant) != one.build_id)
 
 
-verify = on_change(kernel.verify, ChangeVerifyOutput)
-check_properties = on_change(properties.properties, ChangePropertiesOutput)
-sanitize = on_change(sanitizing.sanitize, ChangeSanitizeOutput)
-measure = on_change(measuring.measure, ChangeMeasureOutput)
-compare = on_change(comparing.compare, ChangeCompareOutput)
+def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
+    """What the edit changes, against the float64 reference."""
+    return (yield from on_change(kernel.verify, context, arguments))
 
 
-def look(context: Context, arguments: NoArguments) -> Working:
+def check_properties(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
+    """Relations between outputs of the edited target."""
+    return (yield from on_change(properties.properties, context, arguments))
+
+
+def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> Working[JudgedOutput]:
+    """The edited target under the GPU's sanitizer; good, too, where it could not be asked."""
+    return (yield from on_change(sanitizing.sanitize, context, arguments))
+
+
+def measure(context: Context, arguments: measuring.MeasureTerms) -> Working[JudgedOutput]:
+    """The edited target against the baseline."""
+    return (yield from on_change(measuring.measure, context, arguments))
+
+
+def compare(context: Context, arguments: comparing.CompareTerms) -> Working[JudgedOutput]:
+    """The edited target against what it is to replace, under the sequential rule."""
+    return (yield from on_change(comparing.compare, context, arguments))
+
+
+def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     """What holds the edited target back, by the decision tree of this session."""
-    steps = [step for pattern in context.patterns for step in pattern.steps if step.action == "kernel.profile"]
+    steps = [
+        step for pattern in context.task.patterns for step in pattern.steps if step.action == "kernel.profile"
+    ]
     if not steps:
         message = "no pattern of this session has a decision tree"
-        return Result(ChangeProfileOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
+        return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
     terms = profile.ProfileTerms.model_validate(steps[0].arguments)
-    return (yield from on_change(profile.profile, ChangeProfileOutput)(context, terms))
+    return (yield from on_change(profile.profile, context, terms))
 
 
 def _digest(at_hand: Round) -> str:
@@ -130,7 +133,7 @@ class DecideTerms(Model):
     """Share by which its mean speed has to exceed the incumbent's."""
 
 
-def decide(context: Context, arguments: DecideTerms) -> Working:
+def decide(context: Context, arguments: DecideTerms) -> Working[DecisionOutput]:
     """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
     at_hand = this_round(context)
     yield Tick("deciding")
@@ -154,15 +157,12 @@ def decide(context: Context, arguments: DecideTerms) -> Working:
 
 def judged(at_hand: Round) -> keeping.Judged:
     """What the steps of the gate found, as far as they ran."""
-    outputs = [found for kind in GATE if (found := at_hand.output(kind))]
-    stopped = next(
-        (one.message for one in outputs if not isinstance(one, ChangeCompareOutput) and not one.good), None
-    )
+    judged = (at_hand.judged(f"change.{name}") for name in GATE)
+    stopped = next((one.message for one in judged if one and not one.good), None)
     failed = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed is not None:
         stopped = f"{failed.step}: {failed.message}"
-    compared = at_hand.output(ChangeCompareOutput)
-    against = compared.found if compared else None
+    against = at_hand.found(CompareOutput)
     return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
 
 
@@ -176,15 +176,15 @@ def settle(at_hand: Round, tried: Tried) -> str:
         tree.revert()
         return ""
     if tree.head == at_hand.brief.base:
-        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number} of session {context.session}.")
+        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number} of session {context.task.session}.")
     if tree.repository is None:
         return ""
-    return tree.branch(f"loop/{context.session}")
+    return tree.branch(f"loop/{context.task.session}")
 
 
 def _decided(context: Context, at_hand: Round, tried: Tried, branch: str) -> DecisionOutput:
-    built = at_hand.output(ChangeBuildOutput)
-    made = {one.variant: one.build_id for one in built.found.builds} if built and built.found else {}
+    built = at_hand.found(BuildOutput)
+    made = {one.variant: one.build_id for one in built.builds} if built else {}
     incumbents = Rounds(context.finished).incumbents
     kept = tried.outcome == "kept"
     whole = workshop(context).notes / KEPT

@@ -7,21 +7,19 @@ from typing import TypeVar
 
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import MANIFEST
+from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
-from loop.model.change import BriefOutput, ChangeBuildOutput, DecisionOutput, Tried
-from loop.model.outcome import Output
-from loop.model.output import BuildOutput, MeasureOutput, ProfileOutput
-from loop.model.outputs import read_output
+from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target
+from loop.model.output import MeasureOutput, Output, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
+from loop.profile.model import ProfileOutput
 from loop.repository import worktree
 from loop.repository.leftover import is_noted
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 
-ON_CHANGE = "change."
-ON_TARGET = "kernel."
 INCUMBENT = "the incumbent"
 Kind = TypeVar("Kind", bound=Output)
 
@@ -35,8 +33,8 @@ class Rounds:
     @property
     def decisions(self) -> list[tuple[int, DecisionOutput]]:
         """Run and decision of each change that was judged."""
-        found = [(r.run, read_output(r.action, r.output)) for r in self.finished if r.action == "change.decide"]
-        return [(run, output) for run, output in found if isinstance(output, DecisionOutput)]
+        read = ((record.run, read_output(record, DecisionOutput)) for record in self.finished)
+        return [(run, output) for run, output in read if output]
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -54,13 +52,13 @@ class Rounds:
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
         if kept:
             return kept[-1]
-        built = next((o for o in self._outputs(BuildOutput, "kernel.build")), None)
+        built = next(self._outputs(BuildOutput, changes=False), None)
         return {one.variant: one.build_id for one in built.builds} if built else {}
 
     @property
     def measured(self) -> MeasureOutput | None:
         """The incumbents' speed against the baseline: of each variant the last time it was measured."""
-        every = list(self._outputs(MeasureOutput, "kernel.measure", "change.measure"))
+        every = list(self._outputs(MeasureOutput))
         if not every:
             return None
         newest: dict[str, MeasureOutput] = {}
@@ -75,7 +73,7 @@ class Rounds:
     @property
     def profiled(self) -> ProfileOutput | None:
         """What holds the incumbents back: of each variant the last profile."""
-        every = list(self._outputs(ProfileOutput, "kernel.profile", "change.profile"))
+        every = list(self._outputs(ProfileOutput))
         if not every:
             return None
         newest: dict[str, Profile] = {}
@@ -87,18 +85,17 @@ class Rounds:
     @property
     def first_base(self) -> str:
         """Commit of the worktree that the first change of this session stood on; empty before there was one."""
-        outputs = (read_output(record.action, record.output) for record in self.finished)
-        return next((one.base for one in outputs if isinstance(one, BriefOutput) and one.base), "")
+        briefs = (read_output(record, BriefOutput) for record in self.finished)
+        return next((one.base for one in briefs if one and one.base), "")
 
-    def _outputs(self, kind: type[Kind], *actions: str) -> Iterator[Kind]:
+    def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""
-        kept = {run for run, decision in self.decisions if decision.kept}
+        kept = {run for run, decision in self.decisions if decision.kept and changes}
         for record in reversed(self.finished):
-            if record.action in actions and (record.action.startswith(ON_TARGET) or record.run in kept):
-                output = read_output(record.action, record.output)
-                found = getattr(output, "found", output)
-                if isinstance(found, kind):
-                    yield found
+            if not record.action.startswith(ON_CHANGE) or record.run in kept:
+                output = read_output(as_of_target(record), kind)
+                if output:
+                    yield output
 
 
 @dataclass(frozen=True)
@@ -115,43 +112,48 @@ class Round:
         """Its steps so far."""
         return [record for record in self.context.finished if record.run == self.run]
 
-    def output(self, kind: type[Kind]) -> Kind | None:
-        """What its step of that kind found; None where there was none."""
-        outputs = (read_output(record.action, record.output) for record in self.records)
-        return next((one for one in outputs if isinstance(one, kind)), None)
+    def judged(self, action: str) -> JudgedOutput | None:
+        """What a step of the gate says of it; None where there was none."""
+        read = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
+        return next((output for output in read if output), None)
+
+    def found(self, kind: type[Kind]) -> Kind | None:
+        """What the step of the gate that gives this back found; None where it did not come so far."""
+        read = (read_output(as_of_target(record), kind) for record in self.records)
+        return next((output for output in read if output), None)
 
     @property
     def touched(self) -> tuple[str, ...]:
         """Variants that it changes; before it was built, all."""
-        built = self.output(ChangeBuildOutput)
-        return built.touched if built else tuple(self.context.bench.compiled(self.context.variants))
+        built = self.judged("change.build")
+        return built.touched if built else tuple(self.context.bench.compiled(self.context.task.variants))
 
 
 def workshop(context: Context) -> Workshop:
     """Where the target may be edited. Raises LoopError outside a session."""
-    if context.workshop is None:
+    if context.task.workshop is None:
         raise LoopError("a change needs a session: it is kept there", hint="loop run session optimize")
-    return context.workshop
+    return context.task.workshop
 
 
 def own_tree(context: Context, shop: Workshop) -> Worktree | None:
     """The session's worktree, if it was made to its end. What a kill left half made is nobody's edit, and goes."""
-    tree = worktree.find(context.folder, shop.tree)
+    tree = worktree.find(context.task.folder, shop.tree)
     was_asked = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
     if was_asked or (tree is not None and is_noted(tree)):
         return tree
-    worktree.clear(context.folder, shop.tree)
+    worktree.clear(context.task.folder, shop.tree)
     return None
 
 
 def this_round(context: Context) -> Round:
     """The change that the last brief asked for. Raises LoopError where its worktree or its edit is not there."""
-    found = [(r.run, read_output(r.action, r.output)) for r in context.finished if r.action.startswith(ON_CHANGE)]
-    briefs = [(run, output) for run, output in found if isinstance(output, BriefOutput)]
+    read = ((record.run, read_output(record, BriefOutput)) for record in context.finished)
+    briefs = [(run, output) for run, output in read if output]
     if not briefs or not briefs[-1][1].edited:
         raise LoopError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     shop = workshop(context)
-    tree = worktree.find(context.folder, shop.tree)
+    tree = worktree.find(context.task.folder, shop.tree)
     if tree is None:
         raise LoopError(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
     return Round(context, *briefs[-1], tree)
@@ -164,25 +166,23 @@ def candidate(context: Context) -> Iterator[Context]:
     Its variants are those that the edit changes, and their known good is the incumbent.
     """
     at_hand = this_round(context)
-    target, plan = read_file(at_hand.tree.target / MANIFEST, Target).value, context.plan
+    target, plan = read_file(at_hand.tree.target / MANIFEST, Target).value, context.task.plan
     tuned = at_hand.brief.brief.tuning if at_hand.brief.brief else None
     if tuned is not None:
         target = with_tuning_set(target, tuned)
         checks = (*plan.workloads, *plan.checks)
         plan = plan.model_copy(update={"workloads": (tuning_set(tuned),), "checks": checks})
     incumbents = Rounds(context.finished).incumbents
+    good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
     with context.bench.at(at_hand.tree.target, target) as bench:
         yield replace(
             context,
             bench=bench,
-            plan=plan,
-            folder=at_hand.tree.target,
-            variants=at_hand.touched,
-            emulated=(),
-            finished=tuple(_as_of_target(record) for record in at_hand.records),
-            known_good={
-                name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()
-            },
+            task=replace(
+                context.task, plan=plan, folder=at_hand.tree.target, variants=at_hand.touched, emulated=()
+            ),
+            finished=tuple(as_of_target(record) for record in at_hand.records),
+            past=replace(context.past, known_good=good),
         )
 
 
@@ -195,15 +195,6 @@ def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set: the workloads that something is tuned on."""
     sets = {**target.workloads, tuning_set(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})
-
-
-def _as_of_target(record: Finished) -> Finished:
-    """A step on the change, as the same step on the target would be recorded."""
-    found = record.output.get("found")
-    if not record.action.startswith(ON_CHANGE) or not found:
-        return record
-    action = ON_TARGET + record.action.removeprefix(ON_CHANGE)
-    return record.model_copy(update={"action": action, "output": found})
 
 
 def unchanged(at_hand: Round, digest: str) -> None:

@@ -1,30 +1,27 @@
 """What the report says of changes: each one that was handed over or proposed, and what became of it."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.stats import geometric_mean
 from loop.model.change import (
-    Brief,
+    ON_CHANGE,
     BriefOutput,
-    ChangeCompareOutput,
-    ChangeMeasureOutput,
-    ChangeVerifyOutput,
     DecisionOutput,
     JudgedOutput,
     Trial,
     Tried,
     TuneOutput,
+    as_of_target,
 )
-from loop.model.outputs import read_output
+from loop.model.output import MeasureOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
-ON_CHANGE = "change."
 MOST_TRIALS = 12
 """Points of a search that the report lists; the journal has all."""
 
@@ -53,32 +50,35 @@ class Changes:
 def changes(finished: Sequence[Finished]) -> Changes:
     """Every change of a session, and where the kept ones are."""
     records = latest_attempts(finished)
-    decided = [(record.run, output) for record in records if isinstance(output := _read(record), DecisionOutput)]
+    decided = [(record.run, output) for record in records if (output := read_output(record, DecisionOutput))]
     rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
     heads = columns(
         ">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline", "Why"
     )
-    tuned = [output for record in records if isinstance(output := _read(record), TuneOutput) and output.trials]
+    tuned = [output for output in outputs_of(records, TuneOutput) if output.trials]
     lines = tuple(_lines([one for _, one in decided], records))
     return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
 
 
 def verified(finished: Sequence[Finished]) -> bool:
     """Whether anything was verified as a change: a change itself, or points of a search."""
-    outputs = [_read(record) for record in latest_attempts(finished)]
-    checked = any(isinstance(one, ChangeVerifyOutput) and one.found for one in outputs)
-    return checked or any(one.outcome in ("wrong", "timed", "best") for one in _searched(outputs))
+    return _judged(finished, "change.verify") or bool(_outcomes(finished) & {"wrong", "timed", "best"})
 
 
 def timed(finished: Sequence[Finished]) -> bool:
     """Whether anything was timed as a change."""
-    outputs = [_read(record) for record in latest_attempts(finished)]
-    judged = any(isinstance(one, ChangeMeasureOutput | ChangeCompareOutput) and one.found for one in outputs)
-    return judged or any(one.outcome in ("timed", "best") for one in _searched(outputs))
+    return _judged(finished, "change.measure", "change.compare") or bool(_outcomes(finished) & {"timed", "best"})
 
 
-def _searched(outputs: Iterable[object]) -> Iterator[Trial]:
-    return (trial for one in outputs if isinstance(one, TuneOutput) for trial in one.trials)
+def _judged(finished: Sequence[Finished], *actions: str) -> bool:
+    """Whether one of these steps came to a result for any change."""
+    mine = [record for record in finished if record.action in actions]
+    return any(output.found for output in outputs_of(mine, JudgedOutput))
+
+
+def _outcomes(finished: Sequence[Finished]) -> set[str]:
+    """What became of the points of all searches."""
+    return {trial.outcome for output in outputs_of(finished, TuneOutput) for trial in output.trials}
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,12 @@ class Gain:
 def kept(finished: Sequence[Finished]) -> tuple[Gain, ...]:
     """What was gained by the changes that were kept, by variant and what they were timed on."""
     records = latest_attempts(finished)
-    tunings = {r.run: brief.tuning for r in records if (brief := _brief(r)) is not None}
+    briefs = ((record.run, read_output(record, BriefOutput)) for record in records)
+    tunings = {run: output.brief.tuning for run, output in briefs if output and output.brief}
     gains: dict[tuple[str, str | None], list[float]] = {}
     for record in records:
-        output = _read(record)
-        tried = output.tried if isinstance(output, DecisionOutput) and output.kept else None
+        output = read_output(record, DecisionOutput)
+        tried = output.tried if output and output.kept else None
         if tried is not None and tried.gain is not None:
             gains.setdefault((tried.variant, tunings.get(record.run)), []).append(tried.gain)
     return tuple(Gain(*key, len(ratios), math.prod(ratios)) for key, ratios in gains.items())
@@ -108,8 +109,7 @@ def kept(finished: Sequence[Finished]) -> tuple[Gain, ...]:
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
     """What became of each change that was judged."""
-    outputs = (_read(record) for record in latest_attempts(finished))
-    return tuple(one.tried.outcome for one in outputs if isinstance(one, DecisionOutput) and one.tried)
+    return tuple(one.tried.outcome for one in outputs_of(finished, DecisionOutput) if one.tried)
 
 
 def spared(record: Finished, finished: Sequence[Finished]) -> bool:
@@ -117,16 +117,10 @@ def spared(record: Finished, finished: Sequence[Finished]) -> bool:
     if not record.action.startswith(ON_CHANGE):
         return False
     mine = [one for one in latest_attempts(finished) if one.run == record.run and one.action.startswith(ON_CHANGE)]
-    outputs = [_read(one) for one in mine]
-    edited = any(isinstance(one, BriefOutput) and one.edited for one in outputs)
-    refused = any(isinstance(one, JudgedOutput) and not one.good for one in outputs)
-    reverted = any(isinstance(one, DecisionOutput) and not one.kept for one in outputs)
+    edited = any(one.edited for one in outputs_of(mine, BriefOutput))
+    refused = any(not one.good for one in outputs_of(mine, JudgedOutput))
+    reverted = any(not one.kept for one in outputs_of(mine, DecisionOutput))
     return not edited or refused or reverted or any(one.status == "failed" for one in mine)
-
-
-def _brief(record: Finished) -> Brief | None:
-    output = _read(record)
-    return output.brief if isinstance(output, BriefOutput) else None
 
 
 def _trials(trials: Sequence[Trial]) -> Trials:
@@ -145,21 +139,20 @@ def _trial(one: Trial) -> tuple[str, ...]:
 
 
 def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
-    measured = next((_read(r) for r in records if r.run == run and r.action == "change.measure"), None)
+    steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
     return (
         str(tried.number),
         tried.variant,
         ", ".join(tried.files),
         tried.outcome,
         say.times(tried.gain) if tried.gain else "not timed",
-        _against_baseline(measured, tried.variant),
+        _against_baseline(outputs_of(steps, MeasureOutput)[:1], tried.variant),
         tried.reason,
     )
 
 
-def _against_baseline(measured: object, variant: str) -> str:
-    found = measured.found if isinstance(measured, ChangeMeasureOutput) else None
-    verdicts = found.verdicts if found else ()
+def _against_baseline(measured: Sequence[MeasureOutput], variant: str) -> str:
+    verdicts = [verdict for output in measured for verdict in output.verdicts]
     ratios = [one.ratio for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
     return say.times(geometric_mean(ratios)) if ratios else "not timed"
 
@@ -174,10 +167,6 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
     for one in decided:
         if one.tried:
             yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"
-    last = _read(records[-1]) if records and records[-1].status == "paused" else None
-    if isinstance(last, BriefOutput) and last.brief:
+    last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
+    if last and last.brief:
         yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"
-
-
-def _read(record: Finished) -> object:
-    return read_output(record.action, record.output)

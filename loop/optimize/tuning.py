@@ -29,7 +29,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.change import Brief, Trial, TuneOutput
 from loop.model.measurement import Build
-from loop.model.outputs import read_output
+from loop.model.output import outputs_of
 from loop.model.pattern import Identifier
 from loop.model.target import Target, Workload
 from loop.model.tuning import Tuning, Values
@@ -90,7 +90,7 @@ class Search:
     def workloads(self) -> tuple[Workload, ...]:
         """What the points are verified and timed on."""
         target = self.bench.target
-        return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.seed)
+        return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed)
 
     def drop(self, label: str, outcome: str, reason: str) -> None:
         """A point is out of the search."""
@@ -103,7 +103,7 @@ class Search:
         self.trials.append(Trial.model_validate(fields))
 
 
-def tune(context: Context, arguments: TuneTerms) -> Working:
+def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
     """Search one thing that may be tuned; which one is the next that this session has not searched yet."""
     left = open_searches(context, arguments.only)
     if not left:
@@ -113,7 +113,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working:
     if refusal is not None:
         return Result(refusal)
     yield Tick("preparing the worktree")
-    tree = own_tree(context, shop) or worktree.make(context.folder, shop.tree)
+    tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
     with context.bench.at(tree.target, target) as bench:
@@ -134,7 +134,7 @@ def open_searches(context: Context, only: str | None) -> list[str]:
         for name, one in target.tuning.items()
         if name not in done
         and only in (None, name)
-        and one.variant in context.variants
+        and one.variant in context.task.variants
         and target.variants[one.variant].device == context.bench.device
         and one.best_on(device_of(context)) is not None
     ]
@@ -165,8 +165,7 @@ def _nothing_to_beat(search: Search) -> TuneOutput:
 
 def searched(context: Context) -> set[str]:
     """Names of what this session has searched."""
-    outputs = (read_output(r.action, r.output) for r in context.finished if r.action == "change.tune")
-    return {trial.tuning for one in outputs if isinstance(one, TuneOutput) for trial in one.trials}
+    return {trial.tuning for one in outputs_of(context.finished, TuneOutput) for trial in one.trials}
 
 
 def device_of(context: Context) -> str:
@@ -182,7 +181,9 @@ def label_of(values: Values) -> str:
 def _compile(search: Search) -> Generator[Tick, None, None]:
     """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
     search.ground = yield from _ground(search)
-    lost = {} if search.context.again else lost_points(search.context.searches, search.name, search.ground)
+    lost = (
+        {} if search.context.task.again else lost_points(search.context.past.searches, search.name, search.ground)
+    )
     points = [search.incumbent]
     for values in search.tuning.points:
         if values != search.incumbent and point(values) in lost:
@@ -274,7 +275,9 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
 def _time_together(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
-    terms = timing.Terms(rounds, search.context.budget_s, search.context.seed, segment_s=timing.SHORT_SEGMENT_S)
+    terms = timing.Terms(
+        rounds, search.context.budget_s, search.context.task.seed, segment_s=timing.SHORT_SEGMENT_S
+    )
     timings = yield from timing.measure(search.bench, sides, search.workloads, terms)
     for label, check in timings.wrong:
         if label in labels and label in search.sides:
@@ -348,7 +351,7 @@ def _brief(search: Search, best: Trial, tree: Worktree, arguments: TuneTerms) ->
         files=(MANIFEST,),
         rule=rule(arguments.gain),
         timed=tuple(one.name for one in search.workloads),
-        checks=(*context.plan.workloads, *extra_sets(context)),
+        checks=(*context.task.plan.workloads, *extra_sets(context)),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
         tuning=search.name,

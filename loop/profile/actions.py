@@ -13,7 +13,7 @@ from loop.base.processes import Tick
 from loop.model.base import Model
 from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Build, Measurement
-from loop.model.output import MeasureOutput, ProfileOutput
+from loop.model.output import MeasureOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
@@ -23,6 +23,7 @@ from loop.profile import counter_facts as device_counters
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Reach, Seen
 from loop.profile.device_counters import watch
+from loop.profile.model import ProfileOutput
 from loop.profile.parallelism import filling_of, gpu_at_hand
 from loop.steps.context import Context, Result, Working
 from loop.timing.roof import measure_roof
@@ -67,7 +68,7 @@ class Notes:
         return Seen(self.facts, self.sources, self.unknown, self.watched)
 
 
-def profile(context: Context, arguments: ProfileTerms) -> Working:
+def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
     """Profile each variant that has a speed, on the workload with its lowest ratio."""
     found = yield from ready(context)
     chosen = _worst(context)

@@ -58,7 +58,7 @@ def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
 
 def named(context: Context) -> tuple[str, ...]:
     """All variants of the session, in the manifest's order."""
-    wanted = {*context.variants, *context.emulated}
+    wanted = {*context.task.variants, *context.task.emulated}
     return tuple(name for name in context.bench.target.variants if name in wanted)
 
 
@@ -149,7 +149,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    return [one for one in expand(target, context.plan.workloads, dtype) if accepts(variant, one)]
+    return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
 
 
 def _shape(one: Workload) -> tuple[object, ...]:

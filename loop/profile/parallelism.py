@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+from loop.gate.model import DeviceOutput
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
 from loop.model.device import Device, DeviceFacts
-from loop.model.output import DeviceOutput, ParallelismOutput, ResourcesOutput
 from loop.model.pattern import Text
 from loop.model.profile import Filling
 from loop.model.target import Variant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile import occupancy
+from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.steps.context import Context, Result, Working
 
 
@@ -21,7 +22,7 @@ class ParallelismTerms(Model):
     """A GPU of the manifest's `devices`, where none of them is at hand."""
 
 
-def parallelism(context: Context, arguments: ParallelismTerms) -> Working:
+def parallelism(context: Context, arguments: ParallelismTerms) -> Working[ParallelismOutput]:
     """Every variant whose launch is told or declared, those for a GPU also where there is none."""
     yield from ()
     names = context.bench.target.variants
@@ -34,7 +35,7 @@ def _missing(context: Context, name: str, default: str) -> str:
     """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
     variant = context.bench.target.variants[name]
     if occupancy.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
-        return f"parallelism of {name}: the manifest declares no launch" if name in context.variants else ""
+        return f"parallelism of {name}: the manifest declares no launch" if name in context.task.variants else ""
     if variant.device == "cuda" and device_facts(context, variant, default) is None:
         return f"parallelism of {name}: the manifest has no device {default}"
     return ""
@@ -53,7 +54,7 @@ def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
     target = context.bench.target
     device: Device = context.bench.device if variant.device == "any" else variant.device
     dtype = target.dtypes.get(device, variant.dtypes[0])
-    return [one for one in expand(target, context.plan.workloads, dtype) if accepts(variant, one)]
+    return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:

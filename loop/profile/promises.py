@@ -12,11 +12,11 @@ from loop.builds.build import ENGLISH, linked
 from loop.builds.compiler_errors import BuildFailed, first_error, how_to_install
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
-from loop.model.output import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
 from loop.model.promises import MustNotCompile
 from loop.model.resources import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, Target
 from loop.profile.inspection import named
+from loop.profile.model import InstancesOutput, MissingInstance, MustNotCompileOutput, RefusedSource
 from loop.steps.context import Context, NoArguments, Result, Working
 
 INDENTED = re.compile(r"^\s")
@@ -28,7 +28,7 @@ def _chosen(context: Context) -> dict[str, CAbiVariant]:
     return context.bench.compiled(named(context))
 
 
-def must_not_compile(context: Context, arguments: NoArguments) -> Working:
+def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNotCompileOutput]:
     """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
     target, chosen = context.bench.target, _chosen(context)
     found = {name: _buildable(target, name, one) for name, one in chosen.items() if one.must_not_compile}
@@ -59,7 +59,9 @@ def _try(
         place = [f"-I{context.bench.include}", "-c", one.source, "-o", str(folder / "refused.o")]
         command = [recipe.compiler, *own, *one.flags, *place]
         note = f"refusing {one.source}"
-        done = yield from run(command, cwd=context.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note)
+        done = yield from run(
+            command, cwd=context.task.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     status, message = _outcome(done, one.says)
@@ -108,7 +110,7 @@ def _mend(one: RefusedSource) -> str:
     return "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
 
 
-def instances(context: Context, arguments: NoArguments) -> Working:
+def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
     """Look up every promised template instance in its variant's built library."""
     chosen = {name: one for name, one in _chosen(context).items() if one.instances}
     found = {name: _buildable(context.bench.target, name, one) for name, one in chosen.items()}

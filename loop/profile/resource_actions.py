@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from loop.model.base import Model
-from loop.model.output import ResourcesOutput
 from loop.model.profile import Filling
 from loop.model.resources import Bound, KernelResources, Placement
 from loop.model.target import CAbiVariant
@@ -15,6 +14,7 @@ from loop.profile import resources as judge
 from loop.profile.inspection import Findings, ask_host_code, cuda_variants, read_compilers, timed_workloads
 from loop.profile.launch_limits import Placed, placements
 from loop.profile.launch_limits import fillings as fill
+from loop.profile.model import ResourcesOutput
 from loop.profile.parallelism import gpu_at_hand
 from loop.steps.context import Context, Result, Working
 
@@ -30,7 +30,7 @@ class ResourceTerms(Model):
     """What kernels are compiled for: a key of the manifest's `devices`, which need not be at hand."""
 
 
-def resources(context: Context, arguments: ResourceTerms) -> Working:
+def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
     """Compile for that GPU, read the compiler's report, ask the host code what it launches, and judge."""
     found = Findings(arguments.device, context.bench.target.devices.get(arguments.device))
     if found.device is None:

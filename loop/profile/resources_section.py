@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loop.model.output import ResourcesOutput
+from loop.model.output import outputs_of
 from loop.model.profile import Filling
 from loop.model.record import Finished
 from loop.model.resources import KernelResources, Placement
+from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.findings import found
 from loop.report.markdown import Column, Table
 
 MOST_ROWS = 12
@@ -32,7 +32,9 @@ class Outlook:
 
 def outlooks(finished: Sequence[Finished]) -> tuple[Outlook, ...]:
     """One a GPU that the session reckoned with."""
-    outputs = [one for one in found(finished, ResourcesOutput) if one.libraries or one.placements or one.fillings]
+    outputs = [
+        one for one in outputs_of(finished, ResourcesOutput) if one.libraries or one.placements or one.fillings
+    ]
     return tuple(_outlook(one) for one in outputs)
 
 

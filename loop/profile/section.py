@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.output import ParallelismOutput, ProfileOutput
+from loop.model.output import outputs_of
 from loop.model.profile import FACTS, Fact, Filling, Profile
 from loop.model.record import Finished
 from loop.profile.kernels_section import kernels, totals
+from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.report import format as say
-from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
 
 SAID_ABOVE = ("device", "ratio", "time_us")
@@ -50,8 +50,8 @@ class Bottleneck:
 
 def bottleneck(finished: Sequence[Finished]) -> Bottleneck:
     """Everything that was profiled, and how launches fill their devices."""
-    profiles = [one for output in found(finished, ProfileOutput) for one in output.profiles]
-    fillings = [one for output in found(finished, ParallelismOutput) for one in output.fillings]
+    profiles = [one for output in outputs_of(finished, ProfileOutput) for one in output.profiles]
+    fillings = [one for output in outputs_of(finished, ParallelismOutput) for one in output.fillings]
     return Bottleneck(
         leaves=tuple(leaf(one) for one in profiles),
         facts=_facts(profiles),

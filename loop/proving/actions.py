@@ -13,12 +13,12 @@ from loop.gate.kernel import builds
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.measurement import ControlResult
-from loop.model.output import GateOutput
 from loop.model.target import ITEM_SIZES, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
 from loop.proving.controls import TIMED, Control
+from loop.proving.model import GateOutput
 from loop.proving.prove import HONEST, Proof, erring, outcome
 from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
@@ -54,7 +54,7 @@ class Setup:
     seed: int
 
 
-def prove_gate(context: Context, arguments: ProofTerms) -> Working:
+def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
     bench = context.bench
     bench.warm_up()
@@ -63,7 +63,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     by_name = {one.variant: one for one in made}
     proof = Proof()
-    chosen = tuple(name for name in context.variants if arguments.python or not made or name in by_name)
+    chosen = tuple(name for name in context.task.variants if arguments.python or not made or name in by_name)
     begun, tried = monotonic(), set[str]()
     ends = begun + PROOF_SHARE * context.kill_after_s
     for name in chosen:
@@ -76,7 +76,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working:
         else:
             yield from _prove(context, side, proof, ends)
     output = _score(proof)
-    left = [name for name in context.variants if name not in tried]
+    left = [name for name in context.task.variants if name not in tried]
     missing = [
         f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
         for name in left
@@ -99,7 +99,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
-    workloads = expand(target, target.workloads, dtype, context.seed)
+    workloads = expand(target, target.workloads, dtype, context.task.seed)
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
         return
@@ -115,7 +115,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         return
     with ExitStack() as stack:
         yield from hold_device(context, stack)
-        setup = Setup(context.bench, side, largest, ends, context.seed)
+        setup = Setup(context.bench, side, largest, ends, context.task.seed)
         yield from _time(setup, found.timed, proof)
 
 

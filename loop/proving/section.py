@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.gate.model import PropertiesOutput
 from loop.model.measurement import NullControl, PositiveControl
-from loop.model.output import CompareOutput, GateOutput, MeasureOutput, PropertiesOutput
+from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.verdict import SpeedVerdict, Verdict
+from loop.proving.model import GateOutput
 from loop.report import format as say
-from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
+from loop.timing.model import CompareOutput
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,13 @@ class Trust:
 
 def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
     """The controls that ran in a session."""
-    compared = found(finished, CompareOutput)
+    compared = outputs_of(finished, CompareOutput)
     lines = [
-        *(_score(output) for output in found(finished, GateOutput) if output.total),
-        *_properties(found(finished, PropertiesOutput)),
-        *(line for output in found(finished, SanitizeOutput) for line in _sanitized(output)),
-        *_outputs([*found(finished, MeasureOutput), *compared]),
-        *_warnings([*found(finished, MeasureOutput), *compared]),
+        *(_score(output) for output in outputs_of(finished, GateOutput) if output.total),
+        *_properties(outputs_of(finished, PropertiesOutput)),
+        *(line for output in outputs_of(finished, SanitizeOutput) for line in _sanitized(output)),
+        *_outputs([*outputs_of(finished, MeasureOutput), *compared]),
+        *_warnings([*outputs_of(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
     ]

@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeVar
 
 from loop.base.stats import geometric_mean
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, OperatorSpeed, Output, VerifyOutput
-from loop.model.outputs import OUTPUTS, read_output
-from loop.model.record import Finished, SessionRecord, latest_attempts
+from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, outputs_of
+from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.bars import sparkline
@@ -20,15 +18,6 @@ ALIKE = 4.0
 """Errors of the parts of a dimension that differ by less than this factor say nothing of where it goes wrong."""
 MANY_FAILURES = 8
 """How many failing workloads of a variant are described one by one."""
-
-T = TypeVar("T", bound=Output)
-
-
-def found(finished: Iterable[Finished], model: type[T]) -> list[T]:
-    """What all steps of one kind found."""
-    mine = (one for one in latest_attempts(finished) if issubclass(OUTPUTS.get(one.action, Output), model))
-    outputs = (read_output(record.action, record.output) for record in mine)
-    return [output for output in outputs if isinstance(output, model)]
 
 
 @dataclass(frozen=True)
@@ -56,7 +45,7 @@ class Correctness:
 
 def correctness(finished: Sequence[Finished]) -> Correctness:
     """Everything that was verified, the control included."""
-    outputs = found(finished, VerifyOutput)
+    outputs = outputs_of(finished, VerifyOutput)
     checked = [checks for output in outputs for checks in output.variants]
     controls = [output.control for output in outputs if output.control is not None]
     rows = [row for checks in (*checked, *controls) for row in _check_rows(checks)]
@@ -181,7 +170,7 @@ def speeds(
     """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     by_variant: dict[str, list[Measurement]] = {}
-    outputs = found(finished, MeasureOutput)
+    outputs = outputs_of(finished, MeasureOutput)
     for one in (one for output in outputs for one in output.measurements):
         if one.against == "baseline" and (one.variant, one.workload.name) in judged:
             by_variant.setdefault(one.variant, []).append(one)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.output import BuildOutput, DeviceOutput, MeasureOutput, NumpyOutput, TorchOutput
+from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
+from loop.model.output import MeasureOutput, outputs_of
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
 from loop.report.bars import bar
-from loop.report.findings import found
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import plain, shortened
 
@@ -123,7 +123,7 @@ def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tu
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
     yield "GPU", _gpu(machine)
-    for one in found(finished, DeviceOutput):
+    for one in outputs_of(finished, DeviceOutput):
         if one.capability:
             runs = f"its driver runs CUDA {one.cuda}" if one.cuda else ""
             yield "Compute capability", ", ".join(filter(None, [one.capability, one.uuid, runs]))
@@ -154,21 +154,21 @@ def _gpu(machine: Machine) -> str:
 
 def _packages(machine: Machine, finished: Sequence[Finished]) -> str:
     """Versions as the packages told them when they were imported, else torch's as it is installed."""
-    torch = [machine.torch, *(one.version for one in found(finished, TorchOutput))]
-    numpy = [one.version for one in found(finished, NumpyOutput)]
+    torch = [machine.torch, *(one.version for one in outputs_of(finished, TorchOutput))]
+    numpy = [one.version for one in outputs_of(finished, NumpyOutput)]
     known = (("torch", torch), ("NumPy", numpy))
     return "".join(f", {name} {told[-1]}" for name, versions in known if (told := [*filter(None, versions)]))
 
 
 def _compilers(head: SessionHead, finished: Sequence[Finished]) -> list[str]:
-    used = [build.compiler for output in found(finished, BuildOutput) for build in output.builds]
+    used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
     names = used or ([head.machine.compiler] if head.machine.compiler else ["no C++ compiler"])
     cuda = [f"nvcc {head.machine.nvcc}" if head.machine.nvcc else "no CUDA compiler"]
     return list(dict.fromkeys([*names, *cuda]))
 
 
 def _threads(head: SessionHead, finished: Sequence[Finished]) -> int:
-    return next((output.threads for output in found(finished, MeasureOutput) if output.threads), head.threads)
+    return next((output.threads for output in outputs_of(finished, MeasureOutput) if output.threads), head.threads)
 
 
 def _revision(revision: Revision) -> str:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.model.output import MeasureOutput, VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import section as changes
 from loop.report import format as say
-from loop.report.findings import found, mean_of, speed_verdicts
+from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Markdown, code, escape
 from loop.report.plain import shortened
 
@@ -73,7 +73,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
     """`cpu` is incorrect on B1 ... and 3 more of 11 workloads; no speed is reported for it."""
     checked = {
         c.variant: len({check.workload.name for check in c.checks})
-        for output in found(finished, VerifyOutput)
+        for output in outputs_of(finished, VerifyOutput)
         for c in output.variants
     }
     bad = [one for one in record.verdicts if not isinstance(one, SpeedVerdict)]
@@ -88,7 +88,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
     """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The fastest comes first."""
-    both_ways = {name: text for one in found(finished, MeasureOutput) for name, text in one.both_ways.items()}
+    both_ways = {name: text for one in outputs_of(finished, MeasureOutput) for name, text in one.both_ways.items()}
     of: dict[str, list[SpeedVerdict]] = {}
     for one in speed_verdicts(record.verdicts):
         of.setdefault(one.variant, []).append(one)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from loop.model.output import ProfileOutput
+from loop.model.output import outputs_of
 from loop.model.record import Finished, Line, SessionRecord
+from loop.profile.model import ProfileOutput
 from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roofline
 from loop.report.figures.svg import Figure
 from loop.report.figures.timeline import timeline
-from loop.report.findings import found
 from loop.report.spans import spans
 from loop.session.chain import chain
 from loop.session.chain_figure import chain_figure
@@ -36,7 +36,7 @@ class Pictures:
 def pictures(record: SessionRecord, finished: Sequence[Finished], lines: Sequence[Line] = ()) -> Pictures:
     """Every figure of a session. `lines`: its journal, for the times; without it steps follow one another."""
     head = record.head
-    profiles = [one for output in found(finished, ProfileOutput) for one in output.profiles]
+    profiles = [one for output in outputs_of(finished, ProfileOutput) for one in output.profiles]
     return Pictures(
         chain=chain_figure(chain(finished, head.plan)),
         timeline=timeline(spans(lines, finished)),

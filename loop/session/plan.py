@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loop.actions import ACTIONS, Action
+from loop.actions import ACTIONS
 from loop.base.documents import Complaint, Document, complain, parse_part
 from loop.base.errors import DefinitionError
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+from loop.steps.context import Action
 
 SESSION_NAMES = {
     f"session.{name}" for name in ("minutes", "usd", "overrun", "speedup", "regressed", "unverified", "unemulated")

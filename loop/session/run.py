@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
-from loop.actions import Context, Workshop
 from loop.agents import charged as metering
 from loop.agents.proposing import Agent, go_on
 from loop.base.documents import Document, complain, to_json
@@ -24,6 +23,7 @@ from loop.learning.predicting import expected, foresee, named, show_plan
 from loop.learning.prediction import LOOKED_BACK
 from loop.library import definitions, figures, targets
 from loop.machine.machine import machine
+from loop.model.index import SessionRow
 from loop.model.metering import AiGiven, AiUse
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
@@ -34,6 +34,7 @@ from loop.session.bounds import Asked, make_bounds
 from loop.session.drive import Ending, Show, drive, into
 from loop.session.facts import session_facts
 from loop.session.walk import Walk
+from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -276,8 +277,7 @@ def walk_session(
     for line in metering.begin(setting, head, folder, request.ai, card):
         screen.say(line)
     with open_bench(setting, head.device, head.threads) as bench:
-        context = Context(
-            bench=bench,
+        task = Task(
             plan=head.plan.plan,
             variants=head.variants,
             emulated=head.emulated,
@@ -285,19 +285,14 @@ def walk_session(
             seed=head.seed,
             folder=setting.project.target,
             session=head.id,
-            known_good=known_good(setting.project.sessions, head),
             ground=head.ground,
             hypothesis=head.hypothesis,
-            tries=tries(setting.project.sessions, head),
             patterns=tuple(planned.pattern for planned in head.plan.patterns),
-            lost=lost_ideas(setting.project.sessions, head) if changes_something(head) else (),
-            searches=searches(setting.project.sessions, head) if changes_something(head) else (),
             again=request.again,
             workshop=workshop_of(head, folder, declined=request.decline),
             card=card,
-            past=tuple(row for row in rows if row.target == head.target and row.id != head.id),
-            watch=bounds.watch,
         )
+        context = Context(bench, task, past_of(setting, head, rows), bounds.watch)
         walk = Walk(
             resolved=head.plan,
             context=context,
@@ -320,8 +315,20 @@ def walk_session(
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {head.resume_command}")
     if record.status not in RESUMABLE:
-        clear_workshop(setting.project.target, context.workshop)
+        clear_workshop(setting.project.target, context.task.workshop)
     return exit_code(record, ending)
+
+
+def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> Past:
+    """What earlier sessions say that a step could want to know."""
+    root = setting.project.sessions
+    return Past(
+        known_good=known_good(root, head),
+        tries=tries(root, head),
+        lost=lost_ideas(root, head) if changes_something(head) else (),
+        searches=searches(root, head) if changes_something(head) else (),
+        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+    )
 
 
 def changes_something(head: SessionHead) -> bool:

@@ -14,11 +14,10 @@ from loop.base.errors import LoopError
 from loop.base.remarks import remark
 from loop.model.change import BriefOutput
 from loop.model.measurement import Segment
-from loop.model.output import MeasureOutput
-from loop.model.outputs import read_output
+from loop.model.output import MeasureOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.report.exports.rows import Sampled
-from loop.report.findings import Rounds, found
+from loop.report.findings import Rounds
 from loop.store.sessions import SAMPLES, SessionFolder
 from loop.timing.compare import log_ratios
 
@@ -63,8 +62,8 @@ def _segments(folder: SessionFolder, name: str) -> list[Segment] | None:
 def say_damaged_patches(finished: Sequence[Finished]) -> None:
     """Name each patch of a session that is not the change that was judged: somebody may apply it."""
     for step in finished:
-        output = read_output(step.action, step.output)
-        if isinstance(output, BriefOutput) and output.patch and output.digest:
+        output = read_output(step, BriefOutput)
+        if output and output.patch and output.digest:
             with contextlib.suppress(OSError):
                 if content_hash(sums.read_regular(Path(output.patch))) != output.digest:
                     remark(f"{output.patch}: damaged: it is not the change that was judged")
@@ -72,7 +71,7 @@ def say_damaged_patches(finished: Sequence[Finished]) -> None:
 
 def rounds(folder: SessionFolder, finished: Sequence[Finished]) -> Rounds:
     """The ratio of each round against the baseline, of everything that was measured; empty without the files."""
-    if not found(finished, MeasureOutput):
+    if not outputs_of(finished, MeasureOutput):
         return {}
     measured = [step for step in finished if step.action == "kernel.measure"]
     return dict(_rounds(read_samples(folder, measured)))

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 from loop.base.screen import Screen
 from loop.model.measurement import ControlResult, VariantChecks
-from loop.model.output import GateOutput, MeasureOutput, ResourcesOutput, VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import ITEM_SIZES
+from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows, summary_lines
+from loop.proving.model import GateOutput
 from loop.timing.called import how_called
 
 MOST_FAILURES = 6
@@ -25,18 +26,16 @@ Again = Callable[[str, int], str]
 
 def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
-    for record in finished:
-        output = read_output(record.action, record.output)
-        if isinstance(output, VerifyOutput):
-            _show_checks(output, again, screen)
-        if isinstance(output, MeasureOutput):
-            _show_timings(output, screen)
-        if isinstance(output, GateOutput):
-            _show_gate(output, screen)
-        if isinstance(output, ResourcesOutput):
-            _show_resources(output, screen)
-        if isinstance(output, SanitizeOutput):
-            _show_sanitized(output, screen)
+    for checked in outputs_of(finished, VerifyOutput):
+        _show_checks(checked, again, screen)
+    for sanitized in outputs_of(finished, SanitizeOutput):
+        _show_sanitized(sanitized, screen)
+    for measured in outputs_of(finished, MeasureOutput):
+        _show_timings(measured, screen)
+    for proved in outputs_of(finished, GateOutput):
+        _show_gate(proved, screen)
+    for held in outputs_of(finished, ResourcesOutput):
+        _show_resources(held, screen)
 
 
 def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:

@@ -8,7 +8,7 @@ from loop.debug.section import Diagnosis, diagnoses
 from loop.learning.prediction_section import predicted
 from loop.model.grade import RULE
 from loop.model.history import History
-from loop.model.output import MeasureOutput, VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, Line, SessionRecord, latest_attempts
 from loop.money import account
 from loop.money.decisions_section import Decisions, decisions
@@ -18,7 +18,6 @@ from loop.profile.section import Bottleneck, bottleneck
 from loop.proving.section import Trust, trust
 from loop.report import format as say
 from loop.report.findings import Correctness, Rounds, VariantSpeed, correctness, reasons, speeds
-from loop.report.findings import found as findings
 from loop.report.markdown import Markdown, Table
 from loop.report.plain import shortened
 from loop.session import course
@@ -182,7 +181,7 @@ def view(given: ReportInput) -> View:
         no_check="Only changes were verified: see Changes" if verified(finished) else "Nothing was verified",
         speeds=speeds(record, finished, given.rounds),
         speed_reasons=reasons(record.verdicts),
-        called=tuple(line for output in findings(finished, MeasureOutput) for line in how_called(output)),
+        called=tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output)),
         sensors=sensor_lines(finished, head.baseline),
         no_speed=_no_speed(finished, found),
         trust=trust(finished, record.verdicts),
@@ -223,7 +222,7 @@ def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
 
 def _why_no_speed(finished: Sequence[Finished], found: Correctness) -> str:
     """Why nothing was timed: nothing is right, the measuring step's own words, or what was missing before it."""
-    checked = [checks for output in findings(finished, VerifyOutput) for checks in output.variants]
+    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     if checked and not any(checks.right for checks in checked):
         return "no variant is right, and a wrong kernel has no speed"
     for record in latest_attempts(finished):

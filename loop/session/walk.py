@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loop.actions import ACTIONS, Context, Result
+from loop.actions import ACTIONS
 from loop.base.errors import LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
 from loop.base.processes import Tick
+from loop.model.output import Output
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Started, Status, StepKey
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.plan import arguments_of
+from loop.steps.context import Context, Result
 
 HEARTBEAT_S = 30.0
 ENDED = ("passed", "failed", "skipped")
@@ -162,7 +164,9 @@ class PatternRun:
         yield StepEnded(record, result.samples if result else {})
         return record
 
-    def _timed(self, step: Step, started: Started) -> Generator[Happening, None, tuple[Finished, Result | None]]:
+    def _timed(
+        self, step: Step, started: Started
+    ) -> Generator[Happening, None, tuple[Finished, Result[Output] | None]]:
         timing = StepTimer(self.walk.clock)
         fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
         fields["action"] = step.action
@@ -180,7 +184,7 @@ class PatternRun:
 
     def _tried(
         self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
-    ) -> Generator[Happening, None, tuple[dict[str, Any], Result | None]]:
+    ) -> Generator[Happening, None, tuple[dict[str, Any], Result[Output] | None]]:
         """How the step ended, and its result where it has one."""
         try:
             result = yield from self._act(step, started, timing, gauge)
@@ -194,7 +198,7 @@ class PatternRun:
 
     def _go_on(self, failure: MachineFailure) -> str:
         """What to do about a failure of the machine."""
-        shop = self.walk.context.workshop
+        shop = self.walk.context.task.workshop
         return failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
 
     def _reason_to_skip(self, step: Step) -> str | None:
@@ -207,7 +211,7 @@ class PatternRun:
 
     def _act(
         self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
-    ) -> Generator[Ticked, None, Result]:
+    ) -> Generator[Ticked, None, Result[Output]]:
         """Drive the action; past its limit, closing the generator ends everything it started."""
         limit_s = step.kill_after_s
         context = replace(
@@ -216,7 +220,7 @@ class PatternRun:
             budget_s=step.budget_s,
             kill_after_s=limit_s,
         )
-        working: Generator[Tick, None, Result] = ACTIONS[step.action].run(context, arguments_of(step))
+        working: Generator[Tick, None, Result[Output]] = ACTIONS[step.action].run(context, arguments_of(step))
         try:
             while True:
                 tick = next(working)
@@ -230,7 +234,7 @@ class PatternRun:
         finally:
             working.close()
 
-    def _outcome(self, step: Step, result: Result) -> dict[str, Any]:
+    def _outcome(self, step: Step, result: Result[Output]) -> dict[str, Any]:
         output = result.output.model_dump(mode="json")
         message, passed = result.output.message, result.output.ok
         if step.gate is not None:

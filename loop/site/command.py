@@ -20,10 +20,10 @@ from loop.base.screen import Screen, seconds_text
 from loop.learning import statistics_command as statistics
 from loop.learning.statistics import Statistics
 from loop.model.index import SessionRow
-from loop.model.output import ResourcesOutput
+from loop.model.output import outputs_of
+from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
-from loop.report.findings import found
 from loop.site import folder, serving
 from loop.site.contents import Contents, Known, Looked
 from loop.site.names import stem
@@ -153,7 +153,7 @@ def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[
 
 def _outputs(session: SessionFolder) -> list[ResourcesOutput]:
     try:
-        return found(session.finished(), ResourcesOutput)
+        return outputs_of(session.finished(), ResourcesOutput)
     except LoopError:
         return []
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from loop.base.places import named
 from loop.base.processes import Tick
@@ -37,10 +37,9 @@ class Workshop:
 
 
 @dataclass(frozen=True)
-class Context:
-    """The session as an action sees it: values only."""
+class Task:
+    """What a session is to do: fixed when it begins."""
 
-    bench: Bench
     plan: Plan
     variants: tuple[str, ...]
     """Variants that are built, verified and measured."""
@@ -51,42 +50,58 @@ class Context:
     """The target's folder: where commands run."""
     emulated: tuple[str, ...] = ()
     """Variants made for a GPU that are verified under the emulator instead."""
-    finished: Sequence[Finished] = ()
-    """Steps of this session that have ended, so far."""
-    budget_s: float = 60.0
-    """What the step is meant to take."""
-    kill_after_s: float = 600.0
-    """When everything the step started is killed."""
-    known_good: Mapping[str, KnownGood] = field(default_factory=dict)
-    """Variant to what it was when all gates last passed."""
     session: str = ""
     """Id of the session; empty outside one."""
     ground: str = ""
     """Hash of the target's files."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
-    tries: tuple[Try, ...] = ()
-    """Builds that went through the gate in earlier sessions, oldest first."""
     workshop: Workshop | None = None
     """Where the target may be edited; None outside a session."""
     patterns: tuple[Pattern, ...] = ()
     """Everything that the session could come to."""
-    lost: tuple[LostIdea, ...] = ()
-    """Changes that earlier sessions took back, in the same environment."""
-    searches: tuple[PastSearch, ...] = ()
-    """Searches over values of earlier sessions, in the same environment, oldest first."""
     again: bool = False
     """Whether what lost before is to be tried all the same."""
     card: RateCard | None = None
     """Prices."""
-    past: tuple[SessionRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class Past:
+    """What was before the session began."""
+
+    known_good: Mapping[str, KnownGood] = field(default_factory=dict)
+    """Variant to what it was when all gates last passed."""
+    tries: tuple[Try, ...] = ()
+    """Builds that went through the gate in earlier sessions, oldest first."""
+    lost: tuple[LostIdea, ...] = ()
+    """Changes that earlier sessions took back, in the same environment."""
+    searches: tuple[PastSearch, ...] = ()
+    """Searches over values of earlier sessions, in the same environment, oldest first."""
+    sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """The session as an action sees it: what is fixed, what is past, and what goes on beside the step."""
+
+    bench: Bench
+    """Processes that run and judge variants."""
+    task: Task
+    past: Past = field(default_factory=Past)
     watch: Watch | None = None
-    """What asks whether the machine is about to be taken away."""
+    """A thread that asks whether the machine is about to be taken away."""
+    finished: Sequence[Finished] = ()
+    """Steps of this session that have ended, so far."""
+    budget_s: float = 60.0
+    """What the step is meant to take."""
+    kill_after_s: float = 600.0
+    """When everything the step started is killed."""
 
     def command(self, *words: str) -> str:
         """A command of loop on this target, to be copied: `loop kernels verify cpu --target my-kernel`."""
-        return shlex.join(["loop", *words, *named(self.folder)])
+        return shlex.join(["loop", *words, *named(self.task.folder)])
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step of a kind; None when there was none."""
@@ -94,17 +109,21 @@ class Context:
         return outputs[-1] if outputs else None
 
 
+Found = TypeVar("Found", bound=Output, covariant=True)
+
+
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[Found]):
     """What an action found, and raw samples to be stored beside it."""
 
-    output: Output
+    output: Found
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False
     """Whether somebody has to do something before the step can go on."""
 
 
-Working = Generator[Tick, None, Result]
+Working = Generator[Tick, None, Result[Found]]
+"""An action at work: ticks while it waits, then what it found."""
 
 
 class NoArguments(Model):
@@ -113,13 +132,24 @@ class NoArguments(Model):
 
 @dataclass(frozen=True)
 class Action:
-    """A kind of thing a step can do."""
+    """A kind of thing a step can do, as its function says it."""
 
-    summary: str
-    """What it does, in one line."""
-    arguments: type[Model]
-    """What stands under `with`."""
-    output: type[Output]
-    """What it finds: the names a gate may read."""
-    run: Callable[[Context, Any], Working]
+    run: Callable[[Context, Any], Working[Output]]
     """Does it, yielding ticks while it waits."""
+
+    @property
+    def summary(self) -> str:
+        """What it does: the first line of the function's docstring."""
+        return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
+
+    @property
+    def arguments(self) -> type[Model]:
+        """What stands under `with`: the type of the function's second parameter."""
+        _, arguments, _ = get_type_hints(self.run).values()
+        return arguments  # type: ignore[no-any-return]
+
+    @property
+    def output(self) -> type[Output]:
+        """What it finds, and so the names that a gate may read: the `VerifyOutput` of `Working[VerifyOutput]`."""
+        _, _, result = get_args(get_type_hints(self.run)["return"])
+        return get_args(result)[0]  # type: ignore[no-any-return]

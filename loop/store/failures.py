@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from loop.model.index import FailureSeen
 from loop.model.measurement import Check, VariantChecks
-from loop.model.output import CommandOutput, VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 from loop.store.signatures import Signature, normal, signature, telling_line, tells
 
@@ -34,15 +33,16 @@ def of_session(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen,
 
 def of_step(record: Finished) -> tuple[Signature, ...]:
     """What failed in a step that failed."""
-    output = read_output(record.action, record.output) if record.output else None
-    if isinstance(output, VerifyOutput):
-        wrong = tuple(_wrong((output.control, *output.variants)))
+    checked = read_output(record, VerifyOutput)
+    if checked:
+        wrong = tuple(_wrong((checked.control, *checked.variants)))
         if wrong:
             return wrong
     if record.message.startswith("killed after "):
         return (Signature(f"{record.action}: over its limit"),)
-    if isinstance(output, CommandOutput):
-        return (_of_command(record.message, output),)
+    command = read_output(record, CommandOutput)
+    if command:
+        return (_of_command(record.message, command),)
     return (signature(record.message),)
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.model.output import VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
@@ -49,7 +48,5 @@ def _ground(head: SessionHead) -> tuple[object, ...]:
 
 
 def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    for record in finished:
-        output = read_output(record.action, record.output)
-        if isinstance(output, VerifyOutput):
-            yield from ((c.variant, c.build_id) for c in output.variants if c.right and c.build_id)
+    checked = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
+    yield from ((c.variant, c.build_id) for c in checked if c.right and c.build_id)

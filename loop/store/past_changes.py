@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
-from loop.model.outputs import read_output
+from loop.model.output import read_output
 from loop.model.record import Finished, SessionHead
 from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
@@ -49,8 +49,8 @@ def _of(folder: SessionFolder, head: SessionHead) -> tuple[Finished, ...]:
 
 def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
     """The changes of a session that were judged and taken back."""
-    outputs = [(record.run, read_output(record.action, record.output)) for record in finished]
-    digests = {run: output.digest for run, output in outputs if isinstance(output, BriefOutput)}
+    briefs = [(record.run, read_output(record, BriefOutput)) for record in finished]
+    digests = {run: brief.digest for run, brief in briefs if brief}
     for run, decision in _decisions(finished):
         tried = decision.tried
         if tried is not None and tried.outcome == "reverted":
@@ -68,8 +68,8 @@ def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
 def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch]:
     back = {r: d.tried.reason for r, d in _decisions(finished) if d.tried and d.tried.outcome == "reverted"}
     for record in finished:
-        output = read_output(record.action, record.output)
-        if isinstance(output, TuneOutput) and output.trials:
+        output = read_output(record, TuneOutput)
+        if output and output.trials:
             yield PastSearch(
                 session=session,
                 ground=output.ground,
@@ -80,6 +80,6 @@ def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch
 
 def _decisions(finished: Sequence[Finished]) -> Iterator[tuple[int, DecisionOutput]]:
     for record in finished:
-        output = read_output(record.action, record.output)
-        if isinstance(output, DecisionOutput):
+        output = read_output(record, DecisionOutput)
+        if output:
             yield record.run, output

@@ -6,8 +6,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.model.debugging import SmallestOutput, Try
 from loop.model.measurement import VariantChecks
-from loop.model.output import VerifyOutput
-from loop.model.outputs import read_output
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import SessionHead
 from loop.store.sessions import RECENT, SessionFolder, every, left_out
 
@@ -32,12 +31,10 @@ def _of(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
         return
     if (then.target, then.target_folder, then.device) != (head.target, head.target_folder, head.device):
         return
-    outputs = [read_output(record.action, record.output) for record in finished]
-    checked = {c.variant: c for output in outputs if isinstance(output, VerifyOutput) for c in output.variants}
+    checked = {c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants}
     small = {
         one.variant: one.check.workload.name
-        for output in outputs
-        if isinstance(output, SmallestOutput)
+        for output in outputs_of(finished, SmallestOutput)
         for one in output.smallest
     }
     yield from (_try(folder.id, then, checks, small.get(checks.variant, "")) for checks in checked.values())

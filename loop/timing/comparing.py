@@ -15,13 +15,13 @@ from loop.gate.kernel import workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
-from loop.model.output import CompareOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import integrity, sequential, timing
 from loop.timing.contest import Contest, Rival, itself, slowed, together
+from loop.timing.model import CompareOutput
 from loop.timing.timed import Pair, Ready, doubts, hold_device, measurements, ready, warnings, with_warnings
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
@@ -43,7 +43,7 @@ class CompareTerms(Model):
     """Share by which the positive control is slower."""
 
 
-def compare(context: Context, arguments: CompareTerms) -> Working:
+def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
     """Each compiled variant that is right: null control, positive control, known good."""
     found = yield from ready(context)
     if found.builds is None:
@@ -51,14 +51,14 @@ def compare(context: Context, arguments: CompareTerms) -> Working:
     return (yield from _compare(context, found, arguments))
 
 
-def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working:
+def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
     builds = found.builds or {}
     missing = [
         f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
         for name in found.right
         if name not in builds
     ]
-    chosen = workloads(context, context.plan.workloads)
+    chosen = workloads(context, context.task.plan.workloads)
     types = {workload.dtype for workload in chosen}
     compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
     begun = monotonic()
@@ -142,7 +142,7 @@ def _hold(
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
     """
     least = min(arguments.rounds, max(arguments.least, sequential.MIN_BLOCKS))
-    terms = timing.Terms(arguments.rounds, limit_s, context.seed, timing.SHORT_SEGMENT_S, least=least)
+    terms = timing.Terms(arguments.rounds, limit_s, context.task.seed, timing.SHORT_SEGMENT_S, least=least)
     essential = [one for one in contests if one is contests[0] or one.known_good]
     sides = [side for contest in contests for side in contest.sides]
     every = list({one.name: one for contest in contests for one in contest.workloads}.values())

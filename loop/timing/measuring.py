@@ -44,11 +44,11 @@ class MeasureTerms(Model):
     """Whether compiled variants with short calls are timed as operators of PyTorch, too."""
 
 
-def measure(context: Context, arguments: MeasureTerms) -> Working:
+def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
     """The baseline and every variant that was found right, turn about, in fresh processes."""
     found = yield from ready(context)
     skipped = tuple(
-        f"speed of {name}: it was not found right" for name in context.variants if name not in found.right
+        f"speed of {name}: it was not found right" for name in context.task.variants if name not in found.right
     )
     if found.builds is None:
         message = f"nothing to measure: {found.why_not}"
@@ -56,16 +56,18 @@ def measure(context: Context, arguments: MeasureTerms) -> Working:
     return (yield from _measure(context, found, arguments, skipped))
 
 
-def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]) -> Working:
+def _measure(
+    context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]
+) -> Working[MeasureOutput]:
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
-    terms = timing.Terms(arguments.rounds, limit_s, context.seed, cold=arguments.cold)
+    terms = timing.Terms(arguments.rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
         every = [bench.side(BASELINE), *sides]
-        room = fitting(bench, workloads(context, context.plan.workloads), every, wide=True)
+        room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         timed = room.workloads
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         looks = Looks(bench, pairs, timed, arguments.rounds)
@@ -75,7 +77,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms, skipped: t
         both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
         distrusted = yield from doubts(bench, timings, measured, both)
         if arguments.as_operator and not distrusted:
-            left = Terms(context.budget_s, context.budget_s - (monotonic() - begun), context.seed)
+            left = Terms(context.budget_s, context.budget_s - (monotonic() - begun), context.task.seed)
             offered = yield from time_operators(bench, tuple(builds.values()), measured, left)
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
     speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)

@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from loop.model.measurement import SideSensors
-from loop.model.output import MeasureOutput
+from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.findings import found
 
 UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
     """One line for each side that was timed on a GPU; what its driver did not tell is said to be unknown."""
-    sides = [one for output in found(finished, MeasureOutput) for one in output.sensors]
+    sides = [one for output in outputs_of(finished, MeasureOutput) for one in output.sensors]
     return tuple(f"{baseline if one.side == 'baseline' else one.side}: {', '.join(_parts(one))}" for one in sides)
 
 

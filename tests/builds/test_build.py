@@ -20,7 +20,7 @@ from loop.builds.compiler_errors import BuildFailed
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.steps.context import Context, NoArguments
+from loop.steps.context import Context, NoArguments, Task
 from tests.makers import make_machine, make_plan
 from tests.targets import FLAGS, SOURCE, build_one, compiled, open_bench, write_target
 
@@ -311,7 +311,7 @@ def test_a_cache_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) ->
 def make_context(bench: Any, *variants: str) -> Context:
     """The session as the kernel actions see it."""
     plan = make_plan().plan
-    return Context(bench, plan, variants, make_machine(), seed=1, folder=bench.folder)
+    return Context(bench, Task(plan, variants, make_machine(), seed=1, folder=bench.folder))
 
 
 def test_an_undefined_symbol_shows_when_the_library_is_loaded(tmp_path: Path, build_cache: Path) -> None:

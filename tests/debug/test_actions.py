@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from loop.actions import ACTIONS, Context
+from loop.actions import ACTIONS
 from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate.verify import values_key
 from loop.model.debugging import BoundaryOutput, ComponentsOutput, MapOutput, SmallestOutput
-from loop.model.outcome import Output
+from loop.model.output import Output
 from loop.model.record import Finished
 from loop.model.workloads import base_seed, read_words, single
+from loop.steps.context import Context
 from loop.workers.bench import Bench
 from tests.makers import make_finished
 from tests.targets import make_context

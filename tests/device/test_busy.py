@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.processes import Child, finish
 from loop.gate.verify import Job, verify
-from loop.model.output import CompareOutput, MeasureOutput, VerifyOutput
+from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.workloads import expand
 from loop.proving.section import trust
 from loop.steps.context import Context
@@ -16,6 +16,7 @@ from loop.timing import comparing
 from loop.timing import device_sharing as sharing
 from loop.timing.comparing import CompareTerms
 from loop.timing.device_sharing import warn_after, warn_before
+from loop.timing.model import CompareOutput
 from loop.timing.timed import warnings, with_warnings
 from loop.timing.timing import Timings
 from loop.workers.bench import Bench

@@ -8,11 +8,12 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
-from loop.model.output import CompareOutput, VerifyOutput
+from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import comparing
 from loop.timing.comparing import CompareTerms
+from loop.timing.model import CompareOutput
 from loop.workers.bench import BASELINE, Bench
 from loop.workers.device_memory import CONTEXT_BYTES, fitting, needed
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench

@@ -6,9 +6,9 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
+from loop.gate.model import DeviceOutput
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import machine
-from loop.model.output import DeviceOutput
 from loop.session.course import environment
 from loop.steps import setting
 from loop.workers.bench import Bench

@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate.emulating import emulate
-from loop.model.output import EmulateOutput
+from loop.model.output import VerifyOutput
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_context, open_bench, write_target
@@ -82,10 +82,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield made
 
 
-def found(bench: Bench, *names: str, **fields: Any) -> EmulateOutput:
+def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
     """What emulating these variants finds."""
     output = finish(emulate(make_context(bench, "ours", emulated=names, **fields), NoArguments())).output
-    assert isinstance(output, EmulateOutput)
+    assert isinstance(output, VerifyOutput)
     return output
 
 

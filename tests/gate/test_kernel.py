@@ -10,7 +10,8 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import verify as verification
 from loop.gate.kernel import VerifyTerms, build_variants, verify
-from loop.model.output import BuildOutput, VerifyOutput
+from loop.gate.model import BuildOutput
+from loop.model.output import VerifyOutput
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.faults.stale_builds import forget

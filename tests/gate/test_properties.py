@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
+from loop.gate.model import PropertiesOutput
 from loop.gate.properties import properties
-from loop.model.output import PropertiesOutput
 from loop.steps.context import NoArguments
 from tests.targets import compiled, make_context, open_bench, write_target
 

@@ -70,7 +70,7 @@ def test_with_an_estimate_there_is_a_decision(bench: Bench) -> None:
 def test_earlier_sessions_make_a_range_and_their_pauses_a_policy(bench: Bench) -> None:
     """The bench is a processor's: earlier ones there count."""
     past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
-    found = keep(bench, past=past)
+    found = keep(bench, sessions=past)
     assert found.stop is not None
     assert found.stop.restart is not None
     assert (4.0, 4.0, 8) == (
@@ -100,7 +100,7 @@ def test_a_price_of_another_gpu_is_no_price(bench: Bench) -> None:
 def test_the_report_has_both_sides(bench: Bench) -> None:
     """Idling, a stop, the break-even, the gaps and what each way of handling them would have cost."""
     past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
-    record = make_finished("decide", action="session.keep_or_stop", output=keep(bench, past=past))
+    record = make_finished("decide", action="session.keep_or_stop", output=keep(bench, sessions=past))
     lines = "\n".join(decisions([record]).lines)
     for part in ("Idling: $0.72 an hour", "A stop: $2.45", "Break-even: 3.4 h", "6 gaps", "To stop it at once"):
         assert part in lines

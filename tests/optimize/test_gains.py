@@ -2,10 +2,10 @@
 
 import pytest
 
-from loop.model.change import ChangeCompareOutput, DecisionOutput, Tried
-from loop.model.output import CompareOutput
+from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.record import Finished
 from loop.optimize.gains import gains
+from loop.timing.model import CompareOutput
 from tests.makers import make_finished, make_measurement
 
 
@@ -19,7 +19,7 @@ def change(run: int, outcome: str, *times: tuple[float, float], variant: str = "
     )
     itself = make_measurement("w0", 1.0, against="self")
     compared = CompareOutput(ok=True, message="", measurements=(*measured, itself))
-    compare = ChangeCompareOutput(ok=True, message="", good=True, found=compared)
+    compare = JudgedOutput(ok=True, message="", good=True, found=compared.model_dump(mode="json"))
     tried = Tried(number=run, variant=variant, outcome=outcome, reason="r")
     decision = DecisionOutput(ok=True, message="", kept=outcome == "kept", tried=tried)
     return [

@@ -7,8 +7,6 @@ import pytest
 from loop.model.change import (
     Brief,
     BriefOutput,
-    ChangeBuildOutput,
-    ChangeVerifyOutput,
     DecisionOutput,
     Trial,
     Tried,
@@ -111,11 +109,11 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
     [
         ((BriefOutput(ok=True, message="", declined=True),), True),
         (
-            (BriefOutput(ok=True, message="", edited=True), ChangeBuildOutput(ok=True, message="", good=False)),
+            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=False)),
             True,
         ),
         (
-            (BriefOutput(ok=True, message="", edited=True), ChangeBuildOutput(ok=True, message="", good=True)),
+            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=True)),
             False,
         ),
         ((BriefOutput(ok=True, message="", edited=True), decision(1, kept=False)), True),
@@ -125,11 +123,11 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     """It is one only where a change came so far, and something else was in its way."""
     actions = {
         "BriefOutput": "change.brief",
-        "ChangeBuildOutput": "change.build",
+        "JudgedOutput": "change.build",
         "DecisionOutput": "change.decide",
     }
     before = [finished(1, actions[type(one).__name__], one) for one in outputs]
-    skipped = finished(1, "change.verify", BriefOutput(ok=True, message=""), "skipped")
+    skipped = make_finished("verify", run=1, action="change.verify", status="skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
     assert expected == spared(skipped, [*before, skipped, elsewhere])
     text = make_report(make_record(), [*before, skipped, elsewhere])
@@ -145,7 +143,7 @@ def test_a_session_that_only_searched_says_so() -> None:
     """It does not claim that nothing was verified or timed; the gain stands in the first line."""
     points = (Trial(tuning="tile", values={"rows": 1}, outcome="best", ratio=33.0, worst=30.0),)
     tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True, trials=points)
-    checked = ChangeVerifyOutput(ok=True, message="", good=True, found=make_verify())
+    checked = JudgedOutput(ok=True, message="", good=True, found=make_verify().model_dump(mode="json"))
     steps = [finished(1, "change.tune", tuned), finished(1, "change.verify", checked)]
     steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
     text = make_report(make_record(reason="all steps passed"), steps)

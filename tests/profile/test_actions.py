@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from loop.actions import ACTIONS, Context
+from loop.actions import ACTIONS
 from loop.base.documents import load_yaml, parse_part
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
 from loop.library import definitions, targets
-from loop.model.output import ParallelismOutput, ProfileOutput
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand
 from loop.profile import ncu
 from loop.profile.actions import ProfileTerms
+from loop.profile.model import ParallelismOutput, ProfileOutput
+from loop.steps.context import Context, Task
 from loop.timing.roof import Roof
 from loop.workers.bench import Bench
 from tests import tiny_cuda
@@ -61,7 +62,13 @@ def make_context(bench: Bench, *finished: Finished) -> Context:
     """A session that has come this far."""
     fields = {"name": "p", "title": "P", "patterns": ("one",), "workloads": ("some",), "budget": {"minutes": 1.0}}
     plan = Plan.model_validate({"format": 1, **fields})
-    return Context(bench, plan, ("right", "double"), make_machine(), 7, bench.folder, finished=finished)
+    task = Task(plan, ("right", "double"), make_machine(), 7, bench.folder)
+    return Context(bench, task, finished=finished)
+
+
+def only(context: Context, variant: str) -> Context:
+    """The same session, of one variant."""
+    return replace(context, task=replace(context.task, variants=(variant,)))
 
 
 def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any) -> list[Finished]:
@@ -127,7 +134,7 @@ def test_flags_that_are_tuned_reach_the_compilers_report(tmp_path: Path, build_c
     tuning = {"work": {**tuned, "best": {"cpu": {"again": 1}}, "workloads": [{"N": 2, "M": 3}]}}
     target = write_target(tmp_path / "tiny", {"right": variant}, flops="N * M", bytes="N * M", tuning=tuning)
     with open_bench(tmp_path / "tiny", target, build_cache) as made:
-        context = replace(make_context(made, *measured(made, 0.5, 0.9, 1.2)), variants=("right",))
+        context = only(make_context(made, *measured(made, 0.5, 0.9, 1.2)), "right")
         (profile,) = run("kernel.profile", context, RULES).profiles
     assert isinstance(profile.facts["vectorised"], int), profile.unknown
 
@@ -140,7 +147,7 @@ def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: p
         "device", action="environment.device", output={"ok": True, "message": "", "capability": "8.9"}
     )
     steps = measured(bench, 0.5, 0.9, 1.2, variant="gpu")
-    context = replace(make_context(bench, here, *steps), variants=("gpu",))
+    context = only(make_context(bench, here, *steps), "gpu")
     (profile,) = run("kernel.profile", context, RULES).profiles
     assert pytest.approx(6 / 30e-6 / 30.3e12) == profile.facts["flops_share"]
     assert "datasheet of NVIDIA L4" == profile.sources["flops_share"]
@@ -153,7 +160,7 @@ def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: p
 def on_cuda(bench: Bench) -> Context:
     """A session on a GPU whose variant was measured; that it runs on the processor no profiler minds in a test."""
     bench.device = "cuda"
-    return replace(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), variants=("right",))
+    return only(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), "right")
 
 
 def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.machine.machine import compiler_version
-from loop.model.output import ParallelismOutput, ResourcesOutput
+from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.profile.parallelism import ParallelismTerms, parallelism
 from loop.profile.resource_actions import ResourceTerms, resources
 from loop.workers.bench import Bench

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from loop.model.output import ResourcesOutput
 from loop.model.resources import Bound, HotLoop, KernelResources
+from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import MOST_ROWS, kernel_rows, outlooks
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling

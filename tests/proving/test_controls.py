@@ -14,10 +14,10 @@ from loop.gate.kernel import builds
 from loop.library.definitions import read_file
 from loop.mistakes.arrays import store, values
 from loop.model.measurement import ControlResult
-from loop.model.output import GateOutput
 from loop.model.target import Signature, Target
 from loop.proving import controls as table
 from loop.proving.actions import ProofTerms, prove_gate
+from loop.proving.model import GateOutput
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target

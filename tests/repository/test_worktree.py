@@ -255,7 +255,7 @@ def test_a_note_that_a_kill_left_half_written_goes(target: Path, tmp_path: Path,
 
 def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> None:
     """It has no note of its session: nobody was asked for an edit in it. One that somebody was asked for stays."""
-    context = cast(Context, SimpleNamespace(folder=target))
+    context = cast(Context, SimpleNamespace(task=SimpleNamespace(folder=target)))
     shop = Workshop(tmp_path / "tree", tmp_path / "session" / "changes", "loop run session --resume last")
     shop.notes.mkdir(parents=True)
     half = make(target, shop.tree)

@@ -1,14 +1,14 @@
 """What every walk of this folder needs: a session, and commands that do as they are told."""
 
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from loop.actions import ACTIONS, Context, Result
-from loop.base.processes import Tick
+from loop.actions import ACTIONS
+from loop.model.output import CommandOutput
+from loop.steps.actions import Command
+from loop.steps.context import Action, Context, Task, Working
 from tests.makers import make_machine, make_plan
 from tests.session.walks import Behaviour
 from tests.targets import compiled, open_bench, write_target
@@ -20,7 +20,8 @@ def context(tmp_path: Path) -> Iterator[Context]:
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled()})
     with open_bench(tmp_path / "tiny", target, tmp_path) as bench:
         plan, machine = make_plan().plan, make_machine()
-        yield Context(bench, plan, ("right", "other"), machine, seed=1, folder=tmp_path / "tiny", session="s-1")
+        task = Task(plan, ("right", "other"), machine, seed=1, folder=tmp_path / "tiny", session="s-1")
+        yield Context(bench, task)
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def behave(monkeypatch: pytest.MonkeyPatch) -> dict[str, Behaviour]:
     """Commands by name that do what a test gives them to do, in place of the shell."""
     behaviours: dict[str, Behaviour] = {}
 
-    def run(context: Context, arguments: Any) -> Generator[Tick, None, Result]:
+    def run(context: Context, arguments: Command) -> Working[CommandOutput]:
         return (yield from behaviours[arguments.run](context))
 
-    monkeypatch.setitem(ACTIONS, "command.run", replace(ACTIONS["command.run"], run=run))
+    monkeypatch.setitem(ACTIONS, "command.run", Action(run))
     return behaviours

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loop.model.bisect import Answer, Candidate, Probe
+from loop.model.bisect import Answer, BisectOutput, Candidate, Probe
 from loop.model.measurement import SideSensors
 from loop.model.money import Bill, Charge, Saving, Unmeasured
-from loop.model.output import BisectOutput, CompareOutput
 from loop.model.pattern import Pattern
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import Closed, Event, Finished, Line, Opened, SessionHead, SessionRecord, Started
 from loop.model.verdict import Verdict
+from loop.timing.model import CompareOutput
 from tests.makers import (
     NOON,
     make_bill,

@@ -8,7 +8,7 @@ from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.plan import Plan, PlanBudget
 from loop.model.target import Target
-from loop.steps.context import Context
+from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 
 SOURCE = r"""
@@ -326,6 +326,4 @@ def make_context(bench: Bench, *variants: str, seed: int = 0) -> Context:
     plan = Plan(
         format=1, name="bench", title="x", patterns=("x",), workloads=("some",), budget=PlanBudget(minutes=1)
     )
-    return Context(
-        bench=bench, plan=plan, variants=variants, machine=machine(), seed=seed, folder=bench.folder, budget_s=60.0
-    )
+    return Context(bench, Task(plan, variants, machine(), seed, bench.folder), budget_s=60.0)

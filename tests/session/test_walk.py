@@ -2,25 +2,25 @@
 
 import errno
 import re
-from collections.abc import Generator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from loop.actions import Context, Result
 from loop.base.errors import LoopError, Stopped
 from loop.base.processes import Tick
+from loop.model.output import CommandOutput
 from loop.model.record import Started
 from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.walk import StepTimer
+from loop.steps.context import Context, Working
 from tests.session.walks import Behaviour, Clock, at_once, found, make_step, pattern, walk, walking
 
 
 def failing(error: BaseException) -> Behaviour:
     """Raise."""
 
-    def act(context: Context) -> Generator[Tick, None, Result]:
+    def act(context: Context) -> Working[CommandOutput]:
         yield Tick("at it")
         raise error
 
@@ -211,7 +211,7 @@ def test_an_action_knows_its_budget_and_what_has_ended(context: Context, behave:
     """The context it is given is that of the moment."""
     seen: list[tuple[float, float, list[str], int]] = []
 
-    def look(now: Context) -> Generator[Tick, None, Result]:
+    def look(now: Context) -> Working[CommandOutput]:
         yield Tick("looking")
         latest = now.latest("command.run")
         seen.append(
@@ -228,7 +228,7 @@ def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave:
     """Then again after thirty more; ticks between them are no heartbeats."""
     clock = Clock()
 
-    def work(now: Context) -> Generator[Tick, None, Result]:
+    def work(now: Context) -> Working[CommandOutput]:
         for _ in range(7):
             clock.now += 10.0
             yield Tick("working")
@@ -257,7 +257,7 @@ def test_an_action_that_never_ticks_is_silent_all_along(context: Context, behave
     """The audit will say so."""
     clock = Clock()
 
-    def sulk(now: Context) -> Generator[Tick, None, Result]:
+    def sulk(now: Context) -> Working[CommandOutput]:
         clock.now += 50.0
         yield from ()
         return found()

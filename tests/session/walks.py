@@ -1,10 +1,9 @@
 """Walks over small patterns, and everything they tell."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loop.actions import Context, Result
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.pattern import Pattern
@@ -12,9 +11,10 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished
 from loop.session.events import Happening, PatternBegan, StepBegan, StepEnded
 from loop.session.walk import Walk
+from loop.steps.context import Context, Result, Working
 from tests.makers import make_pattern, make_plan
 
-Behaviour = Callable[[Context], Generator[Tick, None, Result]]
+Behaviour = Callable[[Context], Working[CommandOutput]]
 """What a command does when a test decides it."""
 
 
@@ -123,15 +123,15 @@ def walk(context: Context, *patterns: Pattern, listed: Sequence[str] = (), **fie
     return walking(context, *patterns, listed=listed, **fields).to_its_end()
 
 
-def found(ok: bool = True, **fields: Any) -> Result:
+def found(ok: bool = True, **fields: Any) -> Result[CommandOutput]:
     """What a command found."""
     return Result(CommandOutput(ok=ok, message="done", **fields))
 
 
-def at_once(result: Result) -> Behaviour:
+def at_once(result: Result[CommandOutput]) -> Behaviour:
     """Find something without waiting."""
 
-    def act(context: Context) -> Generator[Tick, None, Result]:
+    def act(context: Context) -> Working[CommandOutput]:
         yield Tick("at it")
         return result
 

@@ -19,8 +19,8 @@ import pytest
 from loop.base.errors import LoopError, Stopped
 from loop.base.interrupts import flagged
 from loop.base.screen import Screen
-from loop.model.output import ResourcesOutput
 from loop.model.record import Opened
+from loop.profile.model import ResourcesOutput
 from loop.site import command as site
 from loop.site import folder, serving
 from tests.makers import make_finished, make_kernel, make_library

@@ -10,13 +10,14 @@ import pytest
 
 from loop.base.processes import Tick, finish
 from loop.model.measurement import Build, Segment, VariantChecks
-from loop.model.output import CompareOutput, VerifyOutput
+from loop.model.output import VerifyOutput
 from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Result
 from loop.timing import comparing, sequential, timing
 from loop.timing.comparing import CompareTerms, compare
+from loop.timing.model import CompareOutput
 from loop.timing.timing import Timings
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished

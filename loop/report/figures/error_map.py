@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.measurement import Check, MapPart
-from loop.model.output import VerifyOutput
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
 from loop.report.figures import svg
 from loop.report.figures.svg import Figure
-from loop.report.findings import found
 
 MOST = 4
 """Variants whose first failure is drawn; of more it is said how many."""
@@ -50,7 +49,7 @@ def error_map(finished: Sequence[Finished]) -> Figure | None:
 
 def _wrong(finished: Sequence[Finished]) -> Iterator[Wrong]:
     seen = set()
-    for checks in (one for output in found(finished, VerifyOutput) for one in output.variants):
+    for checks in (one for output in outputs_of(finished, VerifyOutput) for one in output.variants):
         for check in checks.checks:
             if not check.passed and check.map and checks.variant not in seen:
                 seen.add(checks.variant)

@@ -5,10 +5,37 @@ from pydantic import Field
 from loop.base.errors import LoopError
 from loop.base.processes import run
 from loop.model.base import Model
-from loop.model.output import AuditOutput, CommandOutput
+from loop.model.output import CommandOutput, Output
 from loop.model.pattern import Positive, Text
-from loop.steps.cadence import audit as audit_records
 from loop.steps.context import Context, Result, Working
+
+RAN = ("passed", "failed")
+
+
+class StepTiming(Model):
+    """Estimate against actual for one step."""
+
+    step: str
+    """Pattern and step."""
+    budget_s: float
+    """Seconds it was meant to take."""
+    seconds: float
+    """Seconds it took."""
+    longest_silence_s: float
+    """Longest time without a sign of life."""
+
+
+class AuditOutput(Output):
+    """The audit of the session's own journal."""
+
+    actions = ("session.audit",)
+
+    steps: tuple[StepTiming, ...] = ()
+    """Every finished step."""
+    longest_silence_s: float = 0.0
+    """Longest time without a sign of life."""
+    over_budget: tuple[str, ...] = ()
+    """Steps that took longer than they were meant to."""
 
 
 class Cadence(Model):
@@ -18,10 +45,21 @@ class Cadence(Model):
     """Longest time without a sign of life."""
 
 
-def audit(context: Context, arguments: Cadence) -> Working:
+def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
     """Hold the session's own journal against its promises: no long silence, estimate against actual."""
     yield from ()
-    steps, silence, late = audit_records(context.finished)
+    steps = tuple(
+        StepTiming(
+            step=f"{record.pattern}/{record.step}",
+            budget_s=record.budget_s,
+            seconds=record.seconds,
+            longest_silence_s=record.longest_silence_s,
+        )
+        for record in context.finished
+        if record.status in RAN
+    )
+    silence = max((step.longest_silence_s for step in steps), default=0.0)
+    late = tuple(step.step for step in steps if step.seconds > step.budget_s)
     message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(
@@ -43,17 +81,17 @@ class Command(Model):
     """Further variables."""
 
 
-def command(context: Context, arguments: Command) -> Working:
+def command(context: Context, arguments: Command) -> Working[CommandOutput]:
     """Run a command; it passes when it exits with 0."""
     names = {
-        "LOOP_SESSION": context.session,
+        "LOOP_SESSION": context.task.session,
         "LOOP_DEVICE": context.bench.device,
-        "LOOP_VARIANTS": " ".join(context.variants),
-        "LOOP_TARGET": str(context.folder),
+        "LOOP_VARIANTS": " ".join(context.task.variants),
+        "LOOP_TARGET": str(context.task.folder),
     }
     done = yield from run(
         ["/bin/sh", "-c", arguments.run],
-        cwd=context.folder,
+        cwd=context.task.folder,
         env={**names, **arguments.environment},
         limit_s=context.kill_after_s,
         note=arguments.run.splitlines()[0][:60],

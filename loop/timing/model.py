@@ -1,0 +1,23 @@
+"""What comparisons find."""
+
+from loop.model.measurement import Measurement, NullControl, PositiveControl
+from loop.model.output import Output
+
+
+class CompareOutput(Output):
+    """The variants against themselves and their known good."""
+
+    actions = ("kernel.compare",)
+
+    measurements: tuple[Measurement, ...] = ()
+    """One a variant, workload and comparison."""
+    null_controls: tuple[NullControl, ...] = ()
+    """Each variant against itself."""
+    positive_controls: tuple[PositiveControl, ...] = ()
+    """Each variant made slower on purpose."""
+    rounds: int = 0
+    """Fresh sets of processes: the blocks."""
+    outputs: int = 0
+    """Outputs of timed calls that were held against the reference."""
+    warnings: tuple[str, ...] = ()
+    """What disturbed it: others on the same GPU."""
