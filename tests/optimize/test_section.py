@@ -8,6 +8,7 @@ from loop.model.change import (
     Brief,
     BriefOutput,
     DecisionOutput,
+    JudgedOutput,
     Trial,
     Tried,
     TuneOutput,

@@ -3,8 +3,7 @@
 from markdown_it import MarkdownIt
 
 from loop.base.places import shipped
-from loop.report.templates import LARGEST, fitted
-from loop.session import render
+from loop.report.templates import CUT, LARGEST, fitted
 from loop.session.render import render_session
 from loop.session.view import ReportInput
 from tests.makers import (
@@ -39,7 +38,7 @@ def test_a_huge_session_has_a_report_that_fits() -> None:
     text = report(make_record(learnings=("z" * 3000,) * 200), steps)
     assert len(text.encode()) <= LARGEST
     assert "more rows, which are in the records of the session." in text
-    assert render.CUT in text or "## How to have each number again" in text
+    assert CUT in text or "## How to have each number again" in text
 
 
 def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
@@ -64,7 +63,7 @@ def test_a_cut_closes_what_is_open() -> None:
     for inside in ("y\n" * LARGEST, "```\n" * LARGEST):
         text = fitted(lambda room, inside=inside: f"# a\n\n<details>\n\n````text\n{inside}")  # type: ignore[misc]
         assert len(text.encode()) <= LARGEST
-        assert text.endswith(f"\n````\n\n</details>\n\n{render.CUT}")
+        assert text.endswith(f"\n````\n\n</details>\n\n{CUT}")
     last = [token.type for token in MarkdownIt().parse(text)][-1]
     assert "paragraph_close" == last
 
