@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.agents import ai_given
-from loop.agents.prices import price_list
+from loop.agents import spending
+from loop.agents.model import AiGiven
 from loop.agents.results import read_result
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, LoopError
@@ -17,7 +17,7 @@ from loop.base.interrupts import check, flagged
 from loop.base.processes import Completed, run
 from loop.base.screen import Screen, seconds_text
 from loop.model.change import Brief, BriefOutput
-from loop.model.metering import AiGiven, AiUse
+from loop.model.metering import AiUse
 from loop.model.output import read_output
 from loop.model.record import latest_attempts
 from loop.store.sessions import SessionFolder
@@ -77,7 +77,7 @@ def make_change(agent: Agent, asked: Brief, folder: SessionFolder, screen: Scree
     done = _run(agent, asked, page, screen)
     kept = page.with_name(f"{asked.number}-agent.txt")
     write_atomic(kept, done.output)
-    ai_given.add(folder, AiGiven(results=(use_of(agent, done.output, kept),)))
+    spending.add(folder, AiGiven(results=(use_of(agent, done.output, kept),)))
     if not done.ok:
         said = done.errors.strip().splitlines()[-1:] or [done.how]
         raise LoopError(f"the agent failed: {said[0]} ({kept})", hint=asked.resume, exit_code=ExitCode.PAUSED)
@@ -106,7 +106,7 @@ def _run(agent: Agent, asked: Brief, page: Path, screen: Screen) -> Completed:
 def use_of(agent: Agent, printed: str, kept: Path) -> AiUse:
     """What it says that it used; that it says nothing, which is not nothing, where it does not."""
     try:
-        return read_result(printed, str(kept), price_list())
+        return read_result(printed, str(kept))
     except LoopError:
         name = Path(next(iter(agent.command.split()), "an agent")).name
         return AiUse(

@@ -1,104 +1,137 @@
 """What an agent says of its own run: the JSON that it prints at its end."""
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loop.agents import claude, codex
-from loop.agents.calls import Call, Odd, count, inner, text
-from loop.agents.counting import total, use
-from loop.agents.prices import Price
 from loop.base.errors import LoopError
 from loop.model.metering import AiUse, ModelUse, Tokens
 
 HINT = "the output of `claude -p --output-format json` or `codex exec --json` is one"
+NAMELESS = "a model without a name"
+FREE = "it states no cost for its tokens, as under a subscription"
 
 
-def read_result(printed: str, source: str, price: Price | None) -> AiUse:
+class Odd(ValueError):
+    """A number that is none: the output is refused, nothing is guessed."""
+
+
+def read_result(printed: str, source: str) -> AiUse:
     """The use that an agent's output states. `source`: where it is from, for errors.
 
     Raises LoopError where it states none.
     """
     objects = list(_objects(printed))
-    final = next((one for one in reversed(objects) if "total_cost_usd" in one), None)
     try:
-        if final is not None:
-            return _claude(final, price)
-        turns = [inner(one, "usage") for one in objects if one.get("type") == "turn.completed"]
-        if turns:
-            return use(_turns(turns, objects), "result", price)
-        usage = next((one for one in reversed(objects) if isinstance(one.get("usage"), dict)), None)
-        if usage is not None:
-            return use([_lone(usage)], "result", price)
+        use = _claude(objects) or _codex(objects) or _another(objects)
     except Odd as error:
         raise LoopError(f"{source}: {error}", hint=HINT) from error
-    raise LoopError(f"{source}: no result of an agent: neither total_cost_usd nor usage", hint=HINT)
+    if use is None:
+        raise LoopError(f"{source}: no result of an agent: neither total_cost_usd nor usage", hint=HINT)
+    return use
 
 
 def _objects(printed: str) -> Iterator[dict[str, Any]]:
     """One JSON value over all of it, or one a line; other lines are talk."""
-    try:
-        parts = [json.loads(printed)]
-    except (ValueError, RecursionError):
-        parts = [found for line in printed.splitlines() if (found := _json(line)) is not None]
+    whole = _json(printed)
+    parts = [whole] if whole is not None else [_json(line) for line in printed.splitlines()]
     for part in parts:
         yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
 
 
-def _json(line: str) -> Any:
+def _json(text: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _claude(final: Mapping[str, Any], price: Price | None) -> AiUse:
+def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     """Its own total stands; models are listed for the tokens."""
+    final = next((one for one in reversed(objects) if "total_cost_usd" in one), None)
+    if final is None:
+        return None
     usd = final["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise Odd(f"total_cost_usd: expected dollars, got {usd!r}")
-    models = [_model(name, fields) for name, fields in inner(final, "modelUsage").items()]
+    models = [_model(name, fields) for name, fields in _inner(final, "modelUsage").items()]
     if not models and isinstance(final.get("usage"), dict):
-        tokens = claude.tokens(inner(final, "usage"))
-        models = [ModelUse(model=text(final, "model") or codex.NAMELESS, calls=0, tokens=tokens, usd=float(usd))]
-    found = total(models, "result", (claude.AGENT,))
+        models = [ModelUse(model=_name(final), calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
+    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
     if usd == 0 and any(one.tokens.total > 0 for one in models):
-        free = "it states no cost for its tokens, as under a subscription"
-        return found.model_copy(
-            update={"usd": None, "unpriced": found.unpriced or _names(models), "notes": (free,)}
-        )
-    return found.model_copy(update={"usd": float(usd), "unpriced": ()})
-
-
-def _names(models: list[ModelUse]) -> tuple[str, ...]:
-    return tuple(one.model for one in models)
+        names = tuple(one.model for one in models)
+        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
+    return use
 
 
 def _model(name: str, fields: object) -> ModelUse:
     told = fields if isinstance(fields, dict) else {}
     usd = told.get("costUSD")
     tokens = Tokens(
-        input=count(told, "inputTokens"),
-        output=count(told, "outputTokens"),
-        cache_read=count(told, "cacheReadInputTokens"),
-        cache_write=count(told, "cacheCreationInputTokens"),
-        searches=count(told, "webSearchRequests"),
+        input=_count(told, "inputTokens"),
+        output=_count(told, "outputTokens"),
+        cache_read=_count(told, "cacheReadInputTokens"),
+        cache_write=_count(told, "cacheCreationInputTokens"),
+        searches=_count(told, "webSearchRequests"),
     )
     if isinstance(usd, bool) or not isinstance(usd, int | float) or usd <= 0:
         usd = None
     return ModelUse(model=name, calls=0, tokens=tokens, usd=usd)
 
 
-def _turns(turns: list[Mapping[str, Any]], objects: list[dict[str, Any]]) -> Iterator[Call]:
-    """Codex's turns: it prints tokens, no price, and its model only in some versions."""
-    model = next((name for one in objects if (name := text(one, "model"))), codex.NAMELESS)
-    for number, usage in enumerate(turns):
-        read, cached, written = (count(usage, field) for field in codex.FIELDS)
-        tokens = codex.tokens((read, cached, written))
-        yield Call(codex.AGENT, str(number), None, None, model, tokens)
+def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
+    """Turns with their tokens, and no price. What came from a cache stands within what was read."""
+    turns = []
+    for usage in (_inner(one, "usage") for one in objects if one.get("type") == "turn.completed"):
+        read, cached = _count(usage, "input_tokens"), _count(usage, "cached_input_tokens")
+        if cached > read:
+            raise Odd(f"{cached} of {read} tokens from a cache")
+        turns.append(Tokens(input=read - cached, cache_read=cached, output=_count(usage, "output_tokens")))
+    model = next((str(one["model"]) for one in objects if one.get("model")), NAMELESS)
+    return _unpriced("codex", model, turns) if turns else None
 
 
-def _lone(one: Mapping[str, Any]) -> Call:
+def _another(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     """Tokens without a cost, from an agent that nobody knows."""
-    tokens = claude.tokens(inner(one, "usage"))
-    return Call("an agent", "0", None, None, text(one, "model") or codex.NAMELESS, tokens)
+    last = next((one for one in reversed(objects) if isinstance(one.get("usage"), dict)), None)
+    return _unpriced("an agent", _name(last), [_tokens(last["usage"])]) if last is not None else None
+
+
+def _unpriced(agent: str, model: str, calls: Sequence[Tokens]) -> AiUse:
+    tokens = functools.reduce(Tokens.plus, calls)
+    use = ModelUse(model=model, calls=len(calls), tokens=tokens, usd=None)
+    return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
+
+
+def _tokens(usage: Mapping[str, Any]) -> Tokens:
+    """Cache reads and writes stand beside `input_tokens`, not within."""
+    hour = _count(_inner(usage, "cache_creation"), "ephemeral_1h_input_tokens")
+    return Tokens(
+        input=_count(usage, "input_tokens"),
+        output=_count(usage, "output_tokens"),
+        cache_read=_count(usage, "cache_read_input_tokens"),
+        cache_write=max(0, _count(usage, "cache_creation_input_tokens") - hour),
+        cache_write_1h=hour,
+        searches=_count(_inner(usage, "server_tool_use"), "web_search_requests"),
+    )
+
+
+def _name(fields: Mapping[str, Any]) -> str:
+    return str(fields.get("model") or NAMELESS)
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    """A number of tokens; 0 where none is told. Raises Odd for what is no number of anything."""
+    value = fields.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Odd(f"{name}: expected a number of tokens, got {value!r}")
+    return value
+
+
+def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping within another; an empty one where there is none."""
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}

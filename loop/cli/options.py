@@ -21,16 +21,7 @@ SETS = option(
     "--workloads", list[str] | None, None, "Workload set, or a workload as in 'B=1 S=65 D=64'; may be repeated."
 )
 HYPOTHESIS = option("--hypothesis", str, "", "What you think is wrong, and changed.", envvar="LOOP_HYPOTHESIS")
-AI_RESULT = option(
-    "--ai-result", Path | None, None, "JSON that an agent printed at its end: its cost is measured."
-)
 AI_USD = option("--ai-usd", float | None, None, "What AI cost, where nothing measures it: stated.")
-METER_AI = option(
-    "--meter-ai",
-    bool,
-    False,
-    "Allow loop to read agents' logs of the session's time and folder (or LOOP_METER_AI=1).",
-)
 WATCH_PREEMPTION = option(
     "--watch-preemption",
     str,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from loop.agents.charged import given_by
+from loop.agents import spending
 from loop.agents.proposing import Agent
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
@@ -20,9 +20,7 @@ def run_session(
     budget_minutes: float | None,
     max_usd: float | None,
     watch_preemption: str,
-    ai_result: Path | None,
     ai_usd: float | None,
-    meter_ai: bool,
     agent: str | None,
     agent_changes: int,
     agent_minutes: float,
@@ -32,7 +30,7 @@ def run_session(
     """Walk a plan, or go on with a session."""
     request = SessionRequest(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
-        ai=given_by(ai_result, ai_usd, meter_ai),
+        ai=spending.stated(ai_usd),
         agent=Agent(agent, agent_changes, agent_minutes * 60) if agent else None,
         json=given.pop("as_json"),
         **given,

@@ -1,13 +1,11 @@
 """The table of commands that start processes: sessions, single steps of the bench, bisections."""
 
 from loop.cli.options import (
-    AI_RESULT,
     AI_USD,
     DEVICE,
     DRY_RUN,
     HYPOTHESIS,
     JSON,
-    METER_AI,
     SEED,
     SETS,
     TARGET,
@@ -108,9 +106,7 @@ WORKING = (
             ),
             option("--max-usd", float | None, None, "The same in dollars, at the rate card's prices."),
             WATCH_PREEMPTION,
-            AI_RESULT,
             AI_USD,
-            METER_AI,
             option(
                 "--agent",
                 str | None,

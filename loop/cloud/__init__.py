@@ -1,4 +1,12 @@
-"""What a cloud's metadata server says of the machine: whether it is about to be taken away."""
+"""What a cloud's metadata server says of the machine: whether it is about to be taken away.
+
+Begin with `watch`: a thread asks the metadata server once a second, and a session reads what it found without
+waiting. `clouds` holds the protocol of each provider (GCP, AWS, Azure). `http` makes one request with a deadline
+over the whole of it, because `urllib` bounds only each read.
+
+A notice carries the provider and the time. `loop` then pauses the session and exits with 75. A server that stops
+answering is reported as an unwatched machine, never as a machine without a notice.
+"""
 
 from loop.cloud.clouds import CLOUDS, Cloud, make_cloud
 from loop.cloud.watch import CHOICES, Notice, Watch

@@ -45,16 +45,9 @@ class _Bounded(io.RawIOBase):
         self._connection.settimeout(left)
         return self._connection.recv_into(buffer)
 
-
-class _Readable:
-    """What `http.client.HTTPResponse` needs of a socket."""
-
-    def __init__(self, stream: _Bounded) -> None:
-        self._stream = stream
-
-    def makefile(self, mode: str, *_: object) -> io.BufferedReader:
-        """The stream, buffered."""
-        return io.BufferedReader(self._stream)
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """The stream, buffered: all that `http.client.HTTPResponse` asks of a socket."""
+        return io.BufferedReader(self)
 
 
 def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Answer:
@@ -80,7 +73,7 @@ def _request(method: str, path: str, host: str, headers: Mapping[str, str]) -> b
 
 
 def _answer(connection: socket.socket, method: str, end: float) -> Answer:
-    response = http.client.HTTPResponse(_Readable(_Bounded(connection, end)), method=method)  # type: ignore[arg-type]
+    response = http.client.HTTPResponse(_Bounded(connection, end), method=method)  # type: ignore[arg-type]
     with response:
         response.begin()
         text = response.read(LARGEST).decode(errors="replace")

@@ -4,9 +4,7 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from loop.cloud import memory
 from loop.cloud.clouds import CLOUDS, Cloud, make_cloud
 from loop.cloud.http import NoAnswer
 
@@ -38,8 +36,6 @@ class Watch:
     """Asks until it is closed. Everything it found can be read at any time, and reading never waits."""
 
     choice: str = "auto"
-    remembered: Path | None = None
-    """File that keeps for a while which cloud was found; None keeps nothing."""
     poll_s: float = POLL_S
     cloud: str | None = None
     """The cloud that is asked."""
@@ -89,11 +85,7 @@ class Watch:
     def _find(self) -> Cloud | None:
         if self.choice != "auto":
             return make_cloud(self.choice)
-        known = memory.recall(self.remembered)
-        if known is None:
-            known = found(FOUND_WITHIN_S)
-            memory.keep(self.remembered, known)
-        return make_cloud(known) if known else None
+        return find(FOUND_WITHIN_S)
 
     def _ask(self, cloud: Cloud) -> None:
         try:
@@ -106,19 +98,20 @@ class Watch:
             self.notice = Notice(text, self._answered)
 
 
-def found(limit_s: float) -> str:
-    """Name of the cloud that this machine is in; empty where none answers in time. All are asked at once."""
-    here: list[str] = []
-    asking = [threading.Thread(target=_look, args=(name, limit_s, here), daemon=True) for name in CLOUDS]
+def find(limit_s: float) -> Cloud | None:
+    """The cloud that this machine is in; None where none answers in time. All are asked at once."""
+    clouds = [make_cloud(name) for name in CLOUDS]
+    here: list[Cloud] = []
+    asking = [threading.Thread(target=_look, args=(cloud, limit_s, here), daemon=True) for cloud in clouds]
     end = time.monotonic() + limit_s
     for thread in asking:
         thread.start()
     for thread in asking:
         thread.join(max(0.0, end - time.monotonic()))
-    return next((name for name in CLOUDS if name in here), "")
+    return next((cloud for cloud in clouds if cloud in here), None)
 
 
-def _look(name: str, limit_s: float, here: list[str]) -> None:
+def _look(cloud: Cloud, limit_s: float, here: list[Cloud]) -> None:
     with contextlib.suppress(NoAnswer):
-        if make_cloud(name).here(limit_s):
-            here.append(name)
+        if cloud.here(limit_s):
+            here.append(cloud)

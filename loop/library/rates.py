@@ -13,6 +13,8 @@ NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Fields that name a rate, and what it may be the rate of."""
 TAKEN = ("rates", "gpu", "waiting")
 """Fields that a card of one's own may leave to the shipped one."""
+RETIRED = "meter_ai"
+"""A field of older cards: whether `loop` may read agents' logs, which it no longer does."""
 
 
 def rates(project: Project) -> RateCard:
@@ -28,13 +30,14 @@ def rates(project: Project) -> RateCard:
     return _checked(read, over(read.value, base.value))
 
 
-def _completed(own: Path, base: Document) -> Read[RateCard]:
+def _completed(path: Path, base: Document) -> Read[RateCard]:
     """A card that may leave out what it takes from the shipped one, read whole."""
-    document = load_yaml(own)
+    document = load_yaml(path)
     if isinstance(document.data, dict):
         left_out = {name: base.data[name] for name in TAKEN if name not in document.data}
-        document = replace(document, data={**left_out, **document.data})
-    return Read(parse(RateCard, document), document, own)
+        own = {name: value for name, value in document.data.items() if name != RETIRED}
+        document = replace(document, data={**left_out, **own})
+    return Read(parse(RateCard, document), document, path)
 
 
 def own_card(project: Project) -> Path | None:

@@ -18,3 +18,9 @@ class Model(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # Validators are made when first used: listing patterns needs few of them.
     )
+
+
+class Stored(Model):
+    """A stored value that older versions of `loop` wrote with more fields: what today's has not is left out."""
+
+    model_config = ConfigDict(extra="ignore")

@@ -54,7 +54,7 @@ class AiUse(Model):
     """What agents used in a session, from the best source there was."""
 
     source: AiSource
-    """An agent's own result, agents' logs, or somebody's word."""
+    """An agent's own result, somebody's word, or, in sessions of older versions, agents' logs."""
     agents: tuple[str, ...] = ()
     """Which agents: `claude-code`, `codex`."""
     models: tuple[ModelUse, ...] = ()
@@ -65,16 +65,3 @@ class AiUse(Model):
     """Models whose price is not known: what they cost comes on top."""
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
-
-
-class AiGiven(Model):
-    """What the user gave or allowed so that AI can be charged; kept with the session, and so over a resume."""
-
-    format: Literal[1] = 1
-    """Format number."""
-    meter: bool = False
-    """Whether agents' logs may be read."""
-    stated_usd: float | None = None
-    """What the AI cost, as the user says."""
-    results: tuple[AiUse, ...] = ()
-    """What agents reported of themselves, one a run."""

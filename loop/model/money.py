@@ -129,8 +129,6 @@ class RateCard(Model):
     """Name of a rate for each hour of a session that AI is charged at where nothing was measured: `stated`."""
     energy: EnergyRate | None = None
     """Price of electricity; without one, energy is shown and not charged."""
-    meter_ai: bool = False
-    """Whether the logs of coding agents may be read: those of the session's time and folder."""
 
     @property
     def every(self) -> tuple[Rate, ...]:

@@ -13,7 +13,7 @@ STALE_DAYS = 30
 MARKET = ("gpu", "ai")
 """Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
 JOULES_PER_KWH = 3_600_000.0
-NO_AI = "no agent's own result, no log that may be read (--meter-ai), no amount (--ai-usd)"
+NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
 NO_ENERGY = "no energy counter was read"
 
 

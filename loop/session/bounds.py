@@ -2,13 +2,12 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
-from loop.base.places import state_folder
 from loop.base.screen import seconds_text
 from loop.cloud import CHOICES, Watch
 from loop.model.index import SessionRow
@@ -16,7 +15,7 @@ from loop.model.metering import AiUse
 from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, Status
 from loop.money.charging import Charged, Used, charge
-from loop.session.allowance import Allowance, Key, expected_steps, seconds_for, step_seconds
+from loop.session.allowance import Allowance, expected_steps, seconds_for, step_seconds
 from loop.session.events import Happening, StepBegan, StepDue, Ticked
 from loop.store import sessions
 
@@ -67,8 +66,6 @@ class Bounds:
 
     allowance: Allowance | None = None
     """Time and money that it was given."""
-    renew: Callable[[], Allowance | None] | None = None
-    """The allowance anew, asked before each step: AI that was used meanwhile leaves less of the money."""
     watch: Watch | None = None
     """Whether the machine is about to be taken away."""
     resume: str = ""
@@ -86,8 +83,6 @@ class Bounds:
         """Raise Stopped where the walk has to end at this event."""
         if self.watch is not None and self.watch.notice is not None:
             raise Stopped(self.watch.notice.text, ExitCode.PAUSED)
-        if self.renew is not None and isinstance(event, StepDue):
-            self.allowance = self.renew()
         why = _over(self.allowance, event, walked_s) if self.allowance else None
         if why is not None:
             raise Stopped(why, ExitCode.OVER_BUDGET)
@@ -136,21 +131,15 @@ def make_bounds(
     card: RateCard,
     lines: Sequence[Line],
     rows: Sequence[SessionRow],
-    ai: Callable[[], AiUse | None],
+    ai: AiUse | None,
 ) -> Bounds:
     """The bounds of a session whose journal holds `lines`; its watch has begun.
 
     `rows`: all sessions so far. `ai`: what agents have used by now, where that is measured or stated.
     """
-    known = step_seconds(rows, head.target, head.device)
-
-    def renew() -> Allowance | None:
-        return allowance_of(asked, head, card, lines, known, ai() if asked.usd is not None else None)
-
     return Bounds(
-        allowance=renew(),
-        renew=renew if asked.usd is not None else None,
-        watch=Watch(asked.watch, state_folder() / "cloud.json").start(),
+        allowance=allowance_of(asked, head, card, lines, rows, ai),
+        watch=Watch(asked.watch).start(),
         resume=head.resume_command,
     )
 
@@ -160,8 +149,8 @@ def allowance_of(
     head: SessionHead,
     card: RateCard,
     lines: Sequence[Line],
-    known: Mapping[Key, list[float]],
-    ai: AiUse | None = None,
+    rows: Sequence[SessionRow],
+    ai: AiUse | None,
 ) -> Allowance | None:
     """The stricter of minutes and dollars; None where neither is bounded."""
     limits = []
@@ -174,6 +163,7 @@ def allowance_of(
     if not limits:
         return None
     limit_s, words = min(limits)
+    known = step_seconds(rows, head.target, head.device)
     return Allowance(limit_s, words, sessions.wall_seconds(lines)[0], expected_steps(head.plan, known))
 
 

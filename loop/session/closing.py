@@ -5,7 +5,7 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.agents import charged as metering
+from loop.agents import spending
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import shipped
@@ -117,7 +117,7 @@ def measured_use(
 ) -> Used:
     """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
     joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
-    ai, reason = metering.used(setting, head, folder, now)
+    ai, reason = spending.used(folder)
     gpu = head.machine.gpus[0] if head.device == "cuda" and head.machine.gpus else None
     return Used(seconds, head.device, gpu, joules, over_s, ai, reason or NO_AI)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
-from loop.agents import charged as metering
+from loop.agents import spending
+from loop.agents.model import AiGiven
 from loop.agents.proposing import Agent, go_on
 from loop.base.documents import Document, complain, to_json
 from loop.base.errors import DefinitionError, ExitCode, LoopError, MachineFailure
@@ -24,7 +25,6 @@ from loop.learning.prediction import LOOKED_BACK
 from loop.library import definitions, figures, targets
 from loop.machine.machine import machine
 from loop.model.index import SessionRow
-from loop.model.metering import AiGiven, AiUse
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
 from loop.repository import revision, worktree
@@ -71,7 +71,7 @@ class SessionRequest:
     asked: Asked = field(default_factory=Asked)
     """What may end it early."""
     ai: AiGiven = field(default_factory=AiGiven)
-    """What was given or allowed so that AI can be charged."""
+    """What the user stated so that AI can be charged."""
     agent: Agent | None = None
     """Who makes the changes that the session asks for; None leaves that to whoever resumes it."""
     hypothesis: str = ""
@@ -138,8 +138,7 @@ def handed_on(request: SessionRequest, setting: Setting, folder: SessionFolder, 
     """Where the session waits for a change and an agent was named: the change is made, and the session goes on."""
 
     def resume(agent: Agent | None, decline: bool) -> int:
-        allowed = AiGiven(meter=request.ai.meter)
-        again = replace(request, plan=None, pattern=None, agent=agent, decline=decline, ai=allowed)
+        again = replace(request, plan=None, pattern=None, agent=agent, decline=decline, ai=AiGiven())
         return resume_session(folder.id, again, screen)
 
     ended = go_on(request.agent, folder, screen, code, resume)
@@ -265,17 +264,12 @@ def walk_session(
     begun = [line.event for line in journal.lines if isinstance(line.event, Started)]
     card = figures.rates(setting.project)
     rows = index.rows(setting.project.sessions, last=LOOKED_BACK)
-
-    def ai() -> AiUse | None:
-        return metering.used(setting, head, folder, datetime.datetime.now(datetime.UTC))[0]
-
-    bounds = make_bounds(request.asked, head, card, journal.lines, rows, ai)
+    spending.add(folder, request.ai)
+    bounds = make_bounds(request.asked, head, card, journal.lines, rows, spending.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     screen.say(announce(head))
     folder.keep_reserve()
     bounds.reserve = folder.reserve
-    for line in metering.begin(setting, head, folder, request.ai, card):
-        screen.say(line)
     with open_bench(setting, head.device, head.threads) as bench:
         task = Task(
             plan=head.plan.plan,

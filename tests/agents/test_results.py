@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from loop.agents.prices import price_list
 from loop.agents.results import read_result
 from loop.base.errors import LoopError
 from loop.model.metering import AiUse
-from tests.agents.written import GPT, OPUS
 
-needs_prices = pytest.mark.skipif(price_list() is None, reason="no price list: pip install 'kernel-loop[ai]'")
+OPUS, GPT = "claude-opus-4-6", "gpt-5"
+
 FINAL = {
     "type": "result",
     "subtype": "success",
@@ -24,11 +23,9 @@ FINAL = {
 }
 
 
-def read(*objects: Any, price: Any = None) -> AiUse:
+def read(*objects: Any) -> AiUse:
     """What an agent's output states."""
-    return read_result(
-        "\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects), "out", price
-    )
+    return read_result("\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects), "out")
 
 
 def test_the_agents_own_total_stands() -> None:
@@ -51,14 +48,20 @@ def test_no_cost_for_tokens_is_an_unknown_one() -> None:
     assert (None, (OPUS,)) == (found.usd, found.unpriced)
 
 
-@needs_prices
-def test_turns_of_codex_are_priced_where_it_names_its_model() -> None:
-    """1,000 read, 400 of them from a cache, 100 written: 0.00075 + 0.00005 + 0.001 dollars."""
+def test_turns_of_codex_add_up_and_have_no_price() -> None:
+    """1,000 read each, 400 of them from a cache, 100 written; its model is named in some versions only."""
     usage = {"input_tokens": 1000, "cached_input_tokens": 400, "output_tokens": 100}
-    turns = [{"type": "thread.started", "model": GPT}, {"type": "turn.completed", "usage": usage}]
-    assert pytest.approx((600 * 1.25 + 400 * 0.125 + 100 * 10) / 1e6) == read(*turns, price=price_list()).usd
-    nameless = read({"type": "turn.completed", "usage": usage}, price=price_list())
-    assert (None, ("a model without a name",)) == (nameless.usd, nameless.unpriced)
+    turn = {"type": "turn.completed", "usage": usage}
+    (model,) = read({"type": "thread.started", "model": GPT}, turn, turn).models
+    assert (GPT, 2, 1200, 800, 200, None) == (
+        model.model,
+        model.calls,
+        model.tokens.input,
+        model.tokens.cache_read,
+        model.tokens.output,
+        model.usd,
+    )
+    assert (None, ("a model without a name",)) == (read(turn).usd, read(turn).unpriced)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,6 @@ def test_turns_of_codex_are_priced_where_it_names_its_model() -> None:
 def test_what_is_no_result_is_refused_with_its_file(printed: str, said: str) -> None:
     """And with the two commands that print one."""
     with pytest.raises(LoopError, match=r"^out: ") as caught:
-        read_result(printed, "out", None)
+        read_result(printed, "out")
     assert said in caught.value.message
     assert "claude -p --output-format json" in (caught.value.hint or "")

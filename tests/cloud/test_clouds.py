@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from loop.base.documents import sums
-from loop.cloud import CLOUDS, Watch, make_cloud, memory
+from loop.cloud import CLOUDS, Watch, make_cloud
 from loop.cloud.http import NoAnswer, ask
-from loop.cloud.watch import FOUND_WITHIN_S, found
+from loop.cloud.watch import FOUND_WITHIN_S, find
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -38,12 +36,14 @@ def wait(watch: Watch, until: str) -> None:
 def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
     """And by no other's."""
     fake.name = name
-    assert name == found(LATE_S)
+    here = find(LATE_S)
+    assert here is not None
+    assert name == here.name
 
 
 def test_a_server_that_is_no_cloud_s_is_none(fake: FakeCloud) -> None:
     """It answers 404 to everything."""
-    assert "" == found(LATE_S)
+    assert None is find(LATE_S)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -51,9 +51,9 @@ def test_a_server_that_fails_is_no_cloud_and_costs_no_time(trouble: str, fake: F
     """It hangs, talks nonsense, says 500, hangs up, or never stops: over within its bound."""
     fake.name, fake.trouble = "gcp", trouble
     begun = time.monotonic()
-    here = found(FOUND_WITHIN_S)
+    here = find(FOUND_WITHIN_S)
     assert time.monotonic() - begun < LATE_S
-    assert here == ("gcp" if trouble in ("500", "endless") else "")
+    assert (here is not None) == (trouble in ("500", "endless"))
 
 
 def test_nobody_listens_where_there_is_no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,37 +147,6 @@ def test_a_watch_that_is_off_asks_nobody(fake: FakeCloud) -> None:
     watch = Watch("off").start()
     assert (True, "preemption watch: it was turned off") == (watch.settled, watch.unwatched()[0])
     assert [] == fake.asked
-
-
-def test_what_was_found_is_remembered_while_the_machine_is_up(fake: FakeCloud, tmp_path: Path) -> None:
-    """The second watch does not look for a cloud; another boot, other servers or a torn file forget."""
-    path = tmp_path / "deep" / "cloud.json"
-    wait(Watch("auto", path).start(), "settled")
-    asked = len(fake.asked)
-    wait(Watch("auto", path).start(), "settled")
-    assert ("", asked) == (memory.recall(path), len(fake.asked))
-    text = path.read_text()
-    path.write_text(text.replace(memory.BOOT_ID.read_text().strip(), "another"))
-    assert None is memory.recall(path)
-    path.write_text(text[:-20])
-    assert None is memory.recall(path)
-
-
-def test_that_there_is_no_cloud_is_forgotten_after_an_hour(fake: FakeCloud, tmp_path: Path) -> None:
-    """A server may have been too busy; a cloud that was found stays."""
-    path = tmp_path / "cloud.json"
-    for cloud, kept in (("", None), ("gcp", "gcp")):
-        memory.keep(path, cloud)
-        old = sums.read_sealed(memory.Remembered, path)
-        sums.write_sealed(path, old.model_copy(update={"at": old.at - 7200}))
-        assert kept == memory.recall(path)
-
-
-def test_a_folder_that_cannot_be_written_forgets_and_goes_on(tmp_path: Path) -> None:
-    """No reason to end a session."""
-    (tmp_path / "file").touch()
-    memory.keep(tmp_path / "file" / "cloud.json", "gcp")
-    assert None is memory.recall(tmp_path / "file" / "cloud.json")
 
 
 def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:

@@ -32,7 +32,6 @@ from loop.base.processes import finish
 from loop.bisect.memory import memory_of
 from loop.builds.build import build
 from loop.cli import app
-from loop.cloud import memory as cloud
 from loop.learning import drafts
 from loop.library import targets
 from loop.library.trust import grant, is_trusted
@@ -240,8 +239,6 @@ def _kept(here: World, path: Path) -> str:
         return str(is_trusted(chosen))
     if name == drafts.DISMISSED:
         return str(drafts.dismissed(here.top / "sessions"))
-    if name == "cloud.json":
-        return str(cloud.recall(path))
     if place == "bisects":
         return str(memory_of("a question").probes())
     if place == "owner":
@@ -328,7 +325,6 @@ def _fill(top: Path) -> None:
     assert 0 == loop("sessions", "import", "history").returncode
     stored_session.make(top / "sessions")
     drafts.dismiss(top / "sessions", "0123456789abcdef")
-    cloud.keep(top / "state" / "cloud.json", "gcp")
     for value in (0.5, 0.25):
         memory_of("a question").keep(
             Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(value, 1.5))

@@ -85,7 +85,7 @@ def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["meter_ai: true", "ai: history-ai", MACHINE.replace("PRICES", "on_demand: 0.5")])
 def test_what_an_own_card_leaves_out_is_the_shipped_one_s(tmp_path: Path, text: str) -> None:
-    """One line is a card: consent, one price, or another choice."""
+    """One line is a card: one price, or another choice. `meter_ai` of older cards is left out."""
     found, base = card(tmp_path / "p", f"format: 1\n{text}\n"), rates(project(None, ROOT))
     assert (base.gpu, base.waiting) == (found.gpu, found.waiting)
     assert {rate.name for rate in base.rates} == {rate.name for rate in found.rates}

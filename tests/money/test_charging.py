@@ -77,7 +77,7 @@ def test_ai_that_nobody_measured_is_unknown() -> None:
     """Not zero, and not charged."""
     charged = charge(Used(60.0, "cpu"), card())
     assert "ai" not in of(charged)
-    assert "--meter-ai" in unknown(charged)["ai"]
+    assert "--ai-usd" in unknown(charged)["ai"]
 
 
 def test_measured_ai_goes_before_the_card_s_hours() -> None:
