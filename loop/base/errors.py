@@ -18,9 +18,12 @@ class ExitCode(IntEnum):
 
 
 class LoopError(Exception):
-    """Something a user can mend. Anything else is a bug, and crashes."""
+    """Something a user can mend. Anything else is a bug, and crashes.
 
-    def __init__(self, message: str, hint: str | None = None, exit_code: int = ExitCode.USAGE) -> None:
+    Each raise says what the process returns: by one of the three classes below, or by an exit code of its own.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, *, exit_code: int) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -28,18 +31,32 @@ class LoopError(Exception):
         self.exit_code = int(exit_code)
 
 
+class UsageError(LoopError):
+    """What the user gave is wrong: an argument, a name, a definition, a file or folder that they named."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint, exit_code=ExitCode.USAGE)
+
+
+class WorkFailed(LoopError):
+    """What the user asked for makes sense, and failed: a build, a program, a write, a damaged record."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint, exit_code=ExitCode.GATE_FAILED)
+
+
 class MachineFailure(LoopError):
     """The machine failed, not the target: a full disk, no memory. The work is paused; once mended, it goes on."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint, ExitCode.PAUSED)
+        super().__init__(message, hint, exit_code=ExitCode.PAUSED)
 
     def then(self, words: str) -> "MachineFailure":
         """The same, with what to do once it is mended."""
         return MachineFailure(self.message, f"{self.hint}; then {words}")
 
 
-class CannotStart(LoopError):
+class CannotStart(WorkFailed):
     """There is no such program, or it may not be run; its cause is the OSError."""
 
 
@@ -63,7 +80,7 @@ class Complaint:
         return f"{place}{path}expected {self.expected}, got {self.got}{hint}"
 
 
-class DefinitionError(LoopError):
+class DefinitionError(UsageError):
     """A YAML definition is not what it has to be: all complaints at once."""
 
     SHOWN = 20

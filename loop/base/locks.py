@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 
 
-class Held(LoopError):
+class Held(UsageError):
     """Somebody else holds the lock; `holder` says who, as far as the file tells."""
 
     def __init__(self, path: Path, holder: str) -> None:
@@ -131,7 +131,7 @@ def _take(file: IO[str], path: Path) -> None:
 
 def _unlockable(path: Path, error: OSError) -> LoopError:
     error.filename = error.filename or str(path)
-    return LoopError(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
+    return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 
 def _describe(text: str) -> str:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.owners import make_private, private_folder, stranger, wider
 from loop.base.remarks import remark
 
@@ -88,7 +88,7 @@ def project(target: Path | None, here: Path) -> Project:
     folder = chosen.parent if chosen.name == MANIFEST else chosen
     folder = folder.absolute()
     if not (folder / MANIFEST).is_file():
-        raise LoopError(
+        raise UsageError(
             f"{folder}: no {MANIFEST} there",
             hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
         )
@@ -101,7 +101,7 @@ def _safe(sessions: Path) -> Path:
     """The folder of sessions. One that was named has to be the user's; one in a project is no wider than that."""
     why = stranger(sessions) if _override() else wider(sessions)
     if why:
-        raise LoopError(
+        raise UsageError(
             f"{sessions}: sessions are not kept where others can change them: {why}",
             hint=f"chmod go-w {sessions}, or name a folder of your own: export LOOP_SESSIONS=...",
         )

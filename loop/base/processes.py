@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import psutil
 
 from loop.base import linux
-from loop.base.errors import CannotStart, LoopError
+from loop.base.errors import CannotStart, WorkFailed
 from loop.base.linux import adopt_orphans, die_with_parent
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
@@ -220,10 +220,9 @@ class Child:
         try:
             self.process.wait(timeout=GONE_S)
         except subprocess.TimeoutExpired:
-            raise LoopError(
+            raise WorkFailed(
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
-                exit_code=1,
             ) from None
         self._drain()
 

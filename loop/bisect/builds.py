@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, together
 from loop.builds import build
@@ -119,7 +119,7 @@ class Builder:
             )
         except BuildFailed as failed:
             if failed.no_compiler and variant.build.compiler == self._compiler:
-                raise LoopError(failed.message, failed.hint) from failed
+                raise WorkFailed(failed.message, failed.hint) from failed
             raise Broken(f"does not build: {failed.message}") from failed
         self.compiled += not made.cached
         return made

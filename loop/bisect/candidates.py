@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import content_hash
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.repository import changes, history
 from loop.repository.git import git
@@ -56,7 +56,7 @@ def read_line(folder: Path, good: str, bad: str | None, inside: Sequence[str] = 
     """
     top = top_of(folder)
     if top is None:
-        raise LoopError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
+        raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
     refuse_half_done(top)
     places = [os.path.relpath((folder / one).resolve(), top) for one in inside]
     head = history.resolve(top, "HEAD")
@@ -169,4 +169,4 @@ def refuse_half_done(top: Path) -> None:
     for name, (what, remedy) in HALF_DONE.items():
         place = Path(git(top, "rev-parse", "--git-path", name).strip())
         if (place if place.is_absolute() else top / place).exists():
-            raise LoopError(f"{top} is in the middle of {what}", hint=f"finish it, or `{remedy}`")
+            raise UsageError(f"{top} is in the middle of {what}", hint=f"finish it, or `{remedy}`")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
@@ -71,7 +71,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
         if not request.good:
-            raise LoopError("no good revision to begin from", hint="loop bisect --good REV")
+            raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
@@ -82,7 +82,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if request.json:
             refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
             screen.data(json.dumps(as_json(refused), indent=1))
-        raise LoopError(error.message, error.hint, EXITS["refused"]) from error
+        raise LoopError(error.message, error.hint, exit_code=EXITS["refused"]) from error
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
@@ -97,7 +97,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
     if request.metric not in ("latency", "correctness"):
-        raise LoopError(f"unknown metric {request.metric!r}", hint="--metric latency or --metric correctness")
+        raise UsageError(f"unknown metric {request.metric!r}", hint="--metric latency or --metric correctness")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
@@ -117,16 +117,16 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str
     compiled = [name for name in there if isinstance(setting.target.variants[name], CAbiVariant)]
     if len(compiled) != 1:
         what = f"several ({', '.join(compiled)})" if compiled else "none"
-        raise LoopError(f"one compiled variant is searched, there are {what}", hint="--variant NAME")
+        raise UsageError(f"one compiled variant is searched, there are {what}", hint="--variant NAME")
     return compiled[0]
 
 
 def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     """A search in any repository, judged by a command."""
     if request.probe not in ("exit", "number"):
-        raise LoopError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
+        raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
     if not request.command:
-        raise LoopError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
+        raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
     line = read_line(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(own_tree(line, "trial"))

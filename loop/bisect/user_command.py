@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loop.base.errors import CannotStart, LoopError
+from loop.base.errors import CannotStart, WorkFailed
 from loop.base.processes import Completed, Tick, run
 from loop.bisect.builds import Broken, check_out
 from loop.bisect.trying import OTHER, TRIED, Question, Tries
@@ -85,12 +85,12 @@ class CommandProbe:
         done = yield from self._once(self.tree.target, self.good)
         by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
         if done.code in UNRUN:
-            raise LoopError(
+            raise WorkFailed(
                 f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}",
                 hint=f"try it by hand: {by_hand}",
             )
         if done.timed_out:
-            raise LoopError(
+            raise WorkFailed(
                 f"the command did not end at the good end, {self.good.short}: killed after {self._limit:g} s",
                 hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}",
             )

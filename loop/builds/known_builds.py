@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.locks import own_folder
 from loop.base.owners import stranger
 from loop.base.remarks import remark
@@ -175,7 +175,7 @@ def new_folder(cache: Path) -> Iterator[Path]:
 
 
 def _unusable(cache: Path, error: OSError) -> LoopError:
-    return LoopError(
+    return WorkFailed(
         f"{cache}: cannot write the build cache: {error.strerror}",
         hint="set LOOP_CACHE to a folder that can be written",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder
 from loop.base.remarks import remark
@@ -123,7 +123,7 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
         return Chosen(device, variants, emulated)
     if not variants:
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
-        raise LoopError(
+        raise UsageError(
             f"no GPU: {', '.join(emulated)} can only be emulated, and what is emulated is not timed", hint
         )
     return Chosen(device, variants)
@@ -239,7 +239,7 @@ def choose_gpu(name: str, target: Target) -> str:
     """A GPU of the target's, by compute capability. Raises LoopError for one that it does not know."""
     if target.devices and name not in target.devices:
         known = ", ".join(f"{key} ({one.name})" for key, one in target.devices.items())
-        raise LoopError(f"target {target.name} has no device {name!r}", hint=f"its devices: {known}")
+        raise UsageError(f"target {target.name} has no device {name!r}", hint=f"its devices: {known}")
     return name
 
 

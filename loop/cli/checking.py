@@ -6,7 +6,7 @@ from pathlib import Path
 from loop.actions import ACTIONS
 from loop.base.documents import to_json
 from loop.base.documents.schema import draft7
-from loop.base.errors import DefinitionError, ExitCode, LoopError
+from loop.base.errors import DefinitionError, ExitCode, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
 from loop.library import definitions, figures, targets
@@ -56,7 +56,7 @@ def _check_file(path: Path, target: Path | None) -> int:
     if path.is_dir():
         files = sorted(path.glob("*.yaml"))
         if not files:
-            raise LoopError(f"{path}: no .yaml file there")
+            raise UsageError(f"{path}: no .yaml file there")
         return sum(_check_file(file, target) for file in files)
     if path.name == "target.yaml":
         targets.target(project(path, Path.cwd()))
@@ -119,7 +119,7 @@ def schema_text(name: str) -> str:
 def show_schema(name: str, write: bool, screen: Screen) -> int:
     """Print one JSON Schema, or write all of them where the bundled files point."""
     if name not in SCHEMAS:
-        raise LoopError(f"no schema {name!r}", hint=f"there are {', '.join(SCHEMAS)}")
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(SCHEMAS)}")
     if not write:
         screen.data(schema_text(name))
         return ExitCode.OK

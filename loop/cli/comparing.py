@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
 from loop.cli.sessions import say_damage
@@ -39,14 +39,14 @@ def compare_sessions(
     """Two or more sessions beside each other, in the order in which they are named."""
     chosen = project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
-        raise LoopError(
+        raise UsageError(
             f"{len(names)} sessions named: expected 2 to {MOST}", hint="loop sessions compare last~1 last"
         )
     found = [_find(chosen.sessions, name) for name in names]
     ids = [one.id for one in found]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
-        raise LoopError(f"{twice} is named twice", hint="`loop sessions list` names the others")
+        raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
     made = compare(found, _revisions(found, chosen))
     if as_json:
         screen.data(to_json({"schema_version": 1, **made.model_dump(mode="json")}))
@@ -69,7 +69,7 @@ def show_trend(
     known = sorted({word for one in seen for word in (*one.verdicts, *one.incorrect)})
     if variant is not None and not series:
         hint = f"one of {', '.join(known)}" if known else "`loop run session` measures"
-        raise LoopError(f"no session of {name} has judged a variant {variant!r}", hint=hint)
+        raise UsageError(f"no session of {name} has judged a variant {variant!r}", hint=hint)
     stated = [_recorded(one) for one in elsewhere.every(chosen.sessions) if one.row.speedup is not None]
     if as_json:
         screen.data(to_json({"schema_version": 1, "target": name, "series": series, "recorded": stated}))

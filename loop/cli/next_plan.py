@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.screen import Screen
 from loop.learning import statistics_command as statistics
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
@@ -77,7 +77,7 @@ def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea
         brings = benefit(idea, head.plan.plan.patterns, standings, new)
         rest = (*found[:place], *found[place + 1 :])
         return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, target)), rest
-    raise LoopError("no plan of this target can be run here", hint="loop plan list")
+    raise UsageError("no plan of this target can be run here", hint="loop plan list")
 
 
 def _head(idea: Idea, setting: Setting, target: Path | None) -> SessionHead:

@@ -8,7 +8,7 @@ from typing import Literal
 import psutil
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.locks import held
 from loop.base.places import project, state_folder
 from loop.base.screen import Screen
@@ -125,11 +125,11 @@ def _chosen(request: WorktreesRequest, found: Sequence[Place]) -> list[Place]:
     by_name = {one.name: one for one in found}
     for name in request.names:
         if name not in by_name:
-            raise LoopError(f"{folder()}: no worktree {name!r}", hint="loop worktrees")
+            raise UsageError(f"{folder()}: no worktree {name!r}", hint="loop worktrees")
         if by_name[name].state == "in use":
-            raise LoopError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
+            raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
         if by_name[name].state == "waits":
-            raise LoopError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
+            raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
     if request.names:
         return [by_name[name] for name in dict.fromkeys(request.names)]
     return [one for one in found if one.state == "left over"]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all
@@ -55,7 +55,7 @@ def failing_sides(context: Context, found: Sequence[Failing]) -> Generator[Tick,
         side = made.get(one.variant)
         if side is None or side.build_id != one.build_id:
             what = "was edited after it was checked" if side else "no longer compiles"
-            raise LoopError(f"{one.variant} {what}", hint="run the session again", exit_code=1)
+            raise WorkFailed(f"{one.variant} {what}", hint="run the session again")
     return [(one, made[one.variant]) for one in found]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import nearest
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, seconds_text, short, width
 from loop.learning import durations, environments, statistics
@@ -40,7 +40,7 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
     found = gather(chosen, patterns)
     if name is not None and name not in found:
         close = nearest(name, list(found))
-        raise LoopError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
+        raise UsageError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
     if as_json:
         wanted = [found[name]] if name else list(found.values())
         screen.data(json.dumps({"schema_version": 1, "patterns": [as_fields(one) for one in wanted]}, indent=1))

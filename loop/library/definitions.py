@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
-from loop.base.errors import DefinitionError, LoopError
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.model.base import Model
@@ -102,4 +102,4 @@ def choose(found: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
     """One definition by name. Raises LoopError with the nearest names."""
     if name in found:
         return found[name]
-    raise LoopError(f"no {kind} {name!r}", hint=hint_for(name, found))
+    raise UsageError(f"no {kind} {name!r}", hint=hint_for(name, found))

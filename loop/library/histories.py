@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loop.base.documents import Complaint, complain, content_hash
-from loop.base.errors import DefinitionError, LoopError
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import shipped
 from loop.library.definitions import Read, read_file
 from loop.model.history import History, HistorySession, RecordedSession
@@ -21,7 +21,9 @@ def paths(name: str) -> list[Path]:
     if name == SHIPPED and not path.is_file():
         return sorted(shipped("sessions/history").glob("*.yaml"))
     if not path.is_file():
-        raise LoopError(f"{name}: no such file", hint=f"loop sessions import {SHIPPED} takes what ships with loop")
+        raise UsageError(
+            f"{name}: no such file", hint=f"loop sessions import {SHIPPED} takes what ships with loop"
+        )
     return [path]
 
 

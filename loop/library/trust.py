@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import RootModel, StringConstraints
 
 from loop.base.documents import content_hash, load_yaml, sums
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
 from loop.base.places import Project, state_folder
@@ -88,7 +88,7 @@ def grant(project: Project, digest: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LoopError(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
+        raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
     with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
         sums.write_sealed(path, {**_granted(path), str(project.target): digest})
 
@@ -115,7 +115,7 @@ def _granted(path: Path) -> dict[str, str]:
 
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
-    return LoopError(
+    return UsageError(
         f"{project.manifest}: these definitions run commands and code, and have not been allowed yet",
         hint=f"look at them, then `loop trust {project.target}`",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.model.tuning import Values, literal
 
 
@@ -18,7 +18,7 @@ def with_best(manifest: str, name: str, device: str, values: Values) -> str:
     """
     best = _at(yaml.compose(manifest), ("tuning", name, "best"))
     if not isinstance(best, yaml.MappingNode):
-        raise LoopError(f"the manifest has no tuning.{name}.best")
+        raise UsageError(f"the manifest has no tuning.{name}.best")
     text = f"{{{', '.join(f'{field}: {literal(value)}' for field, value in values.items())}}}"
     old = _at(best, (device,))
     if old is not None:
@@ -78,5 +78,5 @@ def _checked(text: str, manifest: str, path: tuple[str, ...], values: Values) ->
     if found != wanted:
         place = ".".join(path)
         hint = f"write them in by hand: {{{', '.join(f'{name}: {literal(one)}' for name, one in values.items())}}}"
-        raise LoopError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
+        raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
     return text

@@ -4,7 +4,7 @@ import time
 
 from pydantic import Field
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.processes import Tick
 from loop.library.definitions import read_file
 from loop.model.base import Model
@@ -75,7 +75,7 @@ def _weighed(
     try:
         who, waiting = keeping_gpu.who_waits(card, terms.waiting)
     except ValueError as error:
-        raise LoopError(str(error), hint="add one to rates.yaml, or let nobody wait") from error
+        raise UsageError(str(error), hint="add one to rates.yaml, or let nobody wait") from error
     stop = keeping_gpu.stop_cost(restart, usd_per_hour, who, waiting, terms.context_usd)
     even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
     gaps = keeping_gpu.gaps_hours(context.past.sessions, context.bench.device)

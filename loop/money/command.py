@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
 from loop.model.ledger import Account, Book, Spent
@@ -44,7 +44,7 @@ class CostRequest:
 def show_costs(request: CostRequest, screen: Screen) -> int:
     """Totals, then rows, savings by class of evidence, and what has no figure."""
     if request.by not in BY:
-        raise LoopError(f"--by {request.by}: expected {', '.join(BY)}", hint=f"--by {BY[0]}")
+        raise UsageError(f"--by {request.by}: expected {', '.join(BY)}", hint=f"--by {BY[0]}")
     chosen_project = project(request.target, Path.cwd())
     kept = with_open(book(chosen_project.sessions, runs=request.by == "pattern"), chosen_project)
     chosen = choose(kept.accounts, request.sessions)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
 from loop.library import figures
@@ -88,7 +88,7 @@ def _as_recorded(row: dict[str, Any]) -> KeepOrStop:
 def amount(option: str, value: float, highest: float = 1e6) -> float:
     """A number from 0 on. Raises LoopError for anything else."""
     if not (math.isfinite(value) and 0 <= value < highest):
-        raise LoopError(f"{option} {value:g}: expected a number from 0 to {highest:g}", hint=f"{option} 5")
+        raise UsageError(f"{option} {value:g}: expected a number from 0 to {highest:g}", hint=f"{option} 5")
     return value
 
 
@@ -99,9 +99,9 @@ def span(option: str, text: str) -> tuple[float, float]:
         low, high = (float(part) for part in (parts * 2 if len(parts) == 1 else parts))
     except ValueError as error:
         example = f"{option} 0.80, or a range: {option} 0.80..1.20"
-        raise LoopError(f"{option} {text!r}: expected a number, or two with .. between", hint=example) from error
+        raise UsageError(f"{option} {text!r}: expected a number, or two with .. between", hint=example) from error
     if amount(option, low) > amount(option, high):
-        raise LoopError(
+        raise UsageError(
             f"{option} {text}: the smaller number comes first", hint=f"{option} {parts[1]}..{parts[0]}"
         )
     return low, high
@@ -111,12 +111,12 @@ def _rate(given: float | None, card: RateCard) -> float:
     if given is None:
         rate = card.find(card.gpu)
         if rate is None:
-            raise LoopError("the rate card has no price for a GPU", hint="--gpu-usd-per-hour 0.70")
+            raise UsageError("the rate card has no price for a GPU", hint="--gpu-usd-per-hour 0.70")
         return rate.usd_per_hour
     if not (math.isfinite(given) and 0 < given < HIGHEST_USD_PER_HOUR):
         expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
         hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
-        raise LoopError(f"--gpu-usd-per-hour {given:g}: expected {expected}", hint=hint)
+        raise UsageError(f"--gpu-usd-per-hour {given:g}: expected {expected}", hint=hint)
     return given
 
 
@@ -131,7 +131,7 @@ def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> S
         if getattr(request, name) is not None:
             option = f"--{name.replace('_', '-')}"
             said = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
-            raise LoopError(said, hint=f"leave out {option}")
+            raise UsageError(said, hint=f"leave out {option}")
     low, high = span("--stop-cost-usd", request.stop_cost_usd)
     return StopCost(low_usd=low, high_usd=high, source="as given")
 
@@ -139,11 +139,11 @@ def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> S
 def _waiting(named: str | None, card: RateCard) -> tuple[Waiting, float]:
     who = next((one for one in WHO if one == named), None)
     if named is not None and who is None:
-        raise LoopError(f"--waiting {named!r}: expected {', '.join(WHO)}", hint=f"--waiting {WHO[0]}")
+        raise UsageError(f"--waiting {named!r}: expected {', '.join(WHO)}", hint=f"--waiting {WHO[0]}")
     try:
         return keeping_gpu.who_waits(card, who)
     except ValueError as error:
-        raise LoopError(str(error), hint="add one to rates.yaml, or: --waiting nobody") from error
+        raise UsageError(str(error), hint="add one to rates.yaml, or: --waiting nobody") from error
 
 
 def _restart(request: KeepRequest, here: Project) -> Restart:
@@ -156,7 +156,7 @@ def _restart(request: KeepRequest, here: Project) -> Restart:
     measured = (keeping_gpu.restart_of(rows, device, boot) for device in devices)
     found = next((restart for restart in measured if restart is not None), None)
     if found is None:
-        raise LoopError("no restart was measured: in no session was anything compiled and then timed", hint=GIVE)
+        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint=GIVE)
     return found
 
 

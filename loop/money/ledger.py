@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.model.ledger import Account, Book, Spent
 from loop.money.totals import RESOURCES, Saved, Totals, saved
 
@@ -131,7 +131,7 @@ def choose(accounts: Sequence[Account], words: str | None) -> list[Account]:
     end = _place(accounts, last) if last else len(accounts) - 1 if dots else start
     if end < start:
         hint = f"--sessions {last}..{first}"
-        raise LoopError(f"--sessions {words}: {last} comes before {first}", hint=hint)
+        raise UsageError(f"--sessions {words}: {last} comes before {first}", hint=hint)
     return list(accounts[start : end + 1])
 
 
@@ -146,7 +146,7 @@ def _place(accounts: Sequence[Account], name: str) -> int:
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} sessions begin so" if found else "no such session"
-    raise LoopError(f"--sessions {name}: {what}", hint="`loop sessions list` names them")
+    raise UsageError(f"--sessions {name}: {what}", hint="`loop sessions list` names them")
 
 
 def _called(one: Account, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.documents import content_hash, to_json, write_atomic
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
@@ -89,10 +89,9 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
     except BuildFailed as failed:
         why = failed.message
     worktree.remove(tree)
-    raise LoopError(
+    raise WorkFailed(
         f"{name} cannot be edited in a worktree: {why}",
         hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
-        exit_code=ExitCode.GATE_FAILED,
     )
 
 
@@ -173,7 +172,7 @@ def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple
     try:
         found = yield from build.scan(variant, context.task.folder, context.bench.include)
     except BuildFailed as failed:
-        raise LoopError(failed.message, failed.hint) from failed
+        raise WorkFailed(failed.message, failed.hint) from failed
     return found.files
 
 

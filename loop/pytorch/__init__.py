@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, project
 from loop.library import targets, trust
 from loop.library.definitions import hint_for
@@ -144,10 +144,10 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
 def _compiled(target: Target, name: str) -> CAbiVariant:
     if name not in target.variants:
         hint = hint_for(name, target.variants)
-        raise LoopError(f"target {target.name} has no variant {name!r}", hint=hint)
+        raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
     variant = target.variants[name]
     if not isinstance(variant, CAbiVariant):
-        raise LoopError(
+        raise UsageError(
             f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one",
             hint=hint_for(
                 name, {key: one for key, one in target.variants.items() if isinstance(one, CAbiVariant)}
@@ -161,7 +161,7 @@ def _place(name: str, variant: CAbiVariant, device: str | torch.device | None) -
     if where.type != variant.device:
         raise _elsewhere(name, where, variant.device)
     if where.type == "cuda" and not torch.cuda.is_available():
-        raise LoopError(
+        raise UsageError(
             f"variant {name} runs on a GPU, and PyTorch sees none",
             hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
         )
@@ -169,7 +169,7 @@ def _place(name: str, variant: CAbiVariant, device: str | torch.device | None) -
 
 
 def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
-    return LoopError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
+    return UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
 
 
 def _check_place(made: Operator, where: torch.device) -> None:
@@ -179,7 +179,7 @@ def _check_place(made: Operator, where: torch.device) -> None:
         raise _elsewhere(name, where, made.contract.device)
     architecture = _architecture(where)
     if made.architecture not in (None, architecture):
-        raise LoopError(
+        raise UsageError(
             f"variant {name} was built for {made.architecture} in this process, and {where} is {architecture}",
             hint="an operator is made once: use another process for another kind of GPU",
         )
@@ -193,7 +193,7 @@ def _architecture(where: torch.device) -> str:
 def _check_name(contract: Contract, chosen: Project) -> None:
     for (folder, _), other in _operators.items():
         if other.contract.space == contract.space and folder != chosen.target.resolve():
-            raise LoopError(
+            raise UsageError(
                 f"torch.ops.{contract.space} is that of the target in {folder} already",
                 hint=f"give the one in {chosen.target} another `name`",
             )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 from loop.base.places import cache_folder, include_folder
 from loop.base.processes import finish
 from loop.builds.build import build
@@ -58,7 +58,7 @@ def loaded(name: str, variant: CAbiVariant, made: Build) -> KernelLibrary:
     try:
         library = Compiled({"variant": terms})
     except Refused as refused:
-        raise LoopError(f"{name}: {refused}") from refused
+        raise WorkFailed(f"{name}: {refused}") from refused
     address = ctypes.cast(library.entry, ctypes.c_void_p).value or 0
     return KernelLibrary(library, ENTRY(address))
 
@@ -69,6 +69,6 @@ def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
     try:
         made = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
     except BuildFailed as failed:
-        raise LoopError(f"{name}: {failed.message}", hint=failed.hint) from failed
+        raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
     assert isinstance(made, Build)
     return made

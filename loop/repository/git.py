@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 
 if TYPE_CHECKING:
     from git import Repo
@@ -140,7 +140,7 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | 
     try:
         import git as library
     except ImportError as error:  # GitPython raises it when there is no git program.
-        raise LoopError("there is no git program", hint="install git (`apt-get install git`)") from error
+        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
     try:
         settings = [word for setting in _settings(folder) for word in ("-c", setting)]
         env = _environment() | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
@@ -149,7 +149,7 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | 
             return _execute(folder, ["git", *settings, *_outside_submodules(arguments)], env, source)
     except (library.GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         said = str(getattr(error, "stderr", "") or error).strip()
-        raise LoopError(f"git {arguments[0]} in {folder}: {said}", exit_code=1) from error
+        raise WorkFailed(f"git {arguments[0]} in {folder}: {said}") from error
 
 
 def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:

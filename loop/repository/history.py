@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.repository.git import git
 
 FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"
@@ -48,7 +48,7 @@ def resolve(folder: Path, revision: str) -> str:
         ).strip()
     except LoopError as error:
         hint = DEEPEN if is_shallow(folder) else "git log --oneline names some"
-        raise LoopError(f"{revision} is no commit of {folder}", hint=hint) from error
+        raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
 
 
 def is_shallow(folder: Path) -> bool:
@@ -63,14 +63,14 @@ def line(folder: Path, good: str, bad: str) -> list[Commit]:
     """
     first, last = resolve(folder, good), resolve(folder, bad)
     if first == last:
-        raise LoopError(f"good and bad are the same commit, {first[:SHOWN]}", hint="name two that differ")
+        raise UsageError(f"good and bad are the same commit, {first[:SHOWN]}", hint="name two that differ")
     if is_ancestor(folder, last, first):
-        raise LoopError(
+        raise UsageError(
             f"bad ({last[:SHOWN]}) is older than good ({first[:SHOWN]}): they are swapped",
             hint=f"--good {bad} --bad {good}, if it was the other way round",
         )
     if not is_ancestor(folder, first, last):
-        raise LoopError(f"{first[:SHOWN]} is no ancestor of {last[:SHOWN]}", hint=_related(folder, first, last))
+        raise UsageError(f"{first[:SHOWN]} is no ancestor of {last[:SHOWN]}", hint=_related(folder, first, last))
     after = set(git(folder, "rev-list", "--ancestry-path", f"{first}..{last}").split())
     return [one for one in _commits(folder, "--first-parent", f"{first}..{last}") if one.hash in after]
 

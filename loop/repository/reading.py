@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Revision
 from loop.repository.git import look, opened
 
@@ -38,7 +38,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
             tree = repository.commit(commit).tree
             _write(tree if inside == Path(".") else tree / str(inside), into)
     except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError) as error:
-        raise LoopError(f"{commit[:12]} cannot be read: {error}") from error
+        raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
 
 

@@ -3,14 +3,14 @@
 import shutil
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.repository.git import git
 
 LINK = "160000"
 """Mode of a submodule in a tree."""
 
 
-class Unavailable(LoopError):
+class Unavailable(WorkFailed):
     """A commit needs a submodule's commit that is not in the user's checkout of it."""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.repository import submodules
 from loop.repository.git import git, look
 
@@ -82,7 +82,7 @@ class Worktree:
             if not stands or git(self.root, "rev-list", "--count", stands, "^HEAD").strip() == "0":
                 git(self.root, "branch", "--force", found, "HEAD")
                 return found
-        raise LoopError(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
+        raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
 
     def known(self) -> set[str]:
         """Files that git has or would take, by their path from the target's folder."""
@@ -134,7 +134,7 @@ def make(target: Path, root: Path) -> Worktree:
         raise _no_room(root, error) from error
     unmerged = look(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
-        raise LoopError(
+        raise UsageError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
     _add(repository, root, "HEAD")
@@ -151,7 +151,7 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
     """
     repository = top_of(target)
     if repository is None:
-        raise LoopError(f"{target} is not under git", hint="git init, and commit what works")
+        raise UsageError(f"{target} is not under git", hint="git init, and commit what works")
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -162,7 +162,7 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
 
 def _no_room(root: Path, error: OSError) -> LoopError:
     hint = "set LOOP_STATE to a folder that can be written"
-    return LoopError(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
+    return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
 def _add(repository: Path, root: Path, commit: str) -> None:
@@ -176,7 +176,7 @@ def _add(repository: Path, root: Path, commit: str) -> None:
         git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
-        raise LoopError(error.message, hint) from error
+        raise WorkFailed(error.message, hint) from error
 
 
 def _forget_gone(repository: Path, root: Path) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.debug.section import diagnoses
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
@@ -41,9 +41,9 @@ class Piece:
 def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = "") -> str:
     """A session as Markdown of at most `limit` bytes. Raises LoopError where that is too few, or no link."""
     if limit < LEAST:
-        raise LoopError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
+        raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
-        raise LoopError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
+        raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     head, foot = _head(record, finished, limit), _foot(record, limit, link)
     room = limit - _size(head) - _size(foot) - ROOM_FOR_WHAT_IS_LEFT_OUT
     parts, left = [head], []

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
@@ -45,7 +45,7 @@ def find(root: Path, name: str) -> RecordedSession | None:
     if len(matches) > 1:
         hint = f"one of {', '.join(one.id for one in matches)}"
         how = "begin so" if name.startswith(BEGINNING) else "are called so"
-        raise LoopError(f"{name}: {len(matches)} sessions {how}", hint=hint)
+        raise UsageError(f"{name}: {len(matches)} sessions {how}", hint=hint)
     return matches[0] if matches else None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
@@ -76,7 +76,7 @@ def find(root: Path, name: str) -> SessionFolder:
         known = recorded.find(root, name)
         if known is None:
             raise
-        raise LoopError(
+        raise UsageError(
             f"{known.id} was recorded elsewhere: there is no report of it", hint=f"loop sessions show {known.id}"
         ) from None
 
@@ -85,14 +85,14 @@ def ended(folder: SessionFolder) -> SessionRecord:
     """The final record; LoopError for a session that has none."""
     record = folder.record()
     if record is None:
-        raise LoopError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
+        raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     return record
 
 
 def report(name: str, form: str, target: Path | None, output: Path | None, screen: Screen) -> int:
     """A session, rendered again from its records, to stdout or into a file."""
     if form not in FORMATS:
-        raise LoopError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
+        raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
     setting = read_setting(target)
     folder = find(setting.project.sessions, name)
     written = FORMATS[form](setting, folder)
@@ -106,7 +106,7 @@ def report(name: str, form: str, target: Path | None, output: Path | None, scree
 def _store(written: Written, output: Path, folder: SessionFolder, screen: Screen) -> None:
     """The file, its figures beside it; the session's own report with its checksums."""
     if output.is_dir():
-        raise LoopError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
+        raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
     if output.resolve() == folder.report.resolve():
         folder.write_report(written.text, written.files)
     else:

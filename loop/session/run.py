@@ -14,7 +14,7 @@ from loop.agents import spending
 from loop.agents.model import AiGiven
 from loop.agents.proposing import Agent, go_on
 from loop.base.documents import Document, complain, to_json
-from loop.base.errors import DefinitionError, ExitCode, LoopError, MachineFailure
+from loop.base.errors import DefinitionError, ExitCode, LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
 from loop.base.places import state_folder
@@ -104,7 +104,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     """Go on with a session that was interrupted; the exit code."""
     if request.plan is not None:
-        raise LoopError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
+        raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
     folder = sessions.find(setting.project.sessions, name)
     again = f"go on with: loop run session --resume {name}"
@@ -116,7 +116,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.tell(record, folder, screen, closing.recall(setting, folder.id), as_json=request.json)
         if head.target != setting.target.name:
-            raise LoopError(
+            raise UsageError(
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
                 hint=f"--target {head.target_folder}",
             )
@@ -166,7 +166,7 @@ def resumable(
     except LoopError as error:
         again = f"loop run session --resume {folder.id}"
         hint = f"{error.hint}, then go on with: {again}" if error.hint else again
-        raise LoopError(error.message, hint, ExitCode.GATE_FAILED) from error
+        raise WorkFailed(error.message, hint) from error
 
 
 @contextlib.contextmanager
@@ -338,7 +338,7 @@ def waits_for_change(setting: Setting, head: SessionHead, folder: SessionFolder)
 def changed_meanwhile(setting: Setting, head: SessionHead, folder: SessionFolder) -> LoopError:
     """The target's own files are others than those that the session's changes stand on."""
     tree = workshop_of(head, folder, declined=False).tree
-    return LoopError(
+    return UsageError(
         f"{setting.project.target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.remarks import remark
 from loop.model.change import BriefOutput
 from loop.model.measurement import Segment
@@ -92,7 +92,7 @@ def required(folder: SessionFolder, read: Read) -> tuple[Sampled, ...]:
     """The samples; LoopError where files are gone, for a part of them would look like all."""
     if read.missing:
         names = ", ".join(read.missing)
-        raise LoopError(
+        raise WorkFailed(
             f"{folder.path}: cannot be read: {names}",
             hint="put the files back, or measure anew: loop run session",
         )

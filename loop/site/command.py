@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loop import __version__
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError, Stopped
+from loop.base.errors import ExitCode, LoopError, Stopped, UsageError
 from loop.base.interrupts import flagged
 from loop.base.places import shipped
 from loop.base.remarks import remark
@@ -181,7 +181,7 @@ def serve_site(directory: Path | None, port: int, target: Path | None, screen: S
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-catalogue-"))) / "site"
             _build(directory, target, screen)
         elif not (directory / folder.MARKER).is_file():
-            raise LoopError(
+            raise UsageError(
                 f"{directory}: there is no catalogue",
                 hint=f"loop catalog build --out {directory}, or leave out --dir",
             )

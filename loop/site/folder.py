@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents.files import unusable
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.interrupts import check
 
 MARKER = "catalogue.json"
@@ -23,18 +23,20 @@ def check_place(out: Path) -> Path:
     place = Path(os.path.realpath(out))
     hint = "choose another folder with --out; a new one is made"
     if place in (Path(os.path.realpath(os.curdir)), *Path(os.path.realpath(os.curdir)).parents):
-        raise LoopError(f"{out}: this is where you are, or above it: it would be replaced", hint="--out catalogue")
+        raise UsageError(
+            f"{out}: this is where you are, or above it: it would be replaced", hint="--out catalogue"
+        )
     if place.exists() and not place.is_dir():
-        raise LoopError(f"{place}: there is a file of this name", hint=hint)
+        raise UsageError(f"{place}: there is a file of this name", hint=hint)
     if not place.is_dir() or not any(place.iterdir()):
         return place
     ours = _ours(place)
     if ours is None:
-        raise LoopError(f"{place}: there are files, and it is not a catalogue made by loop", hint=hint)
+        raise UsageError(f"{place}: there are files, and it is not a catalogue made by loop", hint=hint)
     others = sorted(path.name for path in place.iterdir() if path.name not in ours)
     if others:
         what = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        raise LoopError(
+        raise UsageError(
             f"{place}: {what} is not of the catalogue, and would be lost", hint=f"move it away, or {hint}"
         )
     return place

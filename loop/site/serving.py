@@ -6,7 +6,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.interrupts import check
 
 ADDRESS = "127.0.0.1"
@@ -40,7 +40,7 @@ class Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             hint = "loop catalog serve --port 0   (any free port)"
-            raise LoopError(f"port {port} of {ADDRESS} cannot be used: {reason}", hint=hint) from error
+            raise UsageError(f"port {port} of {ADDRESS} cannot be used: {reason}", hint=hint) from error
 
     @property
     def url(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import nearest
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
 from loop.library import definitions, targets, trust
@@ -80,12 +80,12 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
         return _automatic(target, variants, there)
     if wanted not in ("cpu", "cuda"):
         close = nearest(wanted, ["cpu", "cuda", "auto"])
-        raise LoopError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
+        raise UsageError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
     if wanted == "cuda" and not there:
         raise _no_gpu(target)
     device: Device = "cuda" if wanted == "cuda" else "cpu"
     if not target.variants_on(device) and not choose_emulated((), target, device):
-        raise LoopError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
+        raise UsageError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
 
 
@@ -93,7 +93,7 @@ def _no_gpu(target: Target) -> LoopError:
     """Why nothing can run on a GPU, and what can be done instead."""
     message, mend = no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
-    return LoopError(message, hint=f"run with --device cpu{emulated}, or {mend}")
+    return UsageError(message, hint=f"run with --device cpu{emulated}, or {mend}")
 
 
 def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
@@ -110,12 +110,12 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
     there = target.variants_on(device)
     for name in names:
         if name not in target.variants:
-            raise LoopError(
+            raise UsageError(
                 f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
             )
         if name not in there and name not in choose_emulated(names, target, device):
             other = target.variants[name].device
-            raise LoopError(f"variant {name} does not run on {device}", hint=f"--device {other}")
+            raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {other}")
     return tuple(name for name in dict.fromkeys(names) if name in there) if names else there
 
 
@@ -127,7 +127,7 @@ def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tup
 def choose_threads(wanted: int | None) -> int:
     """Threads of each process: those asked for, or one a core but for the one from which the judge watches."""
     if wanted is not None and not 1 <= wanted <= cores():
-        raise LoopError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
+        raise UsageError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
     return wanted or max(1, cores() - 1)
 
 
@@ -157,7 +157,7 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
             sets[text] = ({**read_words(text)},)
             expand(setting.target.model_copy(update={"workloads": sets}), [text], "float32")
         except WorkloadError as error:
-            raise LoopError(f"--workloads {text!r}: {error}") from error
+            raise UsageError(f"--workloads {text!r}: {error}") from error
     return replace(setting, target=setting.target.model_copy(update={"workloads": sets}))
 
 
@@ -166,5 +166,5 @@ def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
     for name in names:
         if name not in target.workloads:
             hint = definitions.hint_for(name, target.workloads)
-            raise LoopError(f"target {target.name} has no workload set {name!r}", hint=hint)
+            raise UsageError(f"target {target.name} has no workload set {name!r}", hint=hint)
     return tuple(names) or (next(iter(target.workloads)),)

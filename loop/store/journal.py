@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loop.base.documents import sums
-from loop.base.errors import LoopError
+from loop.base.documents.files import unusable
+from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 
 NAME = "journal.jsonl"
@@ -104,7 +105,7 @@ def _parts(path: Path) -> list[bytes]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
@@ -120,16 +121,16 @@ def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[L
             outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
             line = Line.model_validate({**outer, "event": fields}, strict=False)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
-            raise LoopError(what, hint=hint, exit_code=1) from error
+            raise WorkFailed(what, hint=hint) from error
         if line.seq != number:
-            raise LoopError(f"{path}:{number}: expected line {number}, got {line.seq}", exit_code=1)
+            raise WorkFailed(f"{path}:{number}: expected line {number}, got {line.seq}")
         if not whole:
-            raise LoopError(f"{what}: its checksum does not match", hint=hint, exit_code=1)
+            raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
         yield line, before
     _, told, whole = sums.parted(torn[:-1], before)
     if whole and told.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
-        raise LoopError(f"{path}:{len(rows) + 1}: damaged line end", hint=hint, exit_code=1)
+        raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
 def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
@@ -167,6 +168,5 @@ def last_closed(lines: Iterable[Line]) -> Closed | None:
 
 def unwritable(path: Path, error: OSError) -> LoopError:
     """What to tell a user whose disk refuses."""
-    error.filename = error.filename or str(path)
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
-    return LoopError(f"{path}: cannot be written: {error.strerror}", hint=hint)
+    return unusable(path, "written", error, hint)

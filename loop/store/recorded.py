@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import sums, to_json
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.model.history import RESOURCES, HistorySession, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured
@@ -43,7 +43,7 @@ def _refuse_another(root: Path, session: RecordedSession) -> bool:
     if not path.exists():
         return False
     if _facts(read(path)) != _facts(session):
-        raise LoopError(
+        raise UsageError(
             f"{path}: there is such a session already, with other rows than {session.row.id} has in this file",
             hint="give the history another `source`, or move that folder away",
         )
@@ -76,7 +76,7 @@ def read(folder: Path) -> RecordedSession:
     try:
         return sums.read_sealed(RecordedSession, path, f"move {folder} aside")
     except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def every(root: Path) -> list[RecordedSession]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from loop.base.documents import content_hash, sums, write_atomic
 from loop.base.documents.files import encoded
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.base.remarks import remark
 from loop.model.base import Model
@@ -94,7 +94,7 @@ class SessionFolder:
             record = self.record()
         lost = cut(self.path, record, lines)
         if lost:
-            raise LoopError(lost, hint=f"move {self.path} aside", exit_code=1)
+            raise WorkFailed(lost, hint=f"move {self.path} aside")
         return lines
 
     def finished(self) -> tuple[Finished, ...]:
@@ -206,7 +206,7 @@ def create(root: Path, plan: str, now: datetime.datetime) -> SessionFolder:
                 return SessionFolder(root / name)
     except OSError as error:
         raise journal.unwritable(root, error) from error
-    raise LoopError(f"{root}: a hundred sessions began in this second", hint="try again")
+    raise WorkFailed(f"{root}: a hundred sessions began in this second", hint="try again")
 
 
 def every(root: Path) -> list[SessionFolder]:
@@ -246,9 +246,9 @@ def find(root: Path, name: str) -> SessionFolder:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise LoopError(f"{name}: {len(matches)} sessions begin so", hint=_list(matches))
+        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=_list(matches))
     hint = _list(folders[-5:]) if folders else "`loop run session` makes one"
-    raise LoopError(f"{root}: no session {name}", hint=hint)
+    raise UsageError(f"{root}: no session {name}", hint=hint)
 
 
 def _list(folders: Iterable[SessionFolder]) -> str:
@@ -287,10 +287,10 @@ def _load(model: type[T], path: Path) -> T:
     try:
         return sums.read_sealed(model, path, hint)
     except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
     except LoopError as error:
         if other := other_format(path):
-            raise LoopError(other, hint=hint, exit_code=1) from error
+            raise WorkFailed(other, hint=hint) from error
         raise
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.calls.tensors import MAX_RANK
 from loop.model.device import Device, Dtype
 from loop.model.target import OUTPUT, Attribute, CAbiVariant, Target
@@ -85,12 +85,12 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 def _check_output(contract: Contract) -> None:
     unknown = [dimension for dimension in contract.output if dimension not in contract.homes]
     if unknown:
-        raise LoopError(
+        raise UsageError(
             f"no operator of {contract.name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
     if contract.only and OUTPUT not in contract.types and len(contract.dtypes) > 1:
-        raise LoopError(
+        raise UsageError(
             f"no operator of {contract.name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
         )
@@ -99,7 +99,7 @@ def _check_output(contract: Contract) -> None:
 def _check_ranks(contract: Contract) -> None:
     for name, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
         if len(dimensions) > MAX_RANK:
-            raise LoopError(f"no operator of {contract.name}: {name} has more than {MAX_RANK} dimensions")
+            raise UsageError(f"no operator of {contract.name}: {name} has more than {MAX_RANK} dimensions")
 
 
 def choices_in_words(attribute: Attribute) -> str:

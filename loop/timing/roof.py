@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.owners import stranger
 from loop.base.processes import Completed, Tick, run
 from loop.base.remarks import remark
@@ -56,7 +56,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
     done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
     if not done.ok:
-        raise LoopError(f"the roof of this machine could not be measured: {done.how}")
+        raise WorkFailed(f"the roof of this machine could not be measured: {done.how}")
     found = json.loads(done.output)
     return Roof(**found)
 
@@ -65,7 +65,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
     """The measuring program, compiled for this very processor once."""
     compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:
-        raise LoopError("the roof of this machine could not be measured: there is no C compiler")
+        raise WorkFailed("the roof of this machine could not be measured: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
     if not _whole(program):
@@ -97,6 +97,6 @@ def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
             command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
         )
         if not done.ok:
-            raise LoopError(f"the roof of this machine could not be measured: {compiler} {done.how}")
+            raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
         sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(made.read_bytes())})
         os.replace(made, program)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
 from loop.calls.arena import MOST_CALLS, Values
 from loop.calls.call import Call
@@ -337,11 +337,11 @@ def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
     return [*order, *reversed(order)]
 
 
-class Untimed(LoopError):
+class Untimed(WorkFailed):
     """A side that could not be timed: it crashed, hung or was refused."""
 
     def __init__(self, side: str, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint, exit_code=1)
+        super().__init__(message, hint=hint)
         self.side = side
         """Its name."""
 

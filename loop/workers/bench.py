@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Tick
 from loop.calls.call import Call, make_call, widen
@@ -145,12 +145,10 @@ class Bench:
             return (yield from worker.ask(do, limit_s=limit_s, note=note, **request))
         except WorkerLost as lost:
             self.dismiss()
-            raise LoopError(
-                f"the judging process was lost: {lost.how}", hint=_last_line(lost.errors), exit_code=1
-            ) from lost
+            raise WorkFailed(f"the judging process was lost: {lost.how}", hint=_last_line(lost.errors)) from lost
         except Refusal as refusal:
             hint = "see `loop doctor`" if do == "examine" else "look at what target.yaml names for it"
-            raise LoopError(str(refusal), hint=hint, exit_code=1) from refusal
+            raise WorkFailed(str(refusal), hint=hint) from refusal
 
     def warm_up(self) -> Worker:
         """The warm worker, started now if there is none; its imports go on while something else is done."""
@@ -263,7 +261,7 @@ class Bench:
         )
         if reply["doubt"]:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
-            raise LoopError(f"{reply['doubt']} on {workload.name}", hint=hint, exit_code=1)
+            raise WorkFailed(f"{reply['doubt']} on {workload.name}", hint=hint)
         self._expected[call.key], self._written[call.key] = wide, digests(call)
 
     def _fill(self, fill: Fill, index: int) -> dict[str, Any]:
@@ -342,11 +340,10 @@ def check_memory(target: Target, workload: Workload) -> None:
     needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
     free = available_memory()
     if needed > free:
-        raise LoopError(
+        raise WorkFailed(
             f"{workload.name} needs about {needed / 2**30:.1f} GiB for its float64 reference; "
             f"{free / 2**30:.1f} GiB are free",
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
-            exit_code=1,
         )
 
 

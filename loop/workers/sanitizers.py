@@ -5,7 +5,7 @@ The emulator checks what goes through its functions. A kernel's own arrays, poin
 
 import re
 
-from loop.base.errors import LoopError
+from loop.base.errors import WorkFailed
 from loop.base.processes import finish, run
 from loop.calls import faults
 from loop.calls.lost import SAYS
@@ -35,7 +35,7 @@ def environment(compiler: str) -> dict[str, str]:
     ]
     missing = [name for name, path in zip(LIBRARIES, found, strict=True) if "/" not in path]
     if missing:
-        raise LoopError(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
+        raise WorkFailed(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
     return {
         "LD_PRELOAD": ":".join(found),
         "ASAN_OPTIONS": "detect_leaks=0",

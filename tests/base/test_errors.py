@@ -3,7 +3,17 @@
 import subprocess
 import sys
 
-from loop.base.errors import Complaint, DefinitionError, ExitCode, LoopError
+import pytest
+
+from loop.base.errors import (
+    Complaint,
+    DefinitionError,
+    ExitCode,
+    LoopError,
+    MachineFailure,
+    UsageError,
+    WorkFailed,
+)
 
 
 def make_complaint(line: int = 4, **fields: str) -> Complaint:
@@ -36,9 +46,19 @@ def test_all_complaints_come_together() -> None:
 
 def test_an_error_carries_its_hint_and_exit_code() -> None:
     """What went wrong, what to do next, and what the process says at its end."""
-    error = LoopError("no target", hint="pass --target DIR", exit_code=ExitCode.GATE_FAILED)
-    assert ("no target", "pass --target DIR", 1) == (str(error), error.hint, error.exit_code)
-    assert 2 == LoopError("x").exit_code
+    error = LoopError("no agent", hint="start one", exit_code=ExitCode.PAUSED)
+    assert ("no agent", "start one", 75) == (str(error), error.hint, error.exit_code)
+
+
+def test_no_exit_code_is_one_by_default() -> None:
+    """Each class of error has its own; where none fits it has to be said."""
+    assert [2, 1, 75] == [
+        UsageError("x").exit_code,
+        WorkFailed("x").exit_code,
+        MachineFailure("x", "mend it").exit_code,
+    ]
+    with pytest.raises(TypeError, match="exit_code"):
+        LoopError("x")  # type: ignore[call-arg]
 
 
 def test_exit_codes_are_the_documented_ones() -> None:

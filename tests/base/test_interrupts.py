@@ -71,7 +71,7 @@ def test_none_is_lost_in_a_fork() -> None:
 def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     """Where nobody looks, because something hangs."""
     script = (
-        "import signal, time; from loop import interrupts\n"
+        "import signal, time; from loop.base import interrupts\n"
         "interrupts.ONE_S = 0.2\n"
         "with interrupts.flagged():\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.base.processes import (
     OUTPUT_CAP,
     Capped,
@@ -240,7 +240,7 @@ def test_an_error_of_one_wait_ends_the_others() -> None:
 
     def fails() -> Generator[Tick, None, str]:
         yield Tick("fails")
-        raise LoopError("it failed")
+        raise UsageError("it failed")
 
     log: list[str] = []
     with pytest.raises(LoopError, match="it failed"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import CannotStart, LoopError, MachineFailure
+from loop.base.errors import CannotStart, MachineFailure, UsageError
 from loop.base.locks import Held
 from loop.base.machine_failures import Folders, behind
 
@@ -34,7 +34,7 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
 )
 def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path) -> None:
     """Also where the error was put into other words meanwhile; exit 75."""
-    error = raised(LoopError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
+    error = raised(UsageError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
     found = behind(error, Folders((tmp_path / "cache",)))
     assert found is not None
     assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (found.exit_code, found.message)
@@ -64,7 +64,7 @@ def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str)
     "error",
     [
         ValueError("a bug"),
-        LoopError("a mistake"),
+        UsageError("a mistake"),
         oserror(errno.ENOENT, "/nowhere"),
         oserror(errno.EACCES, "/home/user/kernel.cu"),
         oserror(errno.EROFS, "/home/user/report.md"),
@@ -80,4 +80,4 @@ def test_a_failure_says_what_to_do_once_it_is_mended() -> None:
     """It stays itself on its way up."""
     failure = MachineFailure("full", "free space").then("go on with: loop run session --resume last")
     assert "free space; then go on with: loop run session --resume last" == failure.hint
-    assert failure is behind(raised(LoopError("no"), failure), Folders())
+    assert failure is behind(raised(UsageError("no"), failure), Folders())

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.screen import Screen, fold, seconds_text, shorten, table_lines
 
 
@@ -59,7 +59,7 @@ def test_text_of_others_moves_no_cursor(way: str) -> None:
     screen = Screen(out, err)
     screen.live = False
     if way == "fail":
-        screen.fail(LoopError(HOSTILE, hint=HOSTILE))
+        screen.fail(UsageError(HOSTILE, hint=HOSTILE))
     elif way == "table":
         screen.table((HOSTILE, "b"), [(HOSTILE, HOSTILE)])
     elif way == "outcome":
@@ -118,7 +118,7 @@ def test_quiet_silences_talk_but_not_errors() -> None:
     err = io.StringIO()
     screen = Screen(io.StringIO(), err, quiet=True)
     screen.say("talk")
-    screen.fail(LoopError("it broke", hint="mend it"))
+    screen.fail(UsageError("it broke", hint="mend it"))
     assert "error: it broke\n  next: mend it\n" == err.getvalue()
 
 

@@ -52,7 +52,9 @@ def test_each_gets_a_verdict_of_its_own(tmp_path: Path) -> None:
 def test_without_the_kernels_help_who_was_stopped_goes_on(tmp_path: Path) -> None:
     """An older kernel lets every signal through."""
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "sitecustomize.py").write_text("from loop import linux\nlinux.SIGNALS_SINCE = 1 << 30\n")
+    (tmp_path / "old" / "sitecustomize.py").write_text(
+        "from loop.base import linux\nlinux.SIGNALS_SINCE = 1 << 30\n"
+    )
     path = os.pathsep.join([str(tmp_path / "old"), os.environ.get("PYTHONPATH", "")])
     done = verify(tmp_path / "tiny", "stops_who_watches", "stops_the_judge", PYTHONPATH=path)
     assert (0, True) == (done.returncode, "right on" in done.stderr), done.stdout + done.stderr

@@ -53,7 +53,8 @@ def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
     """Eight processes, as eight terminals: each reads what is there and adds its own."""
     projects = [make_project(tmp_path / str(number)) for number in range(8)]
     script = (
-        "import sys; from pathlib import Path; from loop.base.places import project; from loop import trust\n"
+        "import sys; from pathlib import Path\n"
+        "from loop.base.places import project; from loop.library import trust\n"
         "one = project(Path(sys.argv[1]), Path(sys.argv[1])); trust.grant(one, trust.definition_hash(one))"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -12,14 +12,16 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.terminals import ACTED_ON
 
 _ACTED_ON = re.compile(ACTED_ON)
+NO_SUCH_PLACE = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What the system says of a path that was named wrongly."""
 HINTS = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "your quota is used up: free some space",
@@ -54,11 +56,14 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def unusable(path: Path, how: str, error: OSError) -> LoopError:
+def unusable(
+    path: Path, how: Literal["read", "written", "made"], error: OSError, hint: str | None = None
+) -> UsageError | WorkFailed:
     """What the system said of a file, and what to do about it."""
     error.filename = error.filename or str(path)
     reason = error.strerror or type(error).__name__
-    return LoopError(f"{path}: cannot be {how}: {reason}", hint=HINTS.get(error.errno or 0))
+    kind = UsageError if how == "read" or isinstance(error, NO_SUCH_PLACE) else WorkFailed
+    return kind(f"{path}: cannot be {how}: {reason}", hint=hint or HINTS.get(error.errno or 0))
 
 
 def _write_durably(path: Path, data: bytes) -> None:
@@ -91,9 +96,9 @@ def read_json(path: Path) -> Any:
         raise unusable(path, "read", error) from error
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
-        raise LoopError(f"{place}: expected JSON, got a mistake: {error.msg}") from error
+        raise UsageError(f"{place}: expected JSON, got a mistake: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise LoopError(f"{path}: expected JSON, got {type(error).__name__}: {error}"[:300]) from error
+        raise UsageError(f"{path}: expected JSON, got {type(error).__name__}: {error}"[:300]) from error
 
 
 def to_json(value: Any) -> str:
@@ -156,7 +161,7 @@ def _relative(path: Path, root: Path) -> str:
     try:
         return path.relative_to(root).as_posix()
     except ValueError as error:
-        raise LoopError(f"{path}: expected a file below {root}, got one outside") from error
+        raise UsageError(f"{path}: expected a file below {root}, got one outside") from error
 
 
 def _content(path: Path) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from loop.base.documents.files import to_json, write_atomic
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.remarks import remark
 
 _AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
@@ -35,7 +35,7 @@ def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
     except ValidationError as error:
         first = error.errors()[0]
         what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise LoopError(f"{path}: damaged, or of another format: {what}", hint=hint, exit_code=1) from error
+        raise WorkFailed(f"{path}: damaged, or of another format: {what}", hint=hint) from error
 
 
 def read_regular(path: Path) -> bytes:
@@ -78,7 +78,7 @@ def opened(path: Path, data: bytes, hint: str = "") -> bytes:
     body, _, whole = parted(data)
     if not whole:
         hint = hint or f"move {path.parent} aside"
-        raise LoopError(f"{path}: damaged: its checksum does not match", hint=hint, exit_code=1)
+        raise WorkFailed(f"{path}: damaged: its checksum does not match", hint=hint)
     return body
 
 

@@ -1,6 +1,6 @@
 """What is said of an expression that cannot be read, or has no answer."""
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 
 MAX_NUMBER = 10**300
 """Beyond it a number is no longer a measured or counted one."""
@@ -8,7 +8,7 @@ SHOWN = 60
 """Characters of an expression or a value that a message quotes."""
 
 
-class ExpressionError(LoopError):
+class ExpressionError(UsageError):
     """An expression that cannot be read, or has no answer."""
 
     def __init__(self, expected: str, got: str, column: int | None = None, *, of: str | None = None) -> None:
