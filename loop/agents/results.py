@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.model.metering import AiUse, ModelUse, Tokens
 
 HINT = "the output of `claude -p --output-format json` or `codex exec --json` is one"
@@ -26,9 +26,9 @@ def read_result(printed: str, source: str) -> AiUse:
     try:
         use = _claude(objects) or _codex(objects) or _another(objects)
     except Odd as error:
-        raise LoopError(f"{source}: {error}", hint=HINT) from error
+        raise UsageError(f"{source}: {error}", hint=HINT) from error
     if use is None:
-        raise LoopError(f"{source}: no result of an agent: neither total_cost_usd nor usage", hint=HINT)
+        raise UsageError(f"{source}: no result of an agent: neither total_cost_usd nor usage", hint=HINT)
     return use
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loop.agents.model import AiGiven
 from loop.base.documents import sums
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.model.metering import AiUse
 from loop.store.sessions import SessionFolder
 
@@ -14,7 +14,7 @@ NAME = "ai.json"
 def stated(usd: float | None) -> AiGiven:
     """What `--ai-usd` says. Raises LoopError for what is no amount."""
     if usd is not None and not 0 <= usd < float("inf"):
-        raise LoopError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
+        raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
     return AiGiven(stated_usd=usd)
 
 
@@ -24,7 +24,7 @@ def read(folder: SessionFolder) -> AiGiven:
     try:
         return sums.read_sealed(AiGiven, path) if path.exists() else AiGiven()
     except OSError as error:
-        raise LoopError(f"{path}: cannot be read: {error.strerror}", exit_code=1) from error
+        raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def add(folder: SessionFolder, given: AiGiven) -> None:

@@ -98,7 +98,7 @@ def _told(error: Exception) -> LoopError:
         return failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
     if isinstance(error, LoopError):
         return error
-    return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), ExitCode.BUG)
+    return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), exit_code=ExitCode.BUG)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -74,7 +74,7 @@ def _check_file(path: Path, target: Path | None) -> int:
 def graph(target: Path | None, screen: Screen, *, as_dot: bool, as_tree: bool, as_json: bool) -> int:
     """Which plans chain which patterns, and which patterns answer which outcomes: in Mermaid, dot or lines."""
     if as_dot and as_tree:
-        raise LoopError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
+        raise UsageError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
     setting = read_setting(target)
     found = Graph(
         plans={name: read.value.patterns for name, read in setting.plans.items()},

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.cli.cost import Json, Target
 from loop.cli.cost import cost_app as cost_app
 from loop.cli.table import screen_for
@@ -61,7 +61,7 @@ def keep_or_stop(
     if recorded:
         raise typer.Exit(decisions.recorded(screen_for(), as_json=json))
     if idle_hours is None:
-        raise LoopError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
+        raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     request = decisions.KeepRequest(
         idle_hours=idle_hours,
         gpu_usd_per_hour=gpu_usd_per_hour,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import to_json, write_atomic
-from loop.base.errors import DefinitionError, ExitCode, LoopError
+from loop.base.errors import DefinitionError, ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.screen import Screen
 from loop.learning import drafts as rule
 from loop.learning.drafts import Draft
@@ -87,7 +87,7 @@ def accept_draft(name: str, target: Path | None, screen: Screen) -> int:
     setting = read_setting(target)
     drafted = _choose(setting, name)
     if setting.project.bundled:
-        raise LoopError(
+        raise UsageError(
             "the bundled target has no patterns of its own: what ships with loop is not written to",
             hint=f"{SHOW_WHOLE} {name} > {name}.yaml, and put it into a project with --target",
         )
@@ -110,13 +110,13 @@ def dismiss_draft(name: str, target: Path | None, screen: Screen) -> int:
 def _write_new(path: Path, text: str, setting: Setting) -> None:
     """Write a pattern that passes every check, and only where no file is. Raises LoopError otherwise."""
     if path.exists() or path.is_symlink():
-        raise LoopError(
+        raise UsageError(
             f"{path}: there is such a file already, and it is not overwritten", hint="move it away first"
         )
     try:
         path.parent.mkdir(exist_ok=True)
     except OSError as error:
-        raise LoopError(f"{path.parent}: cannot be made: {error.strerror}") from error
+        raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}") from error
     draft = path.parent / f".{secrets.token_hex(8)}" / path.name
     try:
         draft.parent.mkdir()
@@ -124,9 +124,9 @@ def _write_new(path: Path, text: str, setting: Setting) -> None:
         _check(draft, setting)
         os.link(draft, path)
     except FileExistsError as error:
-        raise LoopError(f"{path}: another process has just written it") from error
+        raise WorkFailed(f"{path}: another process has just written it") from error
     except OSError as error:
-        raise LoopError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WorkFailed(f"{path}: cannot be written: {error.strerror}") from error
     finally:
         draft.unlink(missing_ok=True)
         if draft.parent.is_dir():
@@ -145,7 +145,7 @@ def _choose(setting: Setting, name: str) -> Drafted:
     found = {one.pattern.name: one for one in _drafts(setting)}
     if name not in found:
         hint = definitions.hint_for(name, found) if found else "loop patterns drafts"
-        raise LoopError(f"no draft {name!r}", hint=hint)
+        raise UsageError(f"no draft {name!r}", hint=hint)
     return found[name]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from loop.agents import spending
 from loop.agents.proposing import Agent
-from loop.base.errors import LoopError
+from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.session import digest
 from loop.session import report as reports
@@ -36,7 +36,7 @@ def run_session(
         **given,
     )
     if request.decline and resume is None:
-        raise LoopError("--decline answers a session that waits", hint="loop run session --resume last --decline")
+        raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
@@ -52,5 +52,5 @@ def report(
     if form != reports.SUMMARY:
         return reports.report(session_id, form, target, output, screen)
     if output is not None:
-        raise LoopError("a summary goes to stdout", hint="loop report --format summary > FILE")
+        raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
     return digest.summarise(session_id, target, limit, link, screen)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from loop.base.errors import ExitCode, LoopError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
@@ -132,7 +132,7 @@ class Round:
 def workshop(context: Context) -> Workshop:
     """Where the target may be edited. Raises LoopError outside a session."""
     if context.task.workshop is None:
-        raise LoopError("a change needs a session: it is kept there", hint="loop run session optimize")
+        raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.task.workshop
 
 
@@ -151,11 +151,11 @@ def this_round(context: Context) -> Round:
     read = ((record.run, read_output(record, BriefOutput)) for record in context.finished)
     briefs = [(run, output) for run, output in read if output]
     if not briefs or not briefs[-1][1].edited:
-        raise LoopError("there is no change to be judged", hint="a step `change.brief` comes before this one")
+        raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     shop = workshop(context)
     tree = worktree.find(context.task.folder, shop.tree)
     if tree is None:
-        raise LoopError(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
+        raise WorkFailed(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
     return Round(context, *briefs[-1], tree)
 
 
@@ -200,8 +200,7 @@ def with_tuning_set(target: Target, name: str) -> Target:
 def unchanged(at_hand: Round, digest: str) -> None:
     """Raises LoopError where the worktree is no longer what was handed back."""
     if digest != at_hand.brief.digest:
-        raise LoopError(
+        raise WorkFailed(
             f"{at_hand.tree.target} was edited while the change was judged",
             hint=f"what is there now is judged next; what was handed back before: {at_hand.brief.patch}",
-            exit_code=ExitCode.GATE_FAILED,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import nearest
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
+from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
 from loop.base.screen import seconds_text
 from loop.cloud import CHOICES, Watch
 from loop.model.index import SessionRow
@@ -117,10 +117,10 @@ class Asked:
         """Raises LoopError for what is no amount, no cloud, or not enough to begin with."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise LoopError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
+                raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
         if self.watch not in CHOICES:
             close = nearest(self.watch, CHOICES) or [", ".join(CHOICES)]
-            raise LoopError(f"unknown cloud {self.watch!r} to watch", hint=f"--watch-preemption {close[0]}")
+            raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"--watch-preemption {close[0]}")
         if self.usd is not None:
             refuse_too_little(self.usd, card, head)
 
@@ -171,10 +171,10 @@ def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:
     """Raises LoopError where a session cannot begin for so few dollars, or where nobody knows what it costs."""
     unpriced = [one.reason for one in _charged(0.0, card, head).unmeasured if one.resource == "gpu"]
     if unpriced:
-        raise LoopError(f"--max-usd {usd:g}: what the GPU costs is not known", hint=unpriced[0])
+        raise UsageError(f"--max-usd {usd:g}: what the GPU costs is not known", hint=unpriced[0])
     least = spent_usd(0.0, card, head)
     if least >= usd:
-        raise LoopError(
+        raise UsageError(
             f"--max-usd {usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute",
             hint="allow more; `loop cost rates` shows the prices",
         )

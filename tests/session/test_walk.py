@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base.errors import LoopError, Stopped
+from loop.base.errors import Stopped, UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.record import Started
@@ -168,7 +168,7 @@ def test_a_limit_is_ten_budgets_and_at_least_a_minute() -> None:
 
 def test_what_a_user_can_mend_is_a_failed_step(context: Context, behave: dict[str, Behaviour]) -> None:
     """With the hint of the error, unless the pattern knows better; the session goes on."""
-    behave["x"] = failing(LoopError("no disk", hint="buy one"))
+    behave["x"] = failing(UsageError("no disk", hint="buy one"))
     steps = (make_step("a", "x", on_fail="continue"), make_step("b", "x", mend="lend one"))
     walked = walk(context, pattern("one", *steps))
     assert [("failed", "no disk", "buy one"), ("failed", "no disk", "lend one")] == [
@@ -285,7 +285,7 @@ def test_a_step_that_met_a_full_disk_is_paused_not_failed(
 ) -> None:
     """Nothing answers it, nothing comes after it, no bug is claimed; what to do is said."""
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
-    wrapped = LoopError("cannot be written", hint="choose another folder")
+    wrapped = UsageError("cannot be written", hint="choose another folder")
     wrapped.__cause__ = full
     for error in (full, wrapped, MemoryError()):
         behave["x"] = failing(error)
