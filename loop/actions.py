@@ -16,7 +16,7 @@ from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
 from loop.steps.context import Action
-from loop.timing import comparing, measuring
+from loop.timing import against_baseline, against_known_good
 
 ACTIONS: dict[str, Action] = {
     "environment.torch": Action(environment.torch),
@@ -32,8 +32,8 @@ ACTIONS: dict[str, Action] = {
     "kernel.sanitize": Action(sanitizing.sanitize),
     "kernel.changes": Action(changes.changes),
     "kernel.properties": Action(properties.properties),
-    "kernel.measure": Action(measuring.measure),
-    "kernel.compare": Action(comparing.compare),
+    "kernel.measure": Action(against_baseline.measure),
+    "kernel.compare": Action(against_known_good.compare),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(parallelism.parallelism),

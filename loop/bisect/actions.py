@@ -18,7 +18,7 @@ from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.timing.model import CompareOutput
-from loop.timing.timed import hold_device
+from loop.timing.readiness import hold_device
 
 LOG = "bisect.log"
 

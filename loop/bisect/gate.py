@@ -12,7 +12,8 @@ from loop.bisect.memory import Memory, memory_of
 from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
-from loop.timing import compare, sequential, timing
+from loop.timing import verdicts
+from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
 
 LIMIT_S = 120.0
 """No block is begun later."""
@@ -84,15 +85,15 @@ class Gate:
 
     def _measured(self, line: Line) -> Generator[Tick, None, Logs]:
         sides = yield from self.prober.sides(Question(line.ends[-1], 0, line.good))
-        terms = timing.Terms(sequential.MAX_BLOCKS, LIMIT_S, self.prober.seed, timing.SHORT_SEGMENT_S)
+        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed, SHORT_SEGMENT_S)
         timings = yield from self.prober.timed(sides, terms, self._pending)
         return {one.name: logs_of(timings, one) for one in self.prober.workloads}
 
-    def _pending(self, timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+    def _pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Both sides on every workload that is not decided."""
         return {one.name: (OTHER, TRIED) for one in self.prober.workloads if not self._decide(timings, one)}
 
-    def _decide(self, timings: timing.Timings, workload: Workload) -> bool:
+    def _decide(self, timings: Timings, workload: Workload) -> bool:
         if workload.name not in self.decided:
             found = _decision(logs_of(timings, workload), len(self.prober.workloads))
             if found.verdict != "inconclusive":
@@ -118,12 +119,12 @@ def ruling(logs: Logs) -> Ruling:
     return Ruling("no_regression", _words(found, open_))
 
 
-def _words(found: Mapping[str, sequential.Decision], open_: Sequence[str]) -> str:
+def _words(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> str:
     """Why there is nothing to search."""
     faster = sum(one.verdict == "faster" for one in found.values())
     same = len(found) - faster - len(open_)
-    parts = [f"within {compare.SAME:.0%} of the good one on {same} of {len(found)} workloads"] if same else []
-    parts += [f"within {compare.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
+    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(found)} workloads"] if same else []
+    parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
     return f"not reproduced: by the gate the bad end is {', '.join(parts)}"
 
@@ -133,9 +134,9 @@ def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
     return [fmean(values) for values in zip(*series, strict=False)]
 
 
-def _decision(logs: Sequence[float], workloads: int) -> sequential.Decision:
+def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
     """The gate's rule, which has faster as above 0."""
-    return sequential.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+    return verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def _probe(line: Line, why: str, values: Sequence[float]) -> Probe:

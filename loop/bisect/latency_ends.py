@@ -5,7 +5,7 @@ import math
 from loop.bisect.change_point import Levels, z_score
 from loop.bisect.latency_builds import SPENT, Builds
 from loop.bisect.probes import Refuted, Wish
-from loop.timing.compare import MARGIN
+from loop.timing.verdicts import MARGIN
 
 REPRODUCED_Z = 4.5
 """The ends differ by so many standard errors before anything is searched between them."""

@@ -13,7 +13,8 @@ from loop.gate.verify import Job, verify
 from loop.model.bisect import Candidate
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
-from loop.timing import compare, timing
+from loop.timing import samples, schedule
+from loop.timing.timings import SHORT_SEGMENT_S, Pending, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.worker import WorkerLost
 
@@ -91,7 +92,7 @@ class LatencyProbe(KernelProbe):
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
         sides = yield from self.sides(asked)
         self.seed += 1
-        terms = timing.Terms(asked.count, math.inf, self.seed, segment_s=timing.SHORT_SEGMENT_S)
+        terms = Terms(asked.count, math.inf, self.seed, segment_s=SHORT_SEGMENT_S)
         return pair_values((yield from self.timed(sides, terms)), self.workloads)
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
@@ -103,11 +104,11 @@ class LatencyProbe(KernelProbe):
         return [(yield from self.side(OTHER, *asked.other)), tried]
 
     def timed(
-        self, sides: Sequence[Side], terms: timing.Terms, pending: timing.Pending | None = None
-    ) -> Generator[Tick, None, timing.Timings]:
+        self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
+    ) -> Generator[Tick, None, Timings]:
         """Both sides turn about on today's workloads. Raises Broken where one of them cannot be timed."""
         try:
-            timings = yield from timing.measure(self.bench, sides, self.workloads, terms, pending)
+            timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
             raise Broken(error.message) from error
         if timings.wrong:
@@ -124,15 +125,15 @@ class LatencyProbe(KernelProbe):
             raise Broken(f"incorrect, so it has no speed: {failure.message}")
 
 
-def pair_values(timings: timing.Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
+def pair_values(timings: Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
     """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
     return tuple(fmean(values) for values in zip(*(logs_of(timings, one) for one in workloads), strict=False))
 
 
-def logs_of(timings: timing.Timings, workload: Workload) -> list[float]:
+def logs_of(timings: Timings, workload: Workload) -> list[float]:
     """One log(time tried / time of the other) a pair of processes, of a workload."""
     segments = [one for one in timings.segments if one.workload == workload.name]
-    return [-value for value in compare.log_ratios(segments, OTHER, TRIED)]
+    return [-value for value in samples.log_ratios(segments, OTHER, TRIED)]
 
 
 @dataclass

@@ -4,11 +4,11 @@ from loop.base.expressions import Expression
 from loop.gate.kernel import compile_all, distinct, extra_sets, workloads
 from loop.gate.verification import Verification, untaken
 from loop.gate.verify import Job, verify
+from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import formula_values
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.bench import BASELINE
 
 MOST_FLOPS = 1e9
 """Work that the emulator is not asked to do: a scalar kernel takes several seconds for this much."""

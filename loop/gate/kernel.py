@@ -17,12 +17,12 @@ from loop.gate.verify import verify as verify_sides
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.device import Device
-from loop.model.measurement import Build
+from loop.model.measurement import BASELINE, Build
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.bench import BASELINE, Bench
+from loop.workers.bench import Bench
 from loop.workers.device_memory import fitting
 from loop.workers.worker import START_LIMIT_S, Refusal, WorkerLost
 

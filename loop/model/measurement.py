@@ -10,6 +10,8 @@ from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
 Layout = Literal["contiguous", "strided", "misaligned"]
+BASELINE = "baseline"
+"""Name of the side that stands for the target's baseline."""
 STATUSES = ("right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused")
 """What may come of a check, in the order in which a line counts them."""
 
@@ -206,10 +208,6 @@ class DeviceReading(Model):
     """Energy that the board had taken since its driver was loaded."""
     at_s: float | None = None
     """When it was read, by a clock that only goes forward."""
-
-
-CLEAN = 0.02
-"""Share of its time that a sample may have waited for a core and still count."""
 
 
 class Segment(Model):

@@ -17,7 +17,7 @@ from loop.optimize import keeping
 from loop.optimize.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.timing import comparing, measuring
+from loop.timing import against_baseline, against_known_good
 from loop.timing.model import CompareOutput
 
 KEPT = "kept.patch"
@@ -94,14 +94,14 @@ def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> Working[J
     return (yield from on_change(sanitizing.sanitize, context, arguments))
 
 
-def measure(context: Context, arguments: measuring.MeasureTerms) -> Working[JudgedOutput]:
+def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Working[JudgedOutput]:
     """The edited target against the baseline."""
-    return (yield from on_change(measuring.measure, context, arguments))
+    return (yield from on_change(against_baseline.measure, context, arguments))
 
 
-def compare(context: Context, arguments: comparing.CompareTerms) -> Working[JudgedOutput]:
+def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
     """The edited target against what it is to replace, under the sequential rule."""
-    return (yield from on_change(comparing.compare, context, arguments))
+    return (yield from on_change(against_known_good.compare, context, arguments))
 
 
 def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:

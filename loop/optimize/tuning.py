@@ -40,8 +40,9 @@ from loop.repository import worktree
 from loop.repository.leftover import note_owner
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
-from loop.timing import compare, timing
-from loop.timing.timed import hold_device, of
+from loop.timing import samples, schedule
+from loop.timing.readiness import hold_device
+from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
 from loop.workers.bench import Bench, Side
 
 TOGETHER = 6
@@ -275,10 +276,8 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
 def _time_together(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
-    terms = timing.Terms(
-        rounds, search.context.budget_s, search.context.task.seed, segment_s=timing.SHORT_SEGMENT_S
-    )
-    timings = yield from timing.measure(search.bench, sides, search.workloads, terms)
+    terms = Terms(rounds, search.context.budget_s, search.context.task.seed, segment_s=SHORT_SEGMENT_S)
+    timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
     for label, check in timings.wrong:
         if label in labels and label in search.sides:
             search.drop(label, "wrong", f"while it was timed: {check.message}")
@@ -286,9 +285,9 @@ def _time_together(search: Search, labels: Sequence[str], rounds: int) -> Genera
     return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in right}
 
 
-def _ratios(search: Search, timings: timing.Timings, label: str) -> Iterator[float]:
+def _ratios(search: Search, timings: Timings, label: str) -> Iterator[float]:
     for workload in search.workloads:
-        logs = compare.log_ratios(of(timings, workload), INCUMBENT, label)
+        logs = samples.log_ratios(timings.of(workload.name), INCUMBENT, label)
         if logs:
             yield math.exp(fmean(logs))
 

@@ -26,8 +26,8 @@ from loop.profile.device_counters import watch
 from loop.profile.model import ProfileOutput
 from loop.profile.parallelism import filling_of, gpu_at_hand
 from loop.steps.context import Context, Result, Working
+from loop.timing.readiness import hold_device, ready
 from loop.timing.roof import measure_roof
-from loop.timing.timed import hold_device, ready
 
 COUNTED = ("instructions", "ipc", "cache_misses")
 ON_ROOF = ("flops_share", "bandwidth_share", "roof")

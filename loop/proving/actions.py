@@ -22,8 +22,10 @@ from loop.proving.model import GateOutput
 from loop.proving.prove import HONEST, Proof, erring, outcome
 from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
-from loop.timing import integrity, timing
-from loop.timing.timed import Pair, every_doubt, hold_device
+from loop.timing import doubts, verdicts
+from loop.timing.doubts import every_doubt
+from loop.timing.readiness import hold_device
+from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25
@@ -198,14 +200,14 @@ def _outcomes(
 
 def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
-) -> Generator[Tick, None, tuple[timing.Timings, list[NoSpeedVerdict]]]:
+) -> Generator[Tick, None, tuple[Timings, list[NoSpeedVerdict]]]:
     """Timings of these sides, and why they cannot be trusted."""
-    terms = timing.Terms(rounds, setup.ends - monotonic(), setup.seed, timing.SHORT_SEGMENT_S)
+    terms = Terms(rounds, setup.ends - monotonic(), setup.seed, SHORT_SEGMENT_S)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
     place = setup.workload.name
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
     doubts = yield from every_doubt(setup.bench, timings, (), pairs)
-    return timings, [*(integrity.invalid(error.side, place, "self", error.message) for error in refused), *doubts]
+    return timings, [*(verdicts.invalid(error.side, place, "self", error.message) for error in refused), *doubts]
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
@@ -215,7 +217,7 @@ def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoS
     return next(iter([*right, *doubts]), None)
 
 
-def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side) -> str:
+def _pointless(timings: Timings, control: Control, one: Side, base: Side) -> str:
     """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
     if not control.remembers:
         return ""
@@ -225,7 +227,7 @@ def _pointless(timings: timing.Timings, control: Control, one: Side, base: Side)
     if not again or not fresh:
         return "a call takes too long to be made on values that it has seen"
     again_s, fresh_s = min(again), min(fresh)
-    if integrity.remembers([(fresh_s, again_s)]):
+    if doubts.remembers([(fresh_s, again_s)]):
         return ""
     return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
 

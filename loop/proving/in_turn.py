@@ -13,7 +13,8 @@ from typing import Any
 
 from loop.base.processes import Tick
 from loop.model.target import Workload
-from loop.timing.timing import Round, Shift, Terms, Timings, Untimed, blaming
+from loop.timing.round import Round, Untimed, blaming
+from loop.timing.timings import Shift, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.worker import START_LIMIT_S, Worker
 

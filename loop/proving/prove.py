@@ -10,12 +10,12 @@ from typing import Any
 from loop.base.processes import Tick
 from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.device import Dtype
-from loop.model.measurement import ControlResult, Layout
+from loop.model.measurement import BASELINE, ControlResult, Layout
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand
 from loop.proving.controls import Control, controls, ways
 from loop.proving.telling import SURE, Question, words
-from loop.workers.bench import BASELINE, Bench, Side
+from loop.workers.bench import Bench, Side
 from loop.workers.kept import KeptWorker
 
 WORKERS_AT_ONCE = 8

@@ -14,7 +14,7 @@ from loop.pytorch import Operator
 from loop.pytorch.library import loaded
 from loop.pytorch.registration import declare, give_kernel
 from loop.timing.contract import contract_of
-from loop.timing.offer import OFFERED
+from loop.timing.ways import OFFERED
 
 
 def __getattr__(name: str) -> Operator:

@@ -19,7 +19,7 @@ from loop.model.record import Finished, latest_attempts
 from loop.report.exports.rows import Sampled
 from loop.report.findings import Rounds
 from loop.store.sessions import SAMPLES, SessionFolder
-from loop.timing.compare import log_ratios
+from loop.timing.samples import log_ratios
 
 _SEGMENTS = TypeAdapter(list[Segment])
 

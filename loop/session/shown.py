@@ -12,7 +12,7 @@ from loop.model.target import ITEM_SIZES
 from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows, summary_lines
 from loop.proving.model import GateOutput
-from loop.timing.called import how_called
+from loop.timing.section import how_called
 
 MOST_FAILURES = 6
 """Failed checks of a variant that are told on the screen."""

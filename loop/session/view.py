@@ -25,8 +25,7 @@ from loop.session.chain import chain, mermaid
 from loop.session.course import Recalled, Trouble
 from loop.session.headline import headline
 from loop.session.pictures import Pictures, pictures
-from loop.timing.called import how_called
-from loop.timing.sensors import sensor_lines
+from loop.timing.section import how_called, sensor_lines
 
 LONGEST_GRADE = 20
 """Letters of a grade; loop gives one."""

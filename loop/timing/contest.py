@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from loop.model.measurement import NullControl, PositiveControl
 from loop.model.target import Workload
-from loop.timing import compare, sequential
-from loop.timing.timed import of
-from loop.timing.timing import Timings
+from loop.timing import samples, verdicts
+from loop.timing.ratios import noise
+from loop.timing.timings import Timings
 from loop.workers.bench import Side
 
 
@@ -35,7 +35,7 @@ class Contest:
 
     candidate: Side
     rivals: Sequence[Rival]
-    decided: dict[tuple[str, str], sequential.Decision] = field(default_factory=dict)
+    decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
 
     @property
     def sides(self) -> list[Side]:
@@ -64,16 +64,16 @@ class Contest:
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
         key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = sequential.decide(*self._evidence(timings, workload, rival))
+            found = verdicts.decide(*self._evidence(timings, workload, rival))
             if found is not None:
                 self.decided[key] = found
         return key in self.decided
 
     def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float]:
         """Log ratios, workloads in all, and what is allowed for because processes were kept."""
-        segments, sides = of(timings, workload), self._sides(rival)
-        shared = compare.process_variance(segments, *sides)
-        return compare.log_ratios(segments, *sides), len(self.workloads), sequential.allowance(shared)
+        segments, sides = timings.of(workload.name), self._sides(rival)
+        shared = samples.process_variance(segments, *sides)
+        return samples.log_ratios(segments, *sides), len(self.workloads), verdicts.allowance(shared)
 
     def _sides(self, rival: Rival) -> tuple[str, str]:
         """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
@@ -82,12 +82,12 @@ class Contest:
 
     def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """Log ratios of the blocks."""
-        return compare.log_ratios(of(timings, workload), *self._sides(rival))
+        return samples.log_ratios(timings.of(workload.name), *self._sides(rival))
 
-    def decision(self, timings: Timings, workload: Workload, rival: Rival) -> sequential.Decision:
+    def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """What was decided, or what can be said now that the time is over."""
         found = self.decided.get((workload.name, rival.side.name))
-        return found or sequential.conclude(*self._evidence(timings, workload, rival))
+        return found or verdicts.conclude(*self._evidence(timings, workload, rival))
 
     def null_control(self, timings: Timings, rival: Rival) -> NullControl:
         """What came of the variant against itself."""
@@ -101,7 +101,7 @@ class Contest:
             inconclusive=words.count("inconclusive"),
             false=tuple(f"{d.verdict} on {w}" for w, d in decisions.items() if d.verdict in ("faster", "slower")),
             blocks=max(map(len, logs), default=0),
-            block_sd=compare.noise(logs),
+            block_sd=noise(logs),
         )
 
     def positive_control(self, timings: Timings, rival: Rival) -> PositiveControl:

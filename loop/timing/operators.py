@@ -9,9 +9,11 @@ from loop.base.stats import geometric_mean
 from loop.model.measurement import Build, Measurement, Segment
 from loop.model.output import OperatorSpeed
 from loop.model.verdict import NoSpeedVerdict
-from loop.timing import timing
-from loop.timing.offer import as_operator
-from loop.timing.timed import Pair, doubts, measurements
+from loop.timing import schedule
+from loop.timing.doubts import doubts
+from loop.timing.ratios import measurements
+from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms
+from loop.timing.ways import as_operator
 from loop.workers.bench import Bench, Side
 
 SHORT_US = 50.0
@@ -36,20 +38,17 @@ class Offered:
     """Sides and how they are called."""
 
 
-@dataclass(frozen=True)
-class Terms:
-    """How much time there is."""
-
-    budget_s: float
-    """Of the whole step."""
-    left_s: float
-    seed: int
-
-
 def time_operators(
-    bench: Bench, builds: Sequence[Build], measured: Sequence[Measurement], terms: Terms
+    bench: Bench,
+    builds: Sequence[Build],
+    measured: Sequence[Measurement],
+    budget_s: float,
+    left_s: float,
+    seed: int,
 ) -> Generator[Tick, None, list[Offered]]:
     """Each compiled variant that has short calls, against its own call through C in the same rounds.
+
+    `budget_s`: of the whole step; `left_s`: what is left of it.
 
     On a GPU both are replayed in a graph, where the way of calling takes no time.
     """
@@ -60,27 +59,25 @@ def time_operators(
         what = f"{build.variant} as an operator of PyTorch"
         if not chosen:
             continue
-        if terms.budget_s < 4 * NEEDED_S or terms.left_s < len(found) * NEEDED_S:
+        if budget_s < 4 * NEEDED_S or left_s < len(found) * NEEDED_S:
             found.append(Offered(missing=(f"{what}: the step's time was too short",)))
             continue
         try:
-            found.append((yield from _time(bench, build, chosen, terms)))
+            found.append((yield from _time(bench, build, chosen, seed)))
         except LoopError as error:
             found.append(Offered(missing=(f"{what}: {error.message}",)))
     return found
 
 
-def _time(
-    bench: Bench, build: Build, chosen: Sequence[Measurement], terms: Terms
-) -> Generator[Tick, None, Offered]:
+def _time(bench: Bench, build: Build, chosen: Sequence[Measurement], seed: int) -> Generator[Tick, None, Offered]:
     direct = bench.side(build.variant, build)
     offered: Side = as_operator(bench, direct, build)
     workloads = [one.workload for one in chosen]
-    limits = timing.Terms(ROUNDS, NEEDED_S, terms.seed, timing.SHORT_SEGMENT_S)
-    timings = yield from timing.measure(bench, [direct, offered], workloads, limits)
+    limits = Terms(ROUNDS, NEEDED_S, seed, SHORT_SEGMENT_S)
+    timings = yield from schedule.measure(bench, [direct, offered], workloads, limits)
     pairs = [Pair(offered, build.variant, direct.name, "self")]
     distrusted = yield from doubts(bench, timings, (), pairs)
-    both = {one.workload.name: one for one in measurements(bench, pairs, workloads, timings)}
+    both = {one.workload.name: one for one in measurements(bench.target, pairs, workloads, timings)}
     return Offered(
         tuple(_speed(one, both[one.workload.name]) for one in chosen if one.workload.name in both),
         tuple(one.model_copy(update={"reason": f"as an operator: {one.reason}"}) for one in distrusted),

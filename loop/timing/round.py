@@ -1,6 +1,5 @@
 """One round: a fresh process for each side, and values that no process has seen; judged once all is timed."""
 
-import math
 import random
 import signal
 import time
@@ -17,95 +16,23 @@ from loop.calls.call import Call
 from loop.calls.control import CAPTURED
 from loop.gate.limits import LONGEST_S
 from loop.gate.verify import judged
-from loop.model.measurement import Check, DeviceReading, Segment
+from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.timing.deferral import charged
-from loop.timing.sampled import Sampled, Setup
+from loop.timing.samples import charged
+from loop.timing.segment import Sampled
 from loop.timing.timed_call import TimedCall
+from loop.timing.timings import Shift, Terms, Timings
 from loop.timing.ways import called
 from loop.workers import kin
-from loop.workers.bench import BASELINE, JUDGE_LIMIT_S, Bench, Side
-from loop.workers.judge_clock import Floors
+from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
 
-SEGMENT_S = 10e-3
-"""Time filled by one segment of a short workload, where torch has to be started for each process."""
 ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""
 UNFORESEEN = random.SystemRandom()
 """Draws which segment is judged: a seed that is known would tell."""
 PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""
-MIN_ROUNDS = 2
-"""An interval needs two replicates."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How much is measured, and how."""
-
-    rounds: int
-    """Rounds, when time allows."""
-    limit_s: float
-    """No round is begun that would probably end later than this."""
-    seed: int
-    """Of the order in which sides take turns, and of the values."""
-    segment_s: float = SEGMENT_S
-    """Time that one segment fills."""
-    cold: bool = False
-    """Whether the caches are emptied before each timed call."""
-    least: int = MIN_ROUNDS
-    """Rounds that are made even when they take longer than `limit_s`."""
-
-
-@dataclass
-class Timings:
-    """Raw samples, and what was noticed while they were taken."""
-
-    segments: list[Segment] = field(default_factory=list)
-    peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Side and workload to bytes that the first call took, one a round."""
-    floors: Floors | None = None
-    """What calls that do nothing take here."""
-    own_clock: set[str] = field(default_factory=set)
-    """Sides that timed themselves."""
-    rounds: int = 0
-    seconds: float = 0.0
-    """What all rounds took, without the start of processes."""
-    wrong: list[tuple[str, Check]] = field(default_factory=list)
-    """Timed outputs that were wrong, with their side."""
-    outputs: int = 0
-    """Timed outputs that were judged."""
-    probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
-    clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
-    handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
-    """Side, workload and round to seconds a call that handing its result over took."""
-    ways: dict[str, str] = field(default_factory=dict)
-    """Side to how its calls are made."""
-    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
-    """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
-    strays: dict[str, str] = field(default_factory=dict)
-    """Sides that left the cores they were given, and how."""
-
-
-@dataclass(frozen=True)
-class Shift:
-    """The rounds that a set of processes serves: a workload is staged once for all of them."""
-
-    numbers: range
-    """Of the rounds. Fewer are made where time is short."""
-    ends: float = math.inf
-    """When it should be over, by the monotonic clock."""
-    least: int = 2
-    """Rounds that are made however long they take, as far as there are so many."""
-
-    def fitting(self, round_s: float, to_come: int) -> int:
-        """Rounds of a workload in its share of the time, the first among them, which took so long."""
-        share = max(0.0, self.ends - time.monotonic()) / to_come
-        more = min(share / max(round_s, 1e-6), len(self.numbers))
-        return min(len(self.numbers), max(2, self.least, 1 + int(more)))
 
 
 @dataclass(frozen=True)
@@ -198,10 +125,9 @@ class Round:
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        setup = Setup(self.bench.device, timings.floors.order_s, most_calls(timings, workload))
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         for name in names:
-            yield from self._stage(name, workload, values, setup, timings)
+            yield from self._stage(name, workload, values, timings)
         made = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
             with self._turn(name, workload, timings):
@@ -245,11 +171,15 @@ class Round:
             worker.pause()
 
     def _stage(
-        self, name: str, workload: Workload, values: Sequence[Values], setup: Setup, timings: Timings
+        self, name: str, workload: Workload, values: Sequence[Values], timings: Timings
     ) -> Generator[Tick, None, None]:
-        call = self.bench.call(workload, name, wide=True)
+        call, most = self.bench.call(workload, name, wide=True), most_calls(timings, workload)
+        order_s = timings.floors.order_s if timings.floors else 0.0
         with self._turn(name, workload, timings):
-            timed = TimedCall(self.workers[name], call, values, self.sides[name], setup)
+            timed = TimedCall(
+                self.workers[name], call, values, self.sides[name], self.bench.device,
+                floor_s=order_s, most_calls=most,
+            )  # fmt: skip
             yield from timed.stage(ANSWER_LIMIT_S, self._note(workload), self.mistake_of(name))
             if timed.peak_bytes is not None:
                 timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)

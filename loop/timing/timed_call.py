@@ -19,8 +19,20 @@ from loop.calls.arena import Values
 from loop.calls.call import Call, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.calls.waits import Waits
+from loop.model.device import Device
 from loop.model.target import ITEM_SIZES
-from loop.timing.sampled import WARM_UP_CALLS, WARM_UP_S, Sampled, Setup, calls_known, disturbed
+from loop.timing.samples import disturbed
+from loop.timing.segment import (
+    COLD_SAMPLES,
+    MAX_SAMPLES,
+    MIN_SAMPLES,
+    SLOW_CALL_S,
+    WARM_UP_CALLS,
+    WARM_UP_S,
+    Filling,
+    Sampled,
+    calls_known,
+)
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
 from loop.workers.worker import Worker
@@ -28,17 +40,8 @@ from loop.workers.worker import Worker
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
 and some fifty where it has to sleep."""
-MIN_SAMPLES, MAX_SAMPLES = 3, 1000
-SLOW_CALL_S = 0.25
-"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
-COLD_SAMPLES = 5
-"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
 WARM_UP_READY_S = 0.2
 """A warm-up on a host ends when calls were made ready for so long."""
-MOST_READY = 100
-"""A segment comes to its end when calls were made ready for so many times its time."""
-MOST_DISTURBED = 10
-"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
 same again, and once more, so that what happens at every other call comes to both."""
@@ -56,18 +59,29 @@ Windows = list[tuple[int, ...]]
 class TimedCall:
     """One side's call of one workload, in a worker that has loaded the side."""
 
-    def __init__(self, worker: Worker, call: Call, values: Sequence[Values], side: Side, terms: "Setup") -> None:
-        self.worker, self.call, self.floor_s = worker, call, terms.floor_s
+    def __init__(
+        self,
+        worker: Worker,
+        call: Call,
+        values: Sequence[Values],
+        side: Side,
+        device: Device,
+        *,
+        floor_s: float,
+        most_calls: int,
+    ) -> None:
+        """`floor_s`: seconds of an order that does nothing; `most_calls`: of a sample, for each needs memory."""
+        self.worker, self.call, self.floor_s = worker, call, floor_s
         self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
         """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
-        self.arena.lay_out(call, values, terms.most_calls)
-        steps = [step_of(tensor.dtype, terms.device) for tensor in call.inputs]
+        self.arena.lay_out(call, values, most_calls)
+        steps = [step_of(tensor.dtype, device) for tensor in call.inputs]
         self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
         """Where windows into each input may begin, in elements."""
         self.peak_bytes: int | None = None
         self.is_program, self.returns = (side.terms["kind"] == kind for kind in ("command", "python"))
         """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
-        self.replays = "cuda" == (side.terms["device"] if side.compiled else terms.device) and not self.is_program
+        self.replays = "cuda" == (side.terms["device"] if side.compiled else device) and not self.is_program
         """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
         self.one_memory: bool | None = None
         """Whether all results of a sample stand in one memory: then a sample is one call."""
@@ -134,36 +148,39 @@ class TimedCall:
         once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
         yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
         calls = found.calls = self._calls_at_once(once, cold=cold)
+        filling = self._filling(found, seconds, once, cold=cold, judged=judged)
+        while filling.goes_on:
+            if filling.made == filling.watched and not found.stray:
+                filling.watched = -1
+                found.stray = yield from self._watched(calls, cold=cold)
+            now = filling.made == filling.place or (filling.late and self._soon())
+            yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
+
+    def _filling(self, found: Sampled, seconds: float, once: float, *, cold: bool, judged: bool) -> Filling:
+        """What a segment needs, with the samples drawn that are judged and watched. `once`: seconds of a call."""
         most = COLD_SAMPLES if cold else MAX_SAMPLES
         least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
-        expected = max(least, min(int(seconds / (calls * self._replays * once)), most))
-        place, watched = self.secret.randrange(expected), self.secret.randrange(least)
-        if least == 1 or (self.replays and not judged):
-            watched = -1
-        sound = spent = early = 0.0
-        late = False  # What is judged comes soon then, whenever that is.
-        while (
-            len(found.seconds) < least
-            or (judged and found.output is None)
-            or (sound < seconds and not late and len(found.seconds) < most)
-        ):
-            if len(found.seconds) == watched and not found.stray:
-                watched = -1
-                found.stray = yield from self._watched(calls, cold=cold)
-            known = judged and found.output is None and (len(found.seconds) == place or (late and self._soon()))
-            windows = self._windows(calls)
-            chosen = self.secret.randrange(calls) if known else None
-            turns = self._turns(None if chosen is None else windows[chosen])
-            ready_s = yield from self._ready(windows, turns, cold=cold)
-            if not cold and not self.replays:
-                found.readied.append((ready_s, len(windows)))
-            whole, waited = yield from self._timed(waits, len(windows))
-            self._note(found, whole, waited, len(windows) * self._passes())
-            spent, early = spent + whole, early + ready_s
-            sound += 0.0 if disturbed(whole, waited) else whole
-            if known or (not late and (not self.replays or (self.returns and self._soon()))):
-                spent += yield from self._hand_over(found, len(windows), chosen)
-            late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
+        expected = max(least, min(int(seconds / (found.calls * self._replays * once)), most))
+        unwatched = least == 1 or (self.replays and not judged)
+        watched = -1 if unwatched else self.secret.randrange(least)
+        return Filling(found, seconds, least, most, judged, self.secret.randrange(expected), watched)
+
+    def _sample(
+        self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
+    ) -> Generator[Tick, None, None]:
+        """Take a sample; where it is `known`, one of its calls is on the values whose answer is known."""
+        found, windows = filling.sampled, self._windows(calls)
+        chosen = self.secret.randrange(calls) if known else None
+        turns = self._turns(None if chosen is None else windows[chosen])
+        ready_s = yield from self._ready(windows, turns, cold=cold)
+        if not cold and not self.replays:
+            found.readied.append((ready_s, len(windows)))
+        whole, waited = yield from self._timed(waits, len(windows))
+        self._note(found, whole, waited, len(windows) * self._passes())
+        handed_s = 0.0
+        if known or (not filling.late and (not self.replays or (self.returns and self._soon()))):
+            handed_s = yield from self._hand_over(found, len(windows), chosen)
+        filling.add(whole, waited, ready_s, handed_s)
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.

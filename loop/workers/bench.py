@@ -21,7 +21,7 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.device import Device, Dtype
-from loop.model.measurement import Build, DeviceReading
+from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import ITEM_SIZES, CAbiVariant, Component, Fill, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
@@ -32,8 +32,6 @@ JUDGE_LIMIT_S = 120.0
 SCRATCH = "loop-bench-"
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
 """The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
-BASELINE = "baseline"
-"""Name of the side that stands for the target's baseline."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from loop.bisect.confirming import (
     runs_evidence,
     runs_say,
 )
-from loop.timing import sequential
+from loop.timing import verdicts
 from tests.bisect.simulated import claim
 
 
@@ -33,7 +33,7 @@ def test_of_one_layout_it_is_the_sequential_rule(count: int, mean: float) -> Non
     """Nothing between relinks, prior variance 1: the same evidence."""
     logs = make_logs(count, mean, 1.0)
     for above in (0.0, 0.2):
-        assert sequential.e_value(logs, above) == pytest.approx(e_value({0: logs}, above))
+        assert verdicts.e_value(logs, above) == pytest.approx(e_value({0: logs}, above))
 
 
 @pytest.mark.parametrize("ratio", [0.3, 2.0])

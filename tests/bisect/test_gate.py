@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.bisect.gate import ruling
-from loop.timing.sequential import MAX_BLOCKS
+from loop.timing.verdicts import MAX_BLOCKS
 
 
 def blocks(

@@ -12,13 +12,11 @@ from loop.model.output import MeasureOutput, VerifyOutput
 from loop.model.workloads import expand
 from loop.proving.section import trust
 from loop.steps.context import Context
-from loop.timing import comparing
-from loop.timing import device_sharing as sharing
-from loop.timing.comparing import CompareTerms
-from loop.timing.device_sharing import warn_after, warn_before
+from loop.timing import against_known_good
+from loop.timing.against_known_good import CompareTerms
 from loop.timing.model import CompareOutput
-from loop.timing.timed import warnings, with_warnings
-from loop.timing.timing import Timings
+from loop.timing.readiness import warn_after, warn_before, warnings, with_warnings
+from loop.timing.timings import Timings
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
@@ -30,7 +28,7 @@ NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICE
 @pytest.fixture
 def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A bench on a GPU that is given a moment to rest, not two seconds."""
-    monkeypatch.setattr(sharing, "REST_S", 0.3)
+    monkeypatch.setattr("loop.timing.readiness.REST_S", 0.3)
     with fake_bench(fake, tmp_path / "target", "right") as made:
         yield made
 
@@ -100,7 +98,7 @@ def test_a_comparison_says_it_in_its_line_and_its_record(fake: FakeMachine, benc
     """The warning stands beside the verdicts, not in place of them."""
     context = ready(bench, budget_s=5.0)
     fake.load(f"0 1:{10 * GIB}")
-    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
     assert isinstance(output, CompareOutput)
     assert "another process (pid 1) holds 10240 MiB of it" in output.warnings[0]
     assert f"; warning: {output.warnings[0]}" in output.message

@@ -16,7 +16,7 @@ from loop.model.workloads import expand
 from loop.proving import controls as table
 from loop.proving import in_turn, prove
 from loop.proving.prove import Proof, erring
-from loop.timing.timing import SHORT_SEGMENT_S, Terms
+from loop.timing.timings import SHORT_SEGMENT_S, Terms
 from loop.workers.bench import Bench
 from tests.conftest import ROOT
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench

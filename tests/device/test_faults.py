@@ -13,8 +13,9 @@ from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import timing
-from loop.timing.timing import Terms
+from loop.timing import schedule
+from loop.timing.round import Round
+from loop.timing.timings import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.worker import START_LIMIT_S, Worker, WorkerLost
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
@@ -51,7 +52,7 @@ def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
     assert ["right", "unsupported", "right", "right", "right"] == [check.status for check in found.checks]
     assert f"error 801: cudaErrorNotSupported on {SMALL} with strided inputs" == found.checks[1].message
     sides = [side, side.renamed("again")]
-    timings = finish(timing.measure(bench, sides, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+    timings = finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
     assert ([], 2) == (timings.wrong, timings.rounds)
     assert all(segment.sensors is not None for segment in timings.segments)
 
@@ -73,28 +74,28 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     """With the driver's words, and a command that runs it alone; the next measurement is fine."""
     right, crashes = make_sides(bench, "right", "crashes")
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
-        finish(timing.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+        finish(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
     again = [right, right.renamed("again")]
-    assert 2 == finish(timing.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
+    assert 2 == finish(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
 
 
 def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each holds memory from its first call on. One set serves two of the three rounds."""
     living: list[int] = []
-    one_round = timing.Round.time
+    one_round = Round.time
 
-    def counted(self: timing.Round, *arguments: object) -> object:
+    def counted(self: Round, *arguments: object) -> object:
         living.append(sum(worker.child.code is None for worker in opened))
         return one_round(self, *arguments)  # type: ignore[arg-type]
 
     opened: list[Worker] = []
     start = Bench.open
     monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
-    monkeypatch.setattr(timing.Round, "time", counted)
+    monkeypatch.setattr(Round, "time", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
-    finish(timing.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
+    finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
     assert [4, 2] == living
 
 

@@ -11,12 +11,13 @@ from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.calls.cuda.driver import Device, NoDevice
 from loop.gate.verify import Job, verify
+from loop.model.measurement import BASELINE
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import timing
+from loop.timing import schedule
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timing import Terms, Timings
-from loop.workers.bench import BASELINE, Bench, Side
+from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
+from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides
 
@@ -106,7 +107,7 @@ def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> 
     assert again.right
     assert Device().free_bytes > before - 2**28
     sides = [side(bench, "right"), side(bench, "right").renamed("again")]
-    assert 2 == finish(timing.measure(bench, sides, some(bench), Terms(2, 60.0, 1))).rounds
+    assert 2 == finish(schedule.measure(bench, sides, some(bench), Terms(2, 60.0, 1))).rounds
 
 
 @pytest.mark.parametrize("name", ["stumbles", "torch_asserts"])
@@ -114,16 +115,16 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench, name: str) -> Non
     """With its workload, and the next measurement is fine."""
     right = side(bench, "right")
     with pytest.raises(LoopError, match=f"{name} could not be timed on N64 .*: the device was lost") as caught:
-        finish(timing.measure(bench, [right, side(bench, name)], some(bench)[2:], Terms(2, 60.0, 1)))
+        finish(schedule.measure(bench, [right, side(bench, name)], some(bench)[2:], Terms(2, 60.0, 1)))
     print(caught.value.message)
     again = [right, right.renamed("again")]
-    assert 2 == finish(timing.measure(bench, again, some(bench), Terms(2, 60.0, 1))).rounds
+    assert 2 == finish(schedule.measure(bench, again, some(bench), Terms(2, 60.0, 1))).rounds
 
 
 def test_the_library_and_a_variant_are_timed_with_sensors(bench: Bench) -> None:
     """Three rounds; outputs of timed calls right; sensors beside each segment."""
     sides = [bench.side(BASELINE), side(bench, "right")]
-    timings = finish(timing.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1)))
+    timings = finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1)))
     assert isinstance(timings, Timings)
     assert [] == timings.wrong
     for segment in timings.segments[:8]:
@@ -135,8 +136,8 @@ def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
     """A variant against itself, and against itself with every twentieth call made twice."""
     chosen, timed = side(bench, "right"), some(bench, "timed")
     contest = Contest(chosen, [itself(chosen, timed), slowed(chosen, 0.05, timed)])
-    terms = Terms(60, 60.0, 1, timing.SHORT_SEGMENT_S)
-    timings = finish(timing.measure(bench, contest.sides, timed, terms, contest.pending))
+    terms = Terms(60, 60.0, 1, SHORT_SEGMENT_S)
+    timings = finish(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
     assert isinstance(timings, Timings)
     words = [[contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals]
     print(words, timings.rounds)

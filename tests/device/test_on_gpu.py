@@ -20,7 +20,7 @@ from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.workloads import expand
-from loop.timing.device_sharing import warn_after, warn_before
+from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
 from loop.workers.device_memory import fitting
 from tests.conftest import ROOT

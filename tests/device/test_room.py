@@ -8,13 +8,14 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
+from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import comparing
-from loop.timing.comparing import CompareTerms
+from loop.timing import against_known_good
+from loop.timing.against_known_good import CompareTerms
 from loop.timing.model import CompareOutput
-from loop.workers.bench import BASELINE, Bench
+from loop.workers.bench import Bench
 from loop.workers.device_memory import CONTEXT_BYTES, fitting, needed
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
@@ -100,12 +101,12 @@ def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None
     verified = VerifyOutput(ok=True, message="verified", variants=found, right=("right",))
     context = make_context(bench, "right", finished=[make_finished(output=verified)], budget_s=5.0)
     leave(fake, 4 * CONTEXT_BYTES + 4 * HUGE_BYTES)
-    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
     assert isinstance(output, CompareOutput)
     assert {SMALL} == {one.workload.name for one in output.measurements}
     assert any(f"on {HUGE}: inputs and outputs of right 4 times take" in line for line in output.not_exercised)
     leave(fake, 0)
-    output = finish(comparing.compare(context, CompareTerms(rounds=10))).output
+    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
     assert (True, "no compiled variant to compare") == (output.ok, output.message)
 
 

@@ -8,8 +8,9 @@ import pytest
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
-from loop.timing.timed import Pair, every_doubt
-from loop.timing.timing import Terms, Timings, measure
+from loop.timing.doubts import every_doubt
+from loop.timing.schedule import measure
+from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
 from tests.speed.cheats import outcome, seconds

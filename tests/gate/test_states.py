@@ -17,7 +17,8 @@ from loop.library.targets import target as read_target
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, single, unsupported
-from loop.timing.timing import Terms, measure
+from loop.timing.schedule import measure
+from loop.timing.timings import Terms
 from loop.workers.bench import Bench
 from tests.makers import make_check
 from tests.targets import compiled, importable, make_sides, open_bench, write_target

@@ -2,7 +2,7 @@
 
 from loop.model.measurement import DeviceReading, Segment
 from loop.money.energy import energy
-from loop.timing.sensing import taken
+from loop.timing.energy import taken
 from tests.makers import make_finished
 
 

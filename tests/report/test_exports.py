@@ -14,7 +14,7 @@ from loop.model.tick import StepTick
 from loop.report.exports.rows import COLUMNS, Sampled, rows
 from loop.report.exports.trace import trace
 from loop.report.spans import spans
-from loop.timing.compare import log_ratios
+from loop.timing.samples import log_ratios
 from tests.conftest import ROOT
 from tests.makers import make_finished, make_session_head
 from tests.report.test_html import HOSTILE

@@ -19,7 +19,7 @@ from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
 from loop.session import course
-from loop.timing import compare
+from loop.timing import verdicts
 from tests.makers import (
     NOON,
     make_card,
@@ -307,7 +307,7 @@ def test_every_number_can_be_had_again() -> None:
 
 def test_the_margins_named_are_those_applied() -> None:
     """The report's words and the rule that judges must not drift apart."""
-    assert (0.01, 0.02, 10.0) == (compare.MARGIN, compare.SAME, TOO_WIDE)
+    assert (0.01, 0.02, 10.0) == (verdicts.MARGIN, verdicts.SAME, TOO_WIDE)
 
 
 def test_what_was_not_run_is_named() -> None:

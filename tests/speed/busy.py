@@ -28,9 +28,9 @@ from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import compare, disturbance, sequential, timing
+from loop.timing import ratios, samples, schedule, verdicts
 from loop.timing.contest import Contest, Rival, itself, slowed
-from loop.timing.timing import Timings
+from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.speed.gate import built, open_bench
 
@@ -83,8 +83,8 @@ def record(rounds: int) -> None:
                 sys.stderr.write(f"\r{timings.rounds} of {rounds} rounds")
             return open_
 
-        terms = timing.Terms(rounds, float("inf"), int(time.time()), timing.SHORT_SEGMENT_S)
-        found = finish(timing.measure(bench, sides, [workload], terms, pending))
+        terms = Terms(rounds, float("inf"), int(time.time()), SHORT_SEGMENT_S)
+        found = finish(schedule.measure(bench, sides, [workload], terms, pending))
         assert isinstance(found, Timings)
         _store(found, [*began, time.monotonic()], [one.name for one in sides])
 
@@ -117,11 +117,11 @@ def _short(segment: Segment) -> list[Any]:
 
     The median alone where three are clean; else those that waited least.
     """
-    every = disturbance.samples(segment)
-    clean = [one for one in every if one.share <= disturbance.CLEAN]
-    if len(clean) >= disturbance.ENOUGH:
+    every = samples.samples(segment)
+    clean = [one for one in every if one.share <= samples.CLEAN]
+    if len(clean) >= samples.ENOUGH:
         return [_us(median([one.seconds for one in clean]))]
-    least = sorted(every, key=lambda one: one.share)[: disturbance.ENOUGH]
+    least = sorted(every, key=lambda one: one.share)[: samples.ENOUGH]
     return [[_us(one.seconds), round(one.share, 3)] for one in least]
 
 
@@ -132,7 +132,7 @@ def _us(seconds: float) -> float:
 def _long(told: Sequence[Any]) -> list[tuple[float, float]]:
     """Seconds and share of waiting of three samples, as `_short` has them."""
     if len(told) == 1 and not isinstance(told[0], list):
-        return [(told[0] * 1e-6, 0.0)] * disturbance.ENOUGH
+        return [(told[0] * 1e-6, 0.0)] * samples.ENOUGH
     return [(us * 1e-6, share) for us, share in told]
 
 
@@ -167,7 +167,7 @@ def _segment(name: str, number: int, told: Sequence[tuple[float, float]], *, wai
     )
 
 
-def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[sequential.Decision, int]:
+def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdicts.Decision, int]:
     """What the sequential rule says of the candidate within the time, and after how many rounds."""
     candidate, workload = _side(recorded["sides"][0]), Workload(name=WORKLOAD, sizes={}, dtype="float32")
     contest = Contest(candidate, [Rival(candidate.renamed(rival), [workload])])
@@ -187,10 +187,10 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     drawn = replay(recorded, rival, seed)
     segments = [segment for _ in range(MEASURED_ROUNDS) for segment in next(drawn)[1]]
     name = recorded["sides"][0]
-    clocked = compare.Clocked(name, name, workload, "baseline", rival, None, None, False, None)
-    if len(compare.log_ratios(segments, rival, name)) < 2:
+    pair = Pair(_side(name), name, rival, "baseline")
+    if len(samples.log_ratios(segments, rival, name)) < 2:
         return "inconclusive"
-    return compare.judge(compare.measured(segments, clocked)).verdict
+    return verdicts.judge(ratios.measured(Timings(segments), pair, workload)).verdict
 
 
 def _side(name: str) -> Side:
@@ -232,11 +232,11 @@ def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
             one = {**recorded, "rounds": [row]}
             found = next(replay(one, rival, 0))[1]
             segments += [segment.model_copy(update={"round": number}) for segment in found]
-        logs = compare.log_ratios(segments, rival, recorded["sides"][0])
+        logs = samples.log_ratios(segments, rival, recorded["sides"][0])
         kept = clipped(logs)
         lines.append(
             f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
-            f"{math.exp(median(logs)):.3f}, block sd {compare.noise([logs]) or 0.0:.1%} with "
+            f"{math.exp(median(logs)):.3f}, block sd {ratios.noise([logs]) or 0.0:.1%} with "
             f"{kept.beyond} outliers pulled in."
         )
     return lines
@@ -250,8 +250,8 @@ def live(count: int) -> list[str]:
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         for number in range(count):
             contest = Contest(side, [slowed(side, SLOWER, [workload])])
-            terms = timing.Terms(sequential.MAX_BLOCKS, VERDICT_S, int(time.time()), timing.SHORT_SEGMENT_S)
-            found = finish(timing.measure(bench, contest.sides, [workload], terms, contest.pending))
+            terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()), SHORT_SEGMENT_S)
+            found = finish(schedule.measure(bench, contest.sides, [workload], terms, contest.pending))
             assert isinstance(found, Timings)
             # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
             said = contest.decision(found, workload, contest.rivals[0]).verdict

@@ -14,9 +14,11 @@ from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.workloads import expand
-from loop.timing.disturbance import log_time
-from loop.timing.timed import Pair, every_doubt
-from loop.timing.timing import Terms, Timings, Untimed, measure
+from loop.timing.doubts import every_doubt
+from loop.timing.round import Untimed
+from loop.timing.samples import log_time
+from loop.timing.schedule import measure
+from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, honest_like, open_cheats
 from tests.targets import make_sides

@@ -25,9 +25,9 @@ from loop.library import targets
 from loop.machine.machine import machine
 from loop.model.device import Device
 from loop.model.workloads import expand
-from loop.timing import compare, sequential, timing
+from loop.timing import ratios, schedule, verdicts
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timed import of
+from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
@@ -68,9 +68,9 @@ def study(
         begun = time.perf_counter()
         rivals = [itself(side, workloads), *(slowed(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
-        terms = timing.Terms(sequential.MAX_BLOCKS, limit_s, seed + number, timing.SHORT_SEGMENT_S)
-        timings = finish(timing.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
-        assert isinstance(timings, timing.Timings)
+        terms = Terms(verdicts.MAX_BLOCKS, limit_s, seed + number, SHORT_SEGMENT_S)
+        timings = finish(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
+        assert isinstance(timings, Timings)
         if timings.wrong:
             sys.exit(f"a timed output was wrong: {timings.wrong[0]}")
         count(tallies, contest, timings)
@@ -85,14 +85,14 @@ def words(tallies: dict[str, Tally]) -> str:
 
 def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]:
     """Workloads whose calls take long enough to be slowed by a known share."""
-    terms = timing.Terms(2, 10.0, 1, timing.SHORT_SEGMENT_S)
-    timings = finish(timing.measure(bench, [side], workloads, terms))
-    assert isinstance(timings, timing.Timings)
-    calls = {w.name: median(s for one in of(timings, w) for s in one.seconds) for w in workloads}
+    terms = Terms(2, 10.0, 1, SHORT_SEGMENT_S)
+    timings = finish(schedule.measure(bench, [side], workloads, terms))
+    assert isinstance(timings, Timings)
+    calls = {w.name: median(s for one in timings.of(w.name) for s in one.seconds) for w in workloads}
     return [w for w in workloads if bench.device == "cuda" or calls[w.name] >= MIN_CALL_S]
 
 
-def count(tallies: dict[str, Tally], contest: Contest, timings: timing.Timings) -> None:
+def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None:
     """Add what a contest decided. `Alone`: what its blocks would take without the others, processes included."""
     spent = timings.seconds
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
@@ -102,7 +102,7 @@ def count(tallies: dict[str, Tally], contest: Contest, timings: timing.Timings) 
             tally.words[contest.decision(timings, workload, rival).verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
-            tally.noise.append(compare.noise([logs]) or 0.0)
+            tally.noise.append(ratios.noise([logs]) or 0.0)
 
 
 START_S = 0.08

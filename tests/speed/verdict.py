@@ -16,8 +16,8 @@ import numpy as np
 
 from loop.base.stats import CONFIDENCE, ratio_interval, t_quantile
 from loop.machine.machine import machine
-from loop.timing import compare
-from loop.timing.sequential import MAX_BLOCKS
+from loop.timing import ratios, verdicts
+from loop.timing.verdicts import MAX_BLOCKS
 from tests.speed.verdict_rules import (
     CHECKED,
     FASTER,
@@ -204,15 +204,15 @@ def robust(logs: Array, level: float) -> Array:
 
 
 def interval_words(low: Array, high: Array) -> Array:
-    """What `compare.judge` says of an interval of log ratios."""
-    edge, twice = math.log1p(compare.MARGIN), math.log1p(compare.SAME)
+    """What `verdicts.judge` says of an interval of log ratios."""
+    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME)
     same = np.where((low > -twice) & (high < twice), SAME, UNCLEAR)
     return words(high < -edge, low > edge, same)
 
 
 def against_the_baseline() -> list[str]:
     """`measure`: rounds fixed beforehand, one comparison of eleven in a session."""
-    level = compare.confidence(COMPARISONS)
+    level = ratios.confidence(COMPARISONS)
     old = (f"t, {CONFIDENCE:.0%} each", lambda logs: students(logs, CONFIDENCE))
     new = ("**loop**", lambda logs: robust(logs, level))
     lines = [

@@ -11,16 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loop.base.stats import AGREE, CLIP, NEAR, t_quantile
-from loop.timing import compare
-from loop.timing.sequential import (
-    MAX_BLOCKS,
-    MIN_BLOCKS,
-    SAME_EVIDENCE,
-    conclude,
-    decide,
-    e_value,
-    needed_evidence,
-)
+from loop.timing import verdicts
+from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, conclude, decide, e_value, needed_evidence
 
 Array = NDArray[Any]
 CHECKED = 25
@@ -144,7 +136,7 @@ def unclipped(logs: Array) -> Calls:
 
 def evident(logs: Array, counts: slice) -> Array:
     """What the e-values say after these counts of blocks."""
-    edge, twice = math.log1p(compare.MARGIN), math.log1p(compare.SAME)
+    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME)
     far, near = critical_shares(needed_evidence(1))[counts], critical_shares(SAME_EVIDENCE)[counts]
     slower, faster = share_of_mean(-logs - edge, counts) >= far, share_of_mean(logs - edge, counts) >= far
     same = (share_of_mean(logs + twice, counts) >= near) & (share_of_mean(twice - logs, counts) >= near)

@@ -9,14 +9,15 @@ from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.model.measurement import Build, Measurement
 from loop.model.output import OperatorSpeed
-from loop.timing.offer import as_operator
-from loop.timing.operators import Terms, both_ways, time_operators
+from loop.timing.operators import both_ways, time_operators
+from loop.timing.ways import as_operator
 from loop.workers.bench import Bench
 from tests.makers import make_build, make_measurement, make_workload
 from tests.targets import compiled, make_builds, open_bench, write_target
 
 WORKLOAD = make_workload("N8 M8 float32", sizes={"N": 8, "M": 8})
-TIME = Terms(budget_s=120.0, left_s=100.0, seed=1)
+TIME = (120.0, 100.0)
+"""Seconds of the step, and of what is left of it."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def build_of(bench: Bench, name: str) -> Build:
 
 def test_a_short_call_is_timed_as_an_operator_too(bench: Bench) -> None:
     """In the same rounds as the call through C; its ratio is that of C times what the way of calling takes."""
-    (found,) = finish(time_operators(bench, [build_of(bench, "right")], [direct("right")], TIME))
+    (found,) = finish(time_operators(bench, [build_of(bench, "right")], [direct("right")], *TIME, 1))
     (speed,) = found.speeds
     assert ("right", WORKLOAD.name, 2.0, 2) == (speed.variant, speed.workload, speed.direct_ratio, speed.rounds)
     assert (("right as an operator", "PyTorch operator, allocates its result"),) == found.ways
@@ -53,7 +54,7 @@ def test_a_short_call_is_timed_as_an_operator_too(bench: Bench) -> None:
 
 def test_an_operator_is_judged_like_any_other_side(bench: Bench) -> None:
     """What is wrong while it is timed is a verdict on the variant, and says how it was called."""
-    (found,) = finish(time_operators(bench, [build_of(bench, "tires")], [direct("tires")], TIME))
+    (found,) = finish(time_operators(bench, [build_of(bench, "tires")], [direct("tires")], *TIME, 1))
     assert ("tires", "incorrect") == (found.distrusted[0].variant, found.distrusted[0].verdict)
     assert found.distrusted[0].reason.startswith("as an operator: while it was timed: ")
 
@@ -61,25 +62,25 @@ def test_an_operator_is_judged_like_any_other_side(bench: Bench) -> None:
 def test_another_build_than_the_one_that_was_verified_is_no_operator(bench: Bench) -> None:
     """The binary says what it was built from."""
     other = build_of(bench, "right").model_copy(update={"build_id": "0" * 64})
-    (found,) = finish(time_operators(bench, [other], [direct("right")], TIME))
+    (found,) = finish(time_operators(bench, [other], [direct("right")], *TIME, 1))
     assert () == found.speeds
     assert "stale binary" in found.missing[0]
 
 
 @pytest.mark.parametrize(
-    ("us", "terms", "missing"),
+    ("us", "time", "missing"),
     [
         (80.0, TIME, ()),
-        (2.0, Terms(10.0, 9.0, 1), ("right as an operator of PyTorch: the step's time was too short",)),
-        (2.0, Terms(20.0, -1.0, 1), ("right as an operator of PyTorch: the step's time was too short",)),
+        (2.0, (10.0, 9.0), ("right as an operator of PyTorch: the step's time was too short",)),
+        (2.0, (20.0, -1.0), ("right as an operator of PyTorch: the step's time was too short",)),
     ],
     ids=["long calls", "short step", "nothing left"],
 )
 def test_no_process_is_started_where_nothing_can_be_told(
-    us: float, terms: Terms, missing: tuple[str, ...], bench: Bench
+    us: float, time: tuple[float, float], missing: tuple[str, ...], bench: Bench
 ) -> None:
     """Long calls have no need of it; a lack of time is said."""
-    found = finish(time_operators(bench, [build_of(bench, "right")], [direct("right", us)], terms))
+    found = finish(time_operators(bench, [build_of(bench, "right")], [direct("right", us)], *time, 1))
     assert missing == tuple(text for one in found for text in one.missing)
     assert [] == [speed for one in found for speed in one.speeds]
 

@@ -3,14 +3,13 @@
 import pytest
 
 from loop.model.device import Device
-from loop.timing.offer import SUFFIX
-from loop.timing.ways import called
+from loop.timing.ways import OFFERED, called
 from loop.workers.bench import Side
 
 
-def side(kind: str, name: str = "v") -> Side:
+def side(kind: str, **environment: str) -> Side:
     """A side of a kind."""
-    return Side(name, {"kind": kind}, ("float32",), deterministic=True, build_id=None)
+    return Side("v", {"kind": kind}, ("float32",), deterministic=True, build_id=None, environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ def side(kind: str, name: str = "v") -> Side:
     [
         (side("c_abi"), "cpu", False, "C, writes into a given output"),
         (side("python"), "cpu", False, "Python, allocates its result"),
-        (side("python", f"v{SUFFIX}"), "cpu", False, "PyTorch operator, allocates its result"),
+        (side("python", **{OFFERED: "offered.json"}), "cpu", False, "PyTorch operator, allocates its result"),
         (side("command"), "cpu", False, "a program, once a call"),
         (side("c_abi"), "cuda", True, "CUDA graph of calls from C, writes into a given output"),
         (side("python"), "cuda", True, "CUDA graph of calls from Python, allocates its result"),

@@ -1,4 +1,4 @@
-"""What the report says of a GPU's clocks, power and energy while each side was timed: a line a side."""
+"""What a report says of timing: how each side was called, and a GPU's clocks, power and energy meanwhile."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +8,16 @@ from loop.model.record import Finished
 from loop.report import format as say
 
 UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
+
+
+def how_called(output: MeasureOutput) -> Iterator[str]:
+    """A line on the sides, one on empty calls, one a variant whose ratio hangs on the way of calling it."""
+    if output.called:
+        yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
+    if output.empty_us:
+        yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
+    for variant, both in output.both_ways.items():
+        yield f"{variant}: {both}"
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:

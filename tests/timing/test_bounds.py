@@ -3,10 +3,10 @@
 import pytest
 
 from loop.model.device import Dtype, GpuLimits
-from loop.timing.roof_bounds import (
+from loop.timing.bounds import (
     PER_CYCLE,
+    Ceiling,
     Moved,
-    Roof,
     below_empty_call,
     beyond_arithmetic,
     beyond_gpu_memory,
@@ -30,7 +30,7 @@ REACHED = (
     (504.50, 2 * 1073.741824),
 )
 """Microseconds and megabytes of torch's fills and sums of tensors, replayed in a CUDA graph on an H200."""
-MEASURED = Roof(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
+MEASURED = Ceiling(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
 
 
 def moved(megabytes: float, *, declared: bool = True) -> Moved:
@@ -64,7 +64,7 @@ def test_bytes_that_no_memory_moves_in_the_time() -> None:
 
 def test_more_than_the_device_can_do_is_impossible() -> None:
     """Where both are known; exactly as much is possible."""
-    roof = Roof(2e12, 1.0, "datasheet of NVIDIA L4")
+    roof = Ceiling(2e12, 1.0, "datasheet of NVIDIA L4")
     assert (
         "faster than the device: 3000 counted GFLOP/s where at most 2000 are possible (datasheet of NVIDIA L4)"
         == (beyond_arithmetic(3e12, roof))

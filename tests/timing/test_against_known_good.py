@@ -15,10 +15,10 @@ from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Result
-from loop.timing import comparing, sequential, timing
-from loop.timing.comparing import CompareTerms, compare
+from loop.timing import against_known_good, schedule, verdicts
+from loop.timing.against_known_good import CompareTerms, compare
 from loop.timing.model import CompareOutput
-from loop.timing.timing import Timings
+from loop.timing.timings import Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
@@ -57,7 +57,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
     """Stands in for measuring: each side takes so many times as long as the others; then something is changed."""
 
     def measure(
-        bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: timing.Terms, pending: Any
+        bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, pending: Any
     ) -> Generator[Tick, None, Timings]:
         draw, timings = random.Random(3), Timings(rounds=ROUNDS, outputs=99)
         for number in range(ROUNDS):
@@ -82,7 +82,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
     """Compare these variants, of which all were found right."""
 
     def run(*variants: str, known: Build | None = None, timings: Any = None) -> CompareOutput:
-        monkeypatch.setattr(timing, "measure", timings or made_up({}))
+        monkeypatch.setattr(schedule, "measure", timings or made_up({}))
         builds = make_builds(bench, *variants)
         ids = {name: builds[name].build_id if name in builds else None for name in variants}
         checks = tuple(
@@ -106,9 +106,9 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
     held: list[list[str]] = []
     measure = made_up({})
 
-    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: timing.Terms, pending: Any) -> Any:
+    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: Terms, pending: Any) -> Any:
         held.append([side.name for side in sides])
-        assert sequential.MIN_BLOCKS == terms.least
+        assert verdicts.MIN_BLOCKS == terms.least
         return (yield from measure(bench, sides, workloads, terms, pending))
 
     compared("strides", "right", timings=watched)
@@ -121,10 +121,10 @@ def test_when_time_is_over_only_what_needs_a_verdict_is_timed(
 ) -> None:
     """The first variant, and one with a known good: on a GPU, whose processes start slowly, as on a CPU."""
     asked: list[set[str]] = []
-    monkeypatch.setattr(comparing, "monotonic", itertools.count(0.0, 1000.0).__next__)
+    monkeypatch.setattr(against_known_good, "monotonic", itertools.count(0.0, 1000.0).__next__)
     measure = made_up({})
 
-    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: timing.Terms, pending: Any) -> Any:
+    def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: Terms, pending: Any) -> Any:
         for rounds in (1, 2):
             open_ = pending(Timings(rounds=rounds))
             asked.append({name.split()[0] for names in open_.values() for name in names})

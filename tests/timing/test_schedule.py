@@ -18,10 +18,12 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand
-from loop.timing import timing
-from loop.timing.compare import log_ratios
-from loop.timing.integrity import remembers
-from loop.timing.timing import Pending, Shift, Terms, Timings, batches, fresh_values, measure, turns
+from loop.timing import schedule
+from loop.timing.doubts import remembers
+from loop.timing.round import fresh_values, turns
+from loop.timing.samples import log_ratios
+from loop.timing.schedule import batches, measure
+from loop.timing.timings import Pending, Shift, Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
@@ -237,7 +239,7 @@ def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
     opened: list[str] = []
-    monkeypatch.setattr(timing, "KEPT_ON_CPU", 2)
+    monkeypatch.setattr(schedule, "KEPT_ON_CPU", 2)
     open_side = Bench.open
 
     def counted(self: Bench, side: Side) -> Any:

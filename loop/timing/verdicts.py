@@ -1,6 +1,11 @@
-"""The sequential rule: two of our own binaries, judged block by block until the evidence is enough.
+"""From a measurement, or the log ratios of blocks, to the word of a verdict. Pure.
 
-A value is the log ratio of one block, log(reference time / candidate time): above 0 the candidate is faster.
+Against the baseline a few rounds give an interval, and the interval gives the word (`judge`). Two of our own
+binaries are judged block by block until the evidence is enough, by the sequential rule (`decide`). A timing that
+cannot be trusted has no speed at all (`invalid`; `doubts` has the reasons).
+
+**The sequential rule.** A value is the log ratio of one block, log(reference time / candidate time): above 0 the
+candidate is faster.
 The evidence is an e-value, the Bayes factor of a one-sided t test whose prior on sigma is 1 / sigma (right-Haar):
 where there is no effect it ever reaches E with probability 1 / E at most, however often one looks.
 
@@ -35,9 +40,14 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Literal
 
-from loop.base.stats import Clipped, clipped, t_cdf
-from loop.timing.compare import MARGIN, SAME
+from loop.base.stats import FEWEST, Clipped, clipped, t_cdf
+from loop.model.measurement import Measurement
+from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
 
+MARGIN = 0.01
+"""A difference below one per cent is none."""
+SAME = 2 * MARGIN
+"""`same` needs a difference within twice the margin."""
 G = 1.0
 """Prior variance of the effect, the mean in units of sigma."""
 MIN_BLOCKS = 8
@@ -50,11 +60,58 @@ TOO_NOISY = 0.03
 """Blocks that scatter by more (standard deviation) say more of the machine than of the kernel."""
 
 
+Word = Literal["faster", "slower", "same", "inconclusive"]
+
+
+def judge(measurement: Measurement) -> SpeedVerdict:
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1.
+
+    The number of rounds is fixed beforehand, or set by the time there is, never by what the rounds say.
+    """
+    word, reason = _by_interval(measurement)
+    return SpeedVerdict(
+        variant=measurement.variant,
+        workload=measurement.workload.name,
+        against=measurement.against,
+        verdict=word,
+        ratio=measurement.ratio,
+        interval=measurement.interval,
+        reason=reason,
+    )
+
+
+def _by_interval(measurement: Measurement) -> tuple[Word, str]:
+    rounds, (low, high) = measurement.rounds, measurement.interval
+    if measurement.held_back:
+        return "inconclusive", measurement.held_back
+    if measurement.ranged and rounds < FEWEST:
+        seen = f"they gave {low:.2f}x to {high:.2f}x"
+        few = f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
+        return "inconclusive", few
+    if measurement.ranged or high > TOO_WIDE * low:
+        remedy = "end what else runs on the machine, and measure again"
+        return "inconclusive", f"the machine is too noisy to judge: {remedy}"
+    if low > 1 + MARGIN:
+        return "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
+    if high < 1 / (1 + MARGIN):
+        return "slower", f"at least {1 / high - 1:.1%} slower, at 99 % confidence"
+    if low > 1 / (1 + SAME) and high < 1 + SAME:
+        return "same", f"within {SAME:.0%} either way, at 99 % confidence"
+    if rounds < FEWEST:
+        return "inconclusive", f"{rounds} rounds are few: allow the step more time"
+    return "inconclusive", "the interval is too wide to tell"
+
+
+def invalid(variant: str, workload: str, against: Against, reason: str) -> NoSpeedVerdict:
+    """A verdict on a timing that cannot be trusted."""
+    return NoSpeedVerdict(variant=variant, workload=workload, against=against, verdict="invalid", reason=reason)
+
+
 @dataclass(frozen=True)
 class Decision:
     """What the blocks allow to say of the candidate."""
 
-    verdict: Literal["faster", "slower", "same", "inconclusive"]
+    verdict: Word
     """Beyond the margin, within twice the margin, or not clear."""
     e_value: float
     """Evidence for the verdict; of `inconclusive`, that for the side which came nearest to faster or slower."""

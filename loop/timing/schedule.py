@@ -17,45 +17,10 @@ from loop.base.processes import Tick
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import accepts
-from loop.timing.round import (
-    ANSWER_LIMIT_S,
-    MIN_ROUNDS,
-    PROBED_ROUNDS,
-    SEGMENT_S,
-    Round,
-    Shift,
-    Terms,
-    Timings,
-    Untimed,
-    blaming,
-    fresh_values,
-    turns,
-    undisturbed,
-)
+from loop.timing.round import Round
+from loop.timing.timings import Pending, Shift, Terms, Timings
 from loop.workers.bench import Bench, Side
 
-__all__ = [
-    "ANSWER_LIMIT_S",
-    "MIN_ROUNDS",
-    "PROBED_ROUNDS",
-    "SEGMENT_S",
-    "SHORT_SEGMENT_S",
-    "Pending",
-    "Round",
-    "Shift",
-    "Terms",
-    "Timings",
-    "Untimed",
-    "batches",
-    "blaming",
-    "fresh_values",
-    "measure",
-    "turns",
-    "undisturbed",
-]
-SHORT_SEGMENT_S = 4e-3
-"""Time filled by a segment between our own binaries: their processes start quickly, and more rounds tell more
-than long segments."""
 FIRST_SHARE = 0.4
 """Of the time that is left, for the first set of processes that are kept."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
@@ -63,10 +28,6 @@ FIRST_ROUNDS = 3
 KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
 """Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
 importing torch takes 3 s."""
-
-
-Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
-"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""
 
 
 class Pace:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from loop.timing import integrity
-from loop.timing.integrity import clock_lies, invalid, remembers, wrong_while_timed
+from loop.timing import doubts
+from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
+from loop.timing.verdicts import invalid
 from tests.makers import make_check
 
 US, MS = 1e-6, 1e-3
@@ -109,12 +110,12 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
 def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:
     """Longer than others take, and longer than its calls; a quick side has more calls in a sample."""
     usual = [(60e-6, 1)] * 5
-    assert "" == integrity.foresees([], [usual], [1e-3])
-    assert "" == integrity.foresees(usual, [usual, []], [1e-3])
-    assert "" == integrity.foresees([(1e-3, 250)] * 5, [usual], [0.4e-6]), "many quick calls"
-    assert "" == integrity.foresees([(400e-6, 1)] * 5, [[(450e-6, 4)] * 5], [100e-6]), "one slow call"
-    assert "" == integrity.foresees([(1.1e-3, 1)] * 5, [usual], [1e-3]), "no longer than a call"
-    said = integrity.foresees([(10e-3, 10)] * 5, [usual], [20e-6])
+    assert "" == doubts.foresees([], [usual], [1e-3])
+    assert "" == doubts.foresees(usual, [usual, []], [1e-3])
+    assert "" == doubts.foresees([(1e-3, 250)] * 5, [usual], [0.4e-6]), "many quick calls"
+    assert "" == doubts.foresees([(400e-6, 1)] * 5, [[(450e-6, 4)] * 5], [100e-6]), "one slow call"
+    assert "" == doubts.foresees([(1.1e-3, 1)] * 5, [usual], [1e-3]), "no longer than a call"
+    said = doubts.foresees([(10e-3, 10)] * 5, [usual], [20e-6])
     assert said.startswith(
         "it computes before it is timed: 1000.0 us to make a call ready, 60.0 us for another side"
     )

@@ -12,9 +12,9 @@ import pytest
 from loop.base.processes import finish
 from loop.model.device import Dtype
 from loop.model.measurement import Measurement
-from loop.timing import roof_facts as roofs
-from loop.timing.roof import Roof
-from loop.timing.roof_facts import impossible
+from loop.timing import bounds
+from loop.timing.bounds import impossible
+from loop.timing.roof import Roof, measure_roof
 from loop.workers.bench import Bench
 from tests.makers import make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
@@ -64,7 +64,7 @@ def test_bytes_that_no_cache_and_no_memory_of_this_machine_move_are_impossible(n
 
 def test_more_operations_than_the_vector_units_do_are_impossible(bench: Bench) -> None:
     """Below what the fastest clock of any processor would allow, and beyond what this one was seen to do."""
-    threads = roofs.measure_roof(bench.cache, "float32", 1, 1 << 14)
+    threads = measure_roof(bench.cache, "float32", 1, 1 << 14)
     reached = finish(threads).most_flops_per_s
     assert finish(impossible(bench, claim(4096, 1e-3, flops_per_s=1.6 * reached), "command")).startswith("faster")
     assert "" == finish(impossible(bench, claim(4096, 1e-3, flops_per_s=1.05 * reached), "command"))
@@ -79,7 +79,7 @@ def test_a_roof_that_was_measured_badly_accuses_nobody(bench: Bench, monkeypatch
         return next(figures)
         yield
 
-    monkeypatch.setattr(roofs, "measure_roof", measured)
+    monkeypatch.setattr(bounds, "measure_roof", measured)
     assert "" == finish(impossible(bench, claim(1 << 20, 2e-5), "command"))
     assert [] == list(figures)
 

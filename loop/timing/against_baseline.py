@@ -12,18 +12,22 @@ from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
 from loop.model.base import Model
-from loop.model.measurement import Measurement, Segment
+from loop.model.measurement import BASELINE, Measurement, Segment
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
-from loop.timing import compare, timing
-from loop.timing.operators import Offered, Terms, both_ways, time_operators
-from loop.timing.sensing import sensed, taken
-from loop.timing.timed import Pair, Ready, doubts, hold_device, measurements, of, ready, warnings, with_warnings
+from loop.timing import ratios, schedule
+from loop.timing.doubts import doubts
+from loop.timing.energy import sensed, taken
+from loop.timing.operators import Offered, both_ways, time_operators
+from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
+from loop.timing.samples import log_ratios
+from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.verdicts import judge
 from loop.timing.ways import EMPTY
-from loop.workers.bench import BASELINE, Bench, Side
+from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
 
 FIRST_LOOK = 5
@@ -62,7 +66,7 @@ def _measure(
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
-    terms = timing.Terms(arguments.rounds, limit_s, context.task.seed, cold=arguments.cold)
+    terms = Terms(arguments.rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
@@ -71,19 +75,25 @@ def _measure(
         timed = room.workloads
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         looks = Looks(bench, pairs, timed, arguments.rounds)
-        timings = yield from timing.measure(bench, every, timed, terms, looks.pending)
+        timings = yield from schedule.measure(bench, every, timed, terms, looks.pending)
         warned = warnings(bench, shared, timings)
         measured = looks.measured(timings)
         both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
         distrusted = yield from doubts(bench, timings, measured, both)
         if arguments.as_operator and not distrusted:
-            left = Terms(context.budget_s, context.budget_s - (monotonic() - begun), context.task.seed)
-            offered = yield from time_operators(bench, tuple(builds.values()), measured, left)
+            offered = yield from time_operators(
+                bench,
+                tuple(builds.values()),
+                measured,
+                budget_s=context.budget_s,
+                left_s=context.budget_s - (monotonic() - begun),
+                seed=context.task.seed,
+            )
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
     speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
     floors = timings.floors.call_s if timings.floors else {}
     told = both_ways(speeds)
-    verdicts = with_doubts([compare.judge(one) for one in measured], distrusted)
+    verdicts = with_doubts([judge(one) for one in measured], distrusted)
     energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return Result(
         MeasureOutput(
@@ -135,7 +145,7 @@ class Looks:
     open_: Mapping[str, Sequence[str]] | None = None
     """Sides that are still to be timed on each workload, once it was looked."""
 
-    def pending(self, timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Everything before the look, then the pairs that it left open."""
         if self.open_ is not None:
             return self.open_
@@ -154,15 +164,15 @@ class Looks:
                 open_.setdefault(workload.name, [BASELINE]).append(side.name)
         return open_
 
-    def measured(self, timings: timing.Timings) -> tuple[Measurement, ...]:
+    def measured(self, timings: Timings) -> tuple[Measurement, ...]:
         """One a pair and workload, with intervals as sure as the number of comparisons and looks asks for."""
         looks = 2 if self.rounds > FIRST_LOOK else 1
-        level = compare.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
-        return measurements(self.bench, self.pairs, self.timed, timings, level)
+        level = ratios.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
+        return ratios.measurements(self.bench.target, self.pairs, self.timed, timings, level)
 
-    def verdicts(self, timings: timing.Timings) -> list[SpeedVerdict]:
+    def verdicts(self, timings: Timings) -> list[SpeedVerdict]:
         """What the rounds so far allow to say."""
-        return [compare.judge(one) for one in self.measured(timings)]
+        return [judge(one) for one in self.measured(timings)]
 
 
 def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:
@@ -177,12 +187,8 @@ def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -
     return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
 
 
-def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: timing.Timings) -> float | None:
-    return compare.noise(
-        compare.log_ratios(of(timings, workload), pair.reference, pair.candidate.name)
-        for pair in pairs
-        for workload in timed
-    )
+def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: Timings) -> float | None:
+    return ratios.noise(log_ratios(timings.of(workload.name), *pair.sides) for pair in pairs for workload in timed)
 
 
 def _describe(verdicts: Sequence[Verdict], told: Mapping[str, str]) -> str:

@@ -1,16 +1,19 @@
 """Verdicts: what the evidence allows to say, and never more."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 import pytest
 
-from loop.base.stats import t_quantile
+from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.verification import incorrect
-from loop.model.measurement import Check, DeviceReading, Segment, VariantChecks
-from loop.model.target import Workload
-from loop.timing.compare import Clocked, confidence, judge, log_ratios, measured, noise
+from loop.model.measurement import Check, DeviceReading, Measurement, Segment, VariantChecks
+from loop.model.verdict import Against
+from loop.timing.ratios import confidence, measured, noise
+from loop.timing.samples import log_ratios
+from loop.timing.timings import Pair, Timings
+from loop.timing.verdicts import judge
+from loop.workers.bench import Side
 from tests.makers import make_check, make_measurement, make_workload
 
 WORKLOAD = make_workload("w")
@@ -27,9 +30,21 @@ def make_rounds(*ratios: float) -> list[Segment]:
     return [segment for pair in rounds for segment in pair]
 
 
-def make_clocked(*, workload: Workload = WORKLOAD, own_clock: bool = False, flops: float | None = None) -> Clocked:
-    """What is known of a candidate besides its samples."""
-    return Clocked("new", "new", workload, "baseline", "ref", 100, 200, own_clock, flops)
+def measure(
+    segments: Sequence[Segment],
+    *,
+    candidate: str = "new",
+    against: Against = "baseline",
+    own_clock: bool = False,
+    flops: float | None = None,
+    confidence: float = CONFIDENCE,
+) -> Measurement:
+    """The measurement of these samples: 100 bytes for the reference, 200 for the candidate."""
+    side = Side(candidate, {"kind": "c_abi"}, ("float32",), deterministic=True, build_id=None)
+    timings = Timings(list(segments), peaks={("ref", "w"): [100], (candidate, "w"): [200]})
+    timings.own_clock = {candidate} if own_clock else set()
+    pair = Pair(side, "new", "ref", against)
+    return measured(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
 
 
 def word(low: float, high: float) -> str:
@@ -64,7 +79,7 @@ def test_a_round_that_lost_a_side_is_left_out() -> None:
 
 def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
     """Ratio 2 from rounds of 1.98 and its mirror; the interval is Student's t on the logs."""
-    made = measured(make_rounds(1.98, 4 / 1.98), make_clocked())
+    made = measure(make_rounds(1.98, 4 / 1.98))
     half = t_quantile(0.995, 1) * math.log(2 / 1.98)
     assert 2 == made.rounds
     assert pytest.approx(2.0) == made.ratio
@@ -82,7 +97,7 @@ def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
     """Whatever its size and side, and whenever it comes."""
     ratios = [ratio for ratio in BUSY_LAPTOP if ratio != 12.42]
     ratios.insert(place, outlier)
-    made = measured(make_rounds(*ratios), make_clocked())
+    made = measure(make_rounds(*ratios))
     assert pytest.approx(1.24, rel=0.03) == made.ratio
     assert ("faster", False) == (judge(made).verdict, made.ranged)
     assert made.interval[1] < 1.2 * made.interval[0] * 1.2
@@ -92,17 +107,17 @@ def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
 
 def test_three_rounds_that_say_nothing_show_what_they_were() -> None:
     """No interval from less than a thousandth to more than a thousand, but the range, and what to do."""
-    found = judge(made := measured(make_rounds(1.14, 12.42, 1.28), make_clocked()))
+    found = judge(made := measure(make_rounds(1.14, 12.42, 1.28)))
     assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (made.ratio, made.interval)
     assert "inconclusive" == found.verdict
     seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: allow the step more time"
     assert seen == found.reason
-    assert "faster" == judge(measured(make_rounds(2.0, 2.02, 1.99), make_clocked())).verdict
+    assert "faster" == judge(measure(make_rounds(2.0, 2.02, 1.99))).verdict
 
 
 def test_where_a_third_of_the_rounds_disagrees_nothing_is_pulled_in() -> None:
     """Then the middle may be the disturbed one: the interval shows all of the scatter."""
-    made = measured(make_rounds(*[1.5] * 6, 8.0, 9.0, 0.1), make_clocked())
+    made = measure(make_rounds(*[1.5] * 6, 8.0, 9.0, 0.1))
     assert (0, "inconclusive") == (made.outliers, judge(made).verdict)
 
 
@@ -111,8 +126,8 @@ def test_more_comparisons_ask_for_more_confidence() -> None:
     assert [0.99, 0.99, 0.995, 0.999] == [pytest.approx(confidence(n)) for n in (1, 2, 4, 20)]
     assert confidence(20) == pytest.approx(confidence(10, looks=2))
     rounds = make_rounds(1.04, 1.05, 1.06, 1.045, 1.055)
-    sure = dataclasses.replace(make_clocked(), confidence=confidence(100))
-    assert ["faster", "inconclusive"] == [judge(measured(rounds, c)).verdict for c in (make_clocked(), sure)]
+    levels = (confidence(1), confidence(100))
+    assert ["faster", "inconclusive"] == [judge(measure(rounds, confidence=one)).verdict for one in levels]
 
 
 def test_rounds_of_the_same_processes_are_no_more_certain_than_these() -> None:
@@ -123,7 +138,7 @@ def test_rounds_of_the_same_processes_are_no_more_certain_than_these() -> None:
             s.model_copy(update={"processes": s.round // kept * kept if kept else None})
             for s in make_rounds(*[1.2, 1.201] * 10)
         ]
-        low, high = measured(segments, make_clocked()).interval
+        low, high = measure(segments).interval
         return math.log(high / low)
 
     assert width(None) < 0.001
@@ -146,7 +161,7 @@ def test_rounds_in_which_one_side_waited_do_not_count() -> None:
     assert 2 == len(log_ratios(waits(segments, "ref", 0.5, rounds=[1, 2]), "ref", "new"))
     alike = [s.model_copy(update={"waited": tuple(x / 2 for x in s.seconds)}) for s in segments]
     assert 4 == len(log_ratios(alike, "ref", "new"))
-    made = measured(waits(segments, "new", 0.5, rounds=[0, 1]), make_clocked())
+    made = measure(waits(segments, "new", 0.5, rounds=[0, 1]))
     assert (2, 2, None) == (made.rounds, made.dropped, made.held_back)
 
 
@@ -159,7 +174,7 @@ def test_where_every_round_was_disturbed_all_count() -> None:
 
 def test_a_measurement_carries_latencies_memory_and_clock() -> None:
     """Microseconds, bytes, operations a second, and whose clock it was."""
-    made = measured(make_rounds(2.0, 2.0), make_clocked(own_clock=True, flops=5e6))
+    made = measure(make_rounds(2.0, 2.0), own_clock=True, flops=5e6)
     assert pytest.approx((2e6, 1e6)) == (made.reference_us, made.candidate_us)
     assert (100, 200, "itself") == (made.reference_peak_bytes, made.candidate_peak_bytes, made.timed_by)
     assert pytest.approx(5e6) == made.flops_per_s
@@ -167,7 +182,7 @@ def test_a_measurement_carries_latencies_memory_and_clock() -> None:
 
 def test_operations_that_nobody_counts_give_no_rate() -> None:
     """A target without a formula has no operations a second."""
-    made = measured(make_rounds(2.0, 2.0), make_clocked())
+    made = measure(make_rounds(2.0, 2.0))
     assert ("loop", None) == (made.timed_by, made.flops_per_s)
 
 
@@ -218,23 +233,23 @@ def test_a_verdict_names_the_least_that_is_certain() -> None:
 def test_the_same_kernel_twice_is_never_faster() -> None:
     """Rounds that scatter about one are `same` or `inconclusive`."""
     for ratios in ((1.001, 0.999, 1.0, 1.0005), (1.05, 0.96, 1.02, 0.97)):
-        made = measured(make_rounds(*ratios), make_clocked())
+        made = measure(make_rounds(*ratios))
         assert judge(made).verdict in ("same", "inconclusive")
 
 
 def test_a_side_may_stand_for_a_variant_under_another_name() -> None:
     """The measurement has the variant's name, the samples are those of the side."""
     segments = [make_segment("ref", n, 2.0) for n in (0, 1)] + [make_segment("new again", n, 1.0) for n in (0, 1)]
-    made = measured(segments, Clocked("new", "new again", WORKLOAD, "self", "ref", None, None, False, None))
+    made = measure(segments, candidate="new again", against="self")
     assert ("new", "self", 2) == (made.variant, made.against, made.rounds)
     assert pytest.approx(2.0) == made.ratio
 
 
 def test_rounds_in_which_the_gpu_held_one_side_back_do_not_count() -> None:
     """They are counted; when they are most of them there is no verdict, and the report says why."""
-    made = measured(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1), make_clocked())
+    made = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
     assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, judge(made).verdict)
-    made = measured(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3), make_clocked())
+    made = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
     assert (2, 3, "inconclusive") == (made.rounds, made.dropped, judge(made).verdict)
     assert judge(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
 

@@ -19,10 +19,13 @@ from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
-from loop.timing import integrity, sequential, timing
+from loop.timing import schedule, verdicts
 from loop.timing.contest import Contest, Rival, itself, slowed, together
+from loop.timing.doubts import doubts
 from loop.timing.model import CompareOutput
-from loop.timing.timed import Pair, Ready, doubts, hold_device, measurements, ready, warnings, with_warnings
+from loop.timing.ratios import measurements
+from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
+from loop.timing.timings import MIN_ROUNDS, SHORT_SEGMENT_S, Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
 
@@ -35,9 +38,9 @@ RIVALS = 4
 class CompareTerms(Model):
     """How much is compared."""
 
-    rounds: Annotated[int, Field(ge=sequential.MIN_BLOCKS, le=200)] = sequential.MAX_BLOCKS
+    rounds: Annotated[int, Field(ge=verdicts.MIN_BLOCKS, le=200)] = verdicts.MAX_BLOCKS
     """Blocks at most; it ends as soon as everything is decided."""
-    least: Annotated[int, Field(ge=timing.MIN_ROUNDS, le=200)] = timing.MIN_ROUNDS
+    least: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = MIN_ROUNDS
     """Blocks that are made even when they take longer than the step's budget."""
     slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
     """Share by which the positive control is slower."""
@@ -135,14 +138,14 @@ def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Gen
 
 def _hold(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
-) -> Generator[Tick, None, tuple[timing.Timings, tuple[str, ...]]]:
+) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
     """Measure until everything is decided or the time is over; with what disturbed it.
 
     Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
     """
-    least = min(arguments.rounds, max(arguments.least, sequential.MIN_BLOCKS))
-    terms = timing.Terms(arguments.rounds, limit_s, context.task.seed, timing.SHORT_SEGMENT_S, least=least)
+    least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
+    terms = Terms(arguments.rounds, limit_s, context.task.seed, SHORT_SEGMENT_S, least=least)
     essential = [one for one in contests if one is contests[0] or one.known_good]
     sides = [side for contest in contests for side in contest.sides]
     every = list({one.name: one for contest in contests for one in contest.workloads}.values())
@@ -150,19 +153,19 @@ def _hold(
         shared = yield from hold_device(context, stack)
         begun = monotonic()
 
-        def pending(timings: timing.Timings) -> Mapping[str, Sequence[str]]:
+        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             return together(essential if late else contests, timings)
 
-        found = yield from timing.measure(context.bench, sides, every, terms, pending)
+        found = yield from schedule.measure(context.bench, sides, every, terms, pending)
     return found, warnings(context.bench, shared, found)
 
 
-def _outcome(context: Context, contest: Contest, timings: timing.Timings) -> Generator[Tick, None, CompareOutput]:
+def _outcome(context: Context, contest: Contest, timings: Timings) -> Generator[Tick, None, CompareOutput]:
     name, (again, slower, *good) = contest.candidate.name, contest.rivals
     pairs = [Pair(contest.candidate, name, again.side.name, "self")]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
-    measured = measurements(context.bench, pairs, contest.workloads, timings)
+    measured = measurements(context.bench.target, pairs, contest.workloads, timings)
     null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
     distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(null)]
     verdicts: Sequence[Verdict] = distrusted or [
@@ -182,11 +185,11 @@ def _false(null: NullControl) -> list[NoSpeedVerdict]:
     """A verdict on the timing itself, where a variant came out faster or slower than itself."""
     reason = "against itself it came out {}: timing cannot be trusted on this machine now"
     places = [(found, found.partition(" on ")[2]) for found in null.false]
-    return [integrity.invalid(null.variant, place, "self", reason.format(found)) for found, place in places]
+    return [verdicts.invalid(null.variant, place, "self", reason.format(found)) for found, place in places]
 
 
 def _verdict(
-    contest: Contest, timings: timing.Timings, measured: Measurement, good: Rival, positive: PositiveControl
+    contest: Contest, timings: Timings, measured: Measurement, good: Rival, positive: PositiveControl
 ) -> SpeedVerdict:
     found = contest.decision(timings, measured.workload, good)
     word, reason = found.verdict, found.reason
@@ -224,7 +227,7 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
 
 
-def _together(outputs: Sequence[CompareOutput], timings: timing.Timings, warned: tuple[str, ...]) -> CompareOutput:
+def _together(outputs: Sequence[CompareOutput], timings: Timings, warned: tuple[str, ...]) -> CompareOutput:
     """Contests that were held together."""
     found = _joined(outputs, ())
     return found.model_copy(update={"warnings": warned, "rounds": timings.rounds, "outputs": timings.outputs})

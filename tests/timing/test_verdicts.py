@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loop.timing.compare import MARGIN, SAME
-from loop.timing.sequential import (
+from loop.timing.verdicts import (
+    MARGIN,
     MAX_BLOCKS,
     MIN_BLOCKS,
+    SAME,
     SAME_EVIDENCE,
     Decision,
     allowance,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment, SideSensors
-from loop.timing.sensing import sensed
+from loop.timing.energy import sensed
 
 
 def segment(before: dict[str, Any] | None = None, after: dict[str, Any] | None = None, **fields: Any) -> Segment:

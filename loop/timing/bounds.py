@@ -1,0 +1,266 @@
+"""Is a timing faster than this device allows? No call beats an empty one, the memory, or the arithmetic units.
+
+A ceiling is what is measured or stated, times a slack that covers what a measurement misses. It is measured only
+where a claim comes near: that costs time.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from loop.base.errors import LoopError
+from loop.base.expressions import Expression
+from loop.base.processes import Tick
+from loop.machine.gpus import gpus
+from loop.machine.machine import machine, peak_flops_per_s
+from loop.model.device import Dtype, GpuLimits
+from loop.model.measurement import Measurement
+from loop.model.target import ITEM_SIZES, OUTPUT, Workload
+from loop.model.workloads import formula_values, tensor_bytes, working_set
+from loop.timing.roof import Roof, measure_roof
+from loop.workers.bench import Bench
+from loop.workers.judge_clock import Way
+
+EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
+"""A processor whose clock was raised since makes an empty call up to so many times quicker, a GPU an empty kernel:
+on an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
+MEMORY_SLACK = 2.0
+"""Reading is measured; a core may write beside it, and prefetch better than a plain loop does."""
+VECTOR_SLACK = 1.5
+"""A loop of multiply-adds is measured; no unit computes more, but clocks move."""
+SPARSE_SLACK = 2.0
+"""Matrix units of a GPU skip half of a structured sparse product."""
+GPU_SLACK = 1.2
+"""For boards that run faster than their driver says. Of its memory an H200 reaches 0.97, of its L2 0.35."""
+HELD_SHARE = 4
+"""Caches keep part of what is larger than they are: memory is held to the bandwidth of a fraction of the data."""
+L2_BYTES_PER_CYCLE = 64
+"""Bytes that a GPU's L2 gives one multiprocessor in a cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
+
+KINDS: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
+"""Element type to its place in a row of the table."""
+PER_CYCLE: dict[str, tuple[int, int, int]] = {
+    "7.0": (1024, 128, 64),
+    "7.2": (1024, 128, 64),
+    "7.5": (1024, 128, 32),
+    "8.0": (2048, 1024, 128),
+    "8.6": (1024, 512, 128),
+    "8.7": (2048, 1024, 128),
+    "8.9": (1024, 512, 128),
+    "9.0": (4096, 2048, 256),
+    "10.0": (8192, 4096, 1024),
+    "10.3": (8192, 4096, 1024),
+    "12.0": (1024, 512, 128),
+    "12.1": (1024, 512, 128),
+}
+"""Operations of one multiprocessor in a cycle, dense, by compute capability: on two-byte types, float32, float64.
+
+From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125 TFLOP/s, T4 65, A100
+312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on float32 is what TF32 reaches. float64
+allows for products put together from integers, where matrix units do more of these.
+"""
+NEAR_FLOPS = 1 / 8
+"""Share of a theoretical peak above which the real one is measured: a busy unit reaches a third of the former."""
+SMALL_BYTES, NEAR_CACHE, NEAR_MEMORY = 1 << 20, 20e9, 4e9
+"""Bytes a second of one thread above which the real figure is measured: of data up to that size, and of larger."""
+TRIES = 5
+"""Measurements of a roof before a timing is called impossible."""
+WAYS: dict[str, Way] = {"c_abi": "c_abi", "python": "python"}
+SAID: dict[Way, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A rate that nothing exceeds by more than its slack."""
+
+    per_s: float
+    """Operations or bytes a second."""
+    slack: float
+    source: str
+    """Where it is known from, as in `measured here on 2 threads`."""
+
+    @property
+    def most(self) -> float:
+        """Operations or bytes a second that are impossible beyond this."""
+        return self.per_s * self.slack
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that one call cannot avoid to move."""
+
+    count: float
+    declared: bool
+    """Whether the manifest says so; else it is the size of the output."""
+
+    @property
+    def said(self) -> str:
+        """Whose figure it is."""
+        return "the manifest's `bytes`" if self.declared else "its output"
+
+
+def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
+    """Why a call cannot take so little: one that does nothing takes longer, made the same way. Else empty."""
+    if seconds * slack >= empty_s:
+        return ""
+    return (
+        f"faster than an empty call: {seconds * 1e6:.3g} us, where a call that does nothing takes "
+        f"{empty_s * 1e6:.3g} us ({way})"
+    )
+
+
+def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
+    """Why a call cannot take so little: no memory moves its bytes in that time. Empty when some does."""
+    rate = moved.count / seconds
+    if rate <= roof.most:
+        return ""
+    return (
+        f"faster than memory: {moved.count / 1e6:.3g} MB ({moved.said}) in {seconds * 1e6:.3g} us are "
+        f"{rate / 1e9:.0f} GB/s, where {roof.per_s / 1e9:.0f} GB/s are {roof.source}"
+    )
+
+
+def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
+    """Why a time cannot be true: more operations a second than the device has. Empty when it can."""
+    if roof is None or flops_per_s is None or flops_per_s <= roof.most:
+        return ""
+    return (
+        f"faster than the device: {flops_per_s / 1e9:.0f} counted GFLOP/s where at most "
+        f"{roof.most / 1e9:.0f} are possible ({roof.source})"
+    )
+
+
+def gpu_arithmetic(capability: str, gpu: GpuLimits, dtype: Dtype) -> Ceiling | None:
+    """The roof of a GPU by its generation, as in `9.0`; None for one that is not known."""
+    if capability not in PER_CYCLE or not gpu.sms or not gpu.clock_hz:
+        return None
+    rate = PER_CYCLE[capability][KINDS[dtype]] * gpu.sms * gpu.clock_hz
+    return Ceiling(rate, SPARSE_SLACK, f"{gpu.sms} multiprocessors of compute capability {capability}")
+
+
+def beyond_gpu_memory(seconds: float, moved: Moved, gpu: GpuLimits) -> str:
+    """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
+    outside = Moved(moved.count - gpu.l2_bytes, moved.declared)
+    if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
+        said = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
+        found = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, said))
+        if found:
+            return found
+    if not gpu.sms or not gpu.clock_hz:
+        return ""
+    cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
+    return beyond_memory(seconds, moved, cache)
+
+
+def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, None, str]:
+    """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
+    seconds = one.candidate_us * 1e-6
+    said = yield from _below_empty_call(bench, kind, seconds)
+    if said:
+        return said
+    moved = compulsory(bench, one.workload)
+    if bench.device == "cuda":
+        gpu = gpus().first
+        said = beyond_arithmetic(one.flops_per_s, _gpu_peak(bench, one.workload.dtype))
+        return said or (beyond_gpu_memory(seconds, moved, gpu.limits) if gpu else "")
+    said = beyond_arithmetic(one.flops_per_s, stated_peak(bench, one.workload.dtype))
+    return said or (yield from _beyond_processor(bench, one, moved))
+
+
+def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
+    """Why a call of a side of that kind cannot take so little; a program's own calls have no floor."""
+    if kind not in WAYS:
+        return ""
+    way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
+    slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
+    floors, said = (yield from bench.floors()), ""
+    for _ in range(TRIES):
+        said = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
+        if not said:
+            return ""
+        floors = yield from bench.floors(again=True)
+    return said
+
+
+def compulsory(bench: Bench, workload: Workload) -> Moved:
+    """Bytes that a call has to move: as the manifest says, else those of its output."""
+    target = bench.target
+    if target.bytes is not None:
+        formula = Expression.parse(target.bytes, arithmetic=True)
+        return Moved(formula.evaluate_number(formula_values(workload)), declared=True)
+    return Moved(tensor_bytes(bench.target, workload)[OUTPUT], declared=False)
+
+
+def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
+    """Operations a second that the device cannot exceed by what is known of its kind; None where nobody says.
+
+    Of a GPU the manifest's figure, its clock and accumulation at their best.
+    """
+    if bench.device == "cpu":
+        peak = peak_flops_per_s(bench.threads, dtype)
+        return Ceiling(peak, 1.0, "by its instructions and the fastest clock") if peak else None
+    capability = machine().capability
+    facts = bench.target.devices.get(f"sm_{capability.replace('.', '')}") if capability else None
+    rate = facts.flops_per_s.get(dtype) if facts else None
+    return Ceiling(rate, 1.0, f"datasheet of {facts.name}") if facts and rate else None
+
+
+def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
+    """The manifest's figure, else what the driver and the generation of the GPU allow."""
+    gpu = gpus().first
+    return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.limits, dtype) if gpu else None)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a measurement says that a processor did."""
+
+    bench: Bench
+    one: Measurement
+    moved: Moved
+
+    @property
+    def seconds(self) -> float:
+        return self.one.candidate_us * 1e-6
+
+    @property
+    def held(self) -> int:
+        """Bytes of a working set that caches hold at least as well as the call's."""
+        return max(working_set(self.bench.target, self.one.workload) // HELD_SHARE, 1)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it comes near what a processor does at all: else nothing has to be measured."""
+        slow = NEAR_CACHE if self.held <= SMALL_BYTES else NEAR_MEMORY
+        if self.moved.count / self.seconds > slow * self.bench.threads:
+            return True
+        peak = peak_flops_per_s(self.bench.threads, self.one.workload.dtype)
+        return bool(peak and self._vector and (self.one.flops_per_s or 0.0) > NEAR_FLOPS * peak)
+
+    @property
+    def _vector(self) -> bool:
+        """Whether its arithmetic is done in units that are measured."""
+        return ITEM_SIZES[self.one.workload.dtype] > 2
+
+    def objection(self, reached: Roof) -> str:
+        """Why it cannot be true, by what this processor reached."""
+        threads = f"measured here on {self.bench.threads} thread{'s' if self.bench.threads > 1 else ''}"
+        vector = Ceiling(reached.most_flops_per_s, VECTOR_SLACK, threads) if self._vector else None
+        said = beyond_arithmetic(self.one.flops_per_s, vector)
+        memory = Ceiling(reached.most_bytes_per_s, MEMORY_SLACK, f"{threads}, from {self.held / 1e6:.3g} MB")
+        return said or beyond_memory(self.seconds, self.moved, memory)
+
+
+def _beyond_processor(bench: Bench, one: Measurement, moved: Moved) -> Generator[Tick, None, str]:
+    """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
+    claim, best, said = _Claim(bench, one, moved), Roof(0.0, 0.0), ""
+    if not claim.is_near:
+        return ""
+    for _ in range(TRIES):
+        try:
+            found = yield from measure_roof(bench.cache, one.workload.dtype, bench.threads, claim.held)
+        except LoopError:  # No compiler: nothing is known, and nothing is claimed.
+            return ""
+        best = best.with_best(found)
+        if not (said := claim.objection(best)):
+            return ""
+    return said

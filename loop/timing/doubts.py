@@ -1,0 +1,196 @@
+"""Can a timing be trusted? What was noticed beside the samples, turned into verdicts without a speed."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+from loop.base.processes import Tick
+from loop.base.stats import median
+from loop.model.measurement import Check, Measurement, Segment
+from loop.model.verdict import Against, NoSpeedVerdict
+from loop.timing import bounds, samples
+from loop.timing.timings import MIN_ROUNDS, Pair, Timings
+from loop.timing.verdicts import invalid
+from loop.workers.bench import Bench
+
+REMEMBERS = 2.0
+"""A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
+LEAST_GAIN_S = 3e-6
+"""Differences below this are the clock's."""
+FORESEES, FORESEES_S = 3.0, 20e-6
+"""Making a call ready may take so many times what it takes others and what the call takes, and so much more."""
+DEFERS, DEFERS_S = 5.0, 20e-6
+"""A call does its work later where that takes so many times what it took until it returned, and at least this."""
+LAG_SHARE, LAG_S = 0.04, 60e-6
+"""What a sample may take longer by the judge's clock than by the device's: a share, and the launches."""
+
+Ready = Sequence[tuple[float, int]]
+"""Seconds that making calls ready took, and how many there were, sample by sample."""
+
+
+def doubts(
+    bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
+) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
+    """Verdicts on what cannot be trusted, one a variant and workload."""
+    found = yield from every_doubt(bench, timings, measured, pairs)
+    return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
+
+
+def every_doubt(
+    bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
+) -> Generator[Tick, None, list[NoSpeedVerdict]]:
+    """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
+    too_fast = yield from _impossible(bench, measured, pairs)
+    lying = yield from _clocks(bench, timings.clocks)
+    names = {pair.candidate.name: pair.variant for pair in pairs}
+    against = pairs[0].against
+    return [
+        *wrong_while_timed(timings.wrong, against, names),
+        *_noticed(timings, against, names, lying),
+        *too_fast,
+        *_held_back(timings, pairs),
+    ]
+
+
+def _impossible(
+    bench: Bench, measured: Sequence[Measurement], pairs: Iterable[Pair]
+) -> Generator[Tick, None, list[NoSpeedVerdict]]:
+    kinds = {(pair.variant, pair.against): str(pair.candidate.terms["kind"]) for pair in pairs}
+    found = []
+    for one in measured:
+        reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))
+        if reason:
+            found.append(invalid(one.variant, one.workload.name, one.against, reason))
+    return found
+
+
+def _clocks(
+    bench: Bench, clocks: Mapping[str, Sequence[tuple[float, float]]]
+) -> Generator[Tick, None, dict[str, str]]:
+    """Sides whose clock cannot be believed, and why; accused only after the lag of this GPU was measured."""
+    if not any(map(clock_lies, clocks.values())):
+        return {}
+    usual_s = yield from bench.lag()
+    return {side: reason for side, lags in clocks.items() if (reason := clock_lies(lags, usual_s))}
+
+
+def _noticed(
+    timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
+) -> Iterator[NoSpeedVerdict]:
+    for (side, workload), probes in timings.probes.items():
+        reason = remembers(probes)
+        if reason and side in names:
+            yield invalid(names[side], workload, against, reason)
+    for side, variant in names.items():
+        places = [segment.workload for segment in timings.segments if segment.side == side]
+        for reason in (lying.get(side, ""), timings.strays.get(side, "")):
+            if reason and places:
+                yield invalid(variant, places[0], against, reason)
+        for workload in dict.fromkeys(places):
+            own = [one for one in timings.of(workload) if one.side == side]
+            ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
+            seconds = [second for one in own for second in one.seconds]
+            for reason in (defers(own), foresees(ready.get(side, ()), ready.values(), seconds)):
+                if reason:
+                    yield invalid(variant, workload, against, reason)
+
+
+def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
+    """Pairs of which the GPU left too few rounds, because it held one side back."""
+    for name in dict.fromkeys(segment.workload for segment in timings.segments):
+        segments = timings.of(name)
+        for pair in pairs:
+            why = samples.held_back(segments, *pair.sides)
+            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
+                yield invalid(pair.variant, name, pair.against, why)
+
+
+def remembers(probes: Sequence[tuple[float, float]]) -> str:
+    """Why a variant seems to keep earlier results; empty when it does not.
+
+    `probes`: seconds of a call on values it had not seen, and on values it had just seen, one a process. Every
+    process has to show it: a single one may have been interrupted.
+    """
+    if not probes:
+        return ""
+    fresh_s, again_s = min(probes, key=lambda probe: probe[0] / max(probe[1], 1e-9))
+    if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
+        return ""
+    return (
+        f"it remembers results: {fresh_s * 1e6:.1f} us on values it had not seen, "
+        f"{again_s * 1e6:.1f} us on the same again"
+    )
+
+
+def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> str:
+    """Why a side seems to compute before its calls are timed; empty when it does not. `call`: seconds of one.
+
+    Samples of a quick side hold more calls, and bring the inputs into the caches once: neither a call nor a sample
+    may take so much longer to make ready than another side's.
+    """
+    usual = [(_each(one), _whole(one)) for one in others if one]
+    if not ready or not usual or not call:
+        return ""
+    each_s, whole_s, call_s = _each(ready), _whole(ready), median(call)
+    usual_s, usual_whole_s = (min(column) for column in zip(*usual, strict=True))
+    if each_s < FORESEES * max(usual_s, call_s) or each_s < usual_s + FORESEES_S:
+        return ""
+    if whole_s < FORESEES * usual_whole_s:
+        return ""
+    return (
+        f"it computes before it is timed: {each_s * 1e6:.1f} us to make a call ready, {usual_s * 1e6:.1f} us "
+        f"for another side, and {call_s * 1e6:.1f} us to make it"
+    )
+
+
+def _each(ready: Ready) -> float:
+    return median([taken_s / calls for taken_s, calls in ready])
+
+
+def _whole(ready: Ready) -> float:
+    return median([taken_s for taken_s, _ in ready])
+
+
+def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
+    """Why a device's clock cannot be believed; empty when it agrees. `lags`: seconds by ours and by the device's.
+
+    `usual_s`: what a sample of empty kernels takes longer by ours, where that was measured.
+
+    Three of four samples have to show it: one that the system interrupted on its way back says nothing.
+    """
+    if not lags:
+        return ""
+    excess = sorted(ours - own - LAG_SHARE * ours - LAG_S - usual_s for ours, own in lags)
+    if excess[len(excess) // 4] <= 0:
+        return ""
+    ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
+    return (
+        "its clock was changed, or it works on another stream: "
+        f"samples took {ours:.2f} ms, and {own:.2f} ms by the events of the stream"
+    )
+
+
+def defers(segments: Sequence[Segment]) -> str:
+    """Why a side seems to compute when its result is looked at; empty when it does not."""
+    some = [(one.left_s, median(one.seconds) - one.left_s) for one in segments if one.seconds]
+    if not some:
+        return ""
+    left_s, call_s = (median([pair[n] for pair in some]) for n in (0, 1))
+    if left_s < DEFERS * call_s or left_s < DEFERS_S:
+        return ""
+    return (
+        f"it computes when its result is looked at: {call_s * 1e6:.1f} us until a call returned, "
+        f"{left_s * 1e6:.1f} us more until its result was there"
+    )
+
+
+def wrong_while_timed(
+    found: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
+) -> Iterator[NoSpeedVerdict]:
+    """A verdict for each timed output that was wrong; `names`: side to the variant it stands for."""
+    for side, check in found:
+        yield NoSpeedVerdict(
+            variant=names.get(side, side),
+            workload=check.workload.name,
+            against=against,
+            verdict="invalid" if check.status == "tampered" else "incorrect",
+            reason=f"while it was timed: {check.message}",
+        )

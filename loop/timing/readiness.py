@@ -1,0 +1,135 @@
+"""Which variants may be timed, and on a device that nobody else uses: its driver is asked, of a CPU the kernel."""
+
+import os
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import psutil
+
+from loop.base.locks import Held, locked
+from loop.base.processes import Tick
+from loop.gate.kernel import builds
+from loop.machine import crowding, sharing
+from loop.machine.busy import crowd
+from loop.machine.gpus import gpus
+from loop.machine.machine import cores
+from loop.machine.nvml import Sensors
+from loop.machine.sharing import Company
+from loop.model.measurement import Build, VariantChecks
+from loop.model.output import VerifyOutput
+from loop.steps.context import Context
+from loop.timing import samples
+from loop.timing.timings import Timings
+from loop.workers.bench import Bench
+
+REST_S = 2.0
+"""How long the GPU is given to come to rest: what it says of its load may be a second old, and be our own."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Variants that may be timed, or why none may."""
+
+    right: tuple[str, ...] = ()
+    builds: Mapping[str, Build] | None = None
+    why_not: str = ""
+    hint: str | None = None
+
+
+def ready(context: Context) -> Generator[Tick, None, Ready]:
+    """The variants that were found right in this session, with the builds that were checked."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else None
+    if checks is None or not checks.right:
+        return Ready(why_not="no variant is right" if checks else "nothing was verified")
+    made, _ = yield from builds(context)
+    stale = changed_since(checks.variants, made)
+    if stale:
+        return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
+    return Ready(checks.right, {one.variant: one for one in made})
+
+
+def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
+    """The first variant whose build is not the one that was verified."""
+    now = {one.variant: one.build_id for one in made}
+    return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
+
+
+def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, str]:
+    """Wait until no other session measures on this device; two at once would disturb each other.
+
+    What else disturbs it is said, and what that will cost: who other than loop uses the GPU, or keeps the cores of
+    a CPU busy. Empty when nobody does.
+    """
+    folder = context.bench.cache / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    gpu = gpus().first if context.bench.device == "cuda" else None
+    while True:
+        try:
+            stack.enter_context(locked(folder / (gpu.uuid if gpu else context.bench.device)))
+        except Held as held:
+            yield Tick(f"waiting for {held.holder} to finish measuring")
+            time.sleep(0.1)
+        else:
+            cpu = context.bench.device == "cpu"
+            return (yield from warn_of_programs() if cpu else warn_before(context.bench))
+
+
+def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
+    """What was said of others on the device before something was timed there, or is to be said now."""
+    return tuple(said for said in (before or warn_after(bench), samples.warning(timings.segments)) if said)
+
+
+def with_warnings(message: str, warned: Sequence[str]) -> str:
+    """The line of a step that timed something, with what disturbed it."""
+    return "; ".join([message, *(f"warning: {text}" for text in warned)])
+
+
+def warn_before(bench: Bench) -> Generator[Tick, None, str]:
+    """What is to be said of others on the GPU before anything is timed; empty when nothing is."""
+    sensors = bench.sensors
+    if sensors is None:
+        return ""
+    busy = sensors.busy_percent()
+    begun = time.monotonic()
+    while busy and busy > sharing.BUSY_PERCENT and time.monotonic() - begun < REST_S:
+        yield Tick(f"waiting for the GPU to rest, {busy} % busy")
+        time.sleep(0.1)
+        busy = sensors.busy_percent()
+    said = sharing.warning(_name(), _company(sensors, busy))
+    if said:
+        yield Tick(said)
+    return said
+
+
+def warn_after(bench: Bench) -> str:
+    """The same when everything was timed: somebody may have come meanwhile."""
+    return sharing.warning(_name(), _company(bench.sensors, None)) if bench.sensors else ""
+
+
+def warn_of_programs() -> Generator[Tick, None, str]:
+    """What is to be said of other programs on our cores before anything is timed; empty when nothing is."""
+    seen = yield from crowd()
+    said = crowding.warning(cores(), seen.programs, seen.stolen)
+    if said:
+        yield Tick(said)
+    return said
+
+
+def _name() -> str:
+    gpu = gpus().first
+    return gpu.name if gpu else "the GPU"
+
+
+def _company(sensors: Sensors, busy: int | None) -> Company:
+    users, taken = sensors.users() or (), sensors.used_bytes()
+    others = [user for user in users if user.pid != os.getpid()]
+    ours = {child.pid for child in psutil.Process().children(recursive=True)}
+    held = sum(user.memory_bytes or 0 for user in users)
+    return Company(
+        others=sharing.strangers(others, ours, set(psutil.pids())),
+        loose_bytes=(taken or 0) - held,
+        busy_percent=busy,
+    )

@@ -1,0 +1,222 @@
+"""From raw samples to log ratios: which samples, segments and rounds count. Pure: no clock, no disk.
+
+**Other programs.** A sample's wait is the kernel's run-queue delay, read from outside the worker: it says how long
+something else ran, and nothing of the result. It is never subtracted: a variant whose own threads wait for each
+other would gain by it. A sample is left out, or kept as it was measured. On a machine whose two cores were kept
+busy, samples of one call with two threads took 0.25 ms without a wait and 7 to 15 ms with one. A ratio of rounds
+scattered by 175 % (sd); by 9 % where only samples without a wait count.
+
+**The GPU.** A round does not count where it held one side back and the other not: by a reason to throttle, or by
+clocks that differ.
+
+**Work that is left** until a result is looked at counts as work of the call (`charged`).
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loop.base.stats import median
+from loop.model.measurement import BASELINE, DeviceReading, Segment
+
+CLEAN = 0.02
+"""Share of its time that a sample may have waited for a core and still count."""
+ENOUGH = 3
+"""Samples that a median needs."""
+APART = 0.1
+"""Share by which the time that was left to one side of a round may differ from the other's: the ratio is off by as
+much."""
+LEAST = 0.1
+"""Share of its time that a side has to be left."""
+NOTEWORTHY = 0.1
+"""Share of disturbed samples from which on it is said."""
+CLOCKS_APART = 0.01
+"""Median SM clocks of the two sides may differ by this share of the higher one."""
+PROCESS_SD = 0.006
+"""Standard deviation of a ratio from one pair of processes to the next on a GPU, beyond what the rounds within one
+pair show: the medians of a process on an H200 differ by up to 0.42 %, those of a pair by sqrt(2) as much."""
+COPIES, COPIES_S = 1.25, 1e-6
+"""Handing a result over may take so much longer than the baseline's, and so much more, before it counts."""
+
+SideName = Literal["reference", "candidate"]
+Handed = Mapping[tuple[str, str, int], Sequence[float]]
+"""Side, workload and round to seconds a call that handing its result over took."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of one call, and the share of them that it waited."""
+
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Why a round does not count."""
+
+    side: SideName
+    """The side that was held back."""
+    reason: str
+    """One line."""
+
+
+def disturbed(whole: float, waited: float | None) -> bool:
+    """Whether a sample says more of the machine than of the call; both in seconds."""
+    return waited is not None and waited > CLEAN * whole
+
+
+def samples(segment: Segment) -> list[Sample]:
+    """The samples of a segment; without a wait where the system does not tell."""
+    waited = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
+    pairs = zip(segment.seconds, waited, strict=True)
+    return [Sample(took, min(wait / max(took, 1e-12), 1.0)) for took, wait in pairs]
+
+
+def counted(segments: Iterable[Segment]) -> list[list[Sample]]:
+    """What counts of a side's segments in one round, segment by segment: the samples that nothing disturbed.
+
+    Segments with too few of them are left out; where all have too few, their clean samples count together, and
+    where these are too few still, the least disturbed ones.
+    """
+    chosen = list(segments)
+    every = [samples(segment) for segment in chosen]
+    clean = [[one for one in group if one.share <= CLEAN] for group in every]
+    told = any(segment.waited for segment in chosen)
+    enough = [group for group in clean if len(group) >= ENOUGH] if told else every
+    if enough:
+        return enough
+    together = sorted((one for group in every for one in group), key=lambda one: one.share)
+    sound = sum(map(len, clean))
+    return [together[: max(sound, ENOUGH)]]
+
+
+def log_time(segments: Iterable[Segment]) -> float:
+    """Logarithm of the seconds that a call of a side took in one round: the mean over its segments' medians."""
+    logs = [math.log(median([one.seconds for one in group])) for group in counted(segments)]
+    return sum(logs) / len(logs)
+
+
+def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
+    """One log(reference time / candidate time) a round, from the medians of the segments of one workload.
+
+    Rounds in which one side was held back and the other was not do not count. Where other programs leave fewer
+    than two, theirs count all the same: a busy machine gets an answer, if a vague one.
+    """
+    fair = [sides for sides in rounds_of(segments, reference, candidate) if spoilt_by_gpu(*sides) is None]
+    calm = [sides for sides in fair if spoilt_by_others(*sides) is None]
+    counting = calm if len(calm) > 1 else fair
+    return [log_time(theirs) - log_time(ours) for theirs, ours in counting]
+
+
+def rounds_of(
+    segments: Iterable[Segment], reference: str, candidate: str
+) -> list[tuple[list[Segment], list[Segment]]]:
+    """Both sides' segments of each round that has some of both, in the order of the rounds."""
+    rounds: dict[int, dict[str, list[Segment]]] = {}
+    for segment in segments:
+        sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
+        if segment.side in sides:
+            sides[segment.side].append(segment)
+    pairs = ((sides[reference], sides[candidate]) for _, sides in sorted(rounds.items()))
+    return [pair for pair in pairs if pair[0] and pair[1]]
+
+
+def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
+    """Variance of the mean log ratio that rounds in kept processes share; 0 where each round has fresh ones."""
+    rounds = rounds_of(segments, reference, candidate)
+    sets = {ours[0].processes for _, ours in rounds if ours[0].processes is not None}
+    return PROCESS_SD**2 / len(sets) if sets else 0.0
+
+
+def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> Drop | None:
+    """Why a round does not count: other programs took the core from one side more than from the other."""
+    theirs, ours = waiting(reference), waiting(candidate)
+    left = [max(1 - share, 1e-3) for share in (theirs, ours)]
+    if min(left) >= LEAST and abs(math.log(left[0] / left[1])) <= APART:
+        return None
+    side: SideName = "reference" if theirs > ours else "candidate"
+    shares = f"{theirs:.0%} of the reference's time, {ours:.0%} of the candidate's"
+    return Drop(side, f"other programs took the core for {shares}")
+
+
+def waiting(segments: Iterable[Segment]) -> float:
+    """Share of its time that a side waited in the samples that count; 0 where the system does not tell."""
+    chosen = [one for group in counted(segments) for one in group]
+    return sum(one.share * one.seconds for one in chosen) / max(sum(one.seconds for one in chosen), 1e-12)
+
+
+def warning(segments: Iterable[Segment]) -> str:
+    """What is to be said of other programs when everything was timed; empty when they hardly disturbed it."""
+    shares = [one.share for segment in segments for one in samples(segment)]
+    disturbed = sum(share > CLEAN for share in shares) / max(len(shares), 1)
+    if disturbed < NOTEWORTHY:
+        return ""
+    return (
+        f"other programs took the core during {disturbed:.0%} of the samples: those were left out where possible"
+    )
+
+
+def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> Drop | None:
+    """Why the GPU's sensors say that a round does not count; None where they tell nothing of a side."""
+    theirs, ours = ([reading for one in side for reading in one.sensors or ()] for side in (reference, candidate))
+    return (_throttled(theirs, ours) or _clocks_apart(theirs, ours)) if theirs and ours else None
+
+
+def _throttled(reference: Sequence[DeviceReading], candidate: Sequence[DeviceReading]) -> Drop | None:
+    theirs, ours = (
+        ", ".join(dict.fromkeys(reason for reading in side for reason in reading.throttle))
+        for side in (reference, candidate)
+    )
+    if bool(theirs) == bool(ours):
+        return None
+    if theirs:
+        return Drop("reference", f"the reference was throttled ({theirs}), the candidate was not")
+    return Drop("candidate", f"the candidate was throttled ({ours}), the reference was not")
+
+
+def _clocks_apart(reference: Sequence[DeviceReading], candidate: Sequence[DeviceReading]) -> Drop | None:
+    sides = [[one.sm_clock_mhz for one in side if one.sm_clock_mhz is not None] for side in (reference, candidate)]
+    if not all(sides):
+        return None
+    theirs, ours = (statistics.median(side) for side in sides)
+    apart = abs(theirs - ours) / max(theirs, ours, 1.0)
+    if apart <= CLOCKS_APART:
+        return None
+    clocks = f"{theirs:.0f} MHz for the reference, {ours:.0f} MHz for the candidate"
+    return Drop("reference" if theirs < ours else "candidate", f"median SM clocks differ by {apart:.1%}: {clocks}")
+
+
+def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
+    """What to say when the GPU held one side back in more than half of the rounds: a result in itself."""
+    rounds = rounds_of(segments, reference, candidate)
+    drops = [drop for sides in rounds if (drop := spoilt_by_gpu(*sides)) is not None]
+    for side, dropped in Counter(drop.side for drop in drops).items():
+        if 2 * dropped > len(rounds):
+            reason = statistics.mode(drop.reason for drop in drops if drop.side == side)
+            return f"the {side} was held back in {dropped} of {len(rounds)} blocks: {reason}"
+    return None
+
+
+def charged(segments: Sequence[Segment], handed: Handed, number: int) -> list[Segment]:
+    """The segments of one round and workload, each sample longer by what its side left for later.
+
+    Handing over is a copy of the result: what it takes beyond the copy of the baseline's result is work. Without a
+    baseline in the round, the quickest side stands for it.
+    """
+    names = {one.side for one in segments}
+    workload = segments[0].workload if segments else ""
+    taken = {name: median(some) for name in names if (some := handed.get((name, workload, number)))}
+    if not taken:
+        return list(segments)
+    usual = taken.get(BASELINE, min(taken.values()))
+    return [_charged(one, taken.get(one.side, 0.0) - COPIES * usual - COPIES_S) for one in segments]
+
+
+def _charged(segment: Segment, left_s: float) -> Segment:
+    if left_s <= 0:
+        return segment
+    return segment.model_copy(update={"seconds": tuple(one + left_s for one in segment.seconds), "left_s": left_s})

@@ -1,0 +1,103 @@
+"""How one segment is filled: what its samples came to, and when there are enough of them."""
+
+from dataclasses import dataclass, field
+
+from loop.timing.samples import disturbed
+
+WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
+"""Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
+MIN_SAMPLES, MAX_SAMPLES = 3, 1000
+SLOW_CALL_S = 0.25
+"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
+COLD_SAMPLES = 5
+"""Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
+MOST_READY = 100
+"""A segment comes to its end when calls were made ready for so many times its time."""
+MOST_DISTURBED = 10
+"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
+
+
+@dataclass
+class Sampled:
+    """What a segment came to."""
+
+    calls: int = 1
+    """Calls in a sample."""
+    seconds: list[float] = field(default_factory=list)
+    """Seconds of one call, sample by sample."""
+    waited: list[float] = field(default_factory=list)
+    """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
+    readied: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds that making calls ready took, and how many; on a host whose caches are not emptied."""
+    handed: list[float] = field(default_factory=list)
+    """Seconds a call that handing the results over took, where that was asked for."""
+    clocks: list[tuple[float, float]] = field(default_factory=list)
+    """Of a GPU: seconds of a sample by the judge's clock, less the launches, and by the device's."""
+    own: bool = False
+    """Whether the variant timed itself."""
+    output: bytes | None = None
+    """The output of the call whose answer is known."""
+    changed: list[str] = field(default_factory=list)
+    """Inputs that do not hold what the judge wrote."""
+    broken: list[str] = field(default_factory=list)
+    """What the variant replaced in its process, by name."""
+    writes: list[str] = field(default_factory=list)
+    """Writes outside of tensors, or too late, a sentence each."""
+    stray: str = ""
+    """How the worker was seen to leave its cores while it made calls."""
+
+
+@dataclass
+class Filling:
+    """How far a segment has come."""
+
+    sampled: Sampled
+    seconds: float
+    """What its sound samples have to fill."""
+    least: int
+    """Samples that it has whatever they take."""
+    most: int
+    judged: bool
+    """Whether one of its samples holds the call whose answer is known."""
+    place: int
+    """Number of the sample that holds it."""
+    watched: int
+    """Number of the sample before which the worker is looked at while it runs; -1 where it is not."""
+    sound: float = 0.0
+    """Seconds of the samples that nothing disturbed."""
+    spent: float = 0.0
+    """Seconds of all samples, and of handing their results over."""
+    early: float = 0.0
+    """Seconds that making calls ready took."""
+    late: bool = False
+    """Whether it took far longer than it should: what is judged comes soon then, whenever that is."""
+
+    @property
+    def made(self) -> int:
+        """Samples so far."""
+        return len(self.sampled.seconds)
+
+    @property
+    def to_judge(self) -> bool:
+        """Whether the call whose answer is known is still to come."""
+        return self.judged and self.sampled.output is None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another sample is needed."""
+        unfilled = self.sound < self.seconds and not self.late and self.made < self.most
+        return self.made < self.least or self.to_judge or unfilled
+
+    def add(self, whole: float, waited: float | None, ready_s: float, handed_s: float) -> None:
+        """Count a sample."""
+        self.spent += whole + handed_s
+        self.early += ready_s
+        self.sound += 0.0 if disturbed(whole, waited) else whole
+        self.late = self.spent >= MOST_DISTURBED * self.seconds or self.early >= MOST_READY * self.seconds
+
+
+def calls_known(sounds: int, spent: float, seconds: float, enough: int) -> bool:
+    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples."""
+    if spent < seconds:
+        return False
+    return sounds >= enough or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)

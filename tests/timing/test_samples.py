@@ -1,0 +1,208 @@
+"""Which samples and rounds count: by how long they waited, never by how long they took."""
+
+import pytest
+
+from loop.model.measurement import DeviceReading, Segment
+from loop.timing.doubts import defers
+from loop.timing.samples import (
+    Drop,
+    charged,
+    counted,
+    held_back,
+    log_time,
+    spoilt_by_gpu,
+    spoilt_by_others,
+    waiting,
+    warning,
+)
+
+
+def make_segment(seconds: tuple[float, ...], waited: tuple[float, ...] = (), side: str = "new") -> Segment:
+    """Timings of one side with the time that each waited."""
+    return Segment(side=side, workload="w", round=0, calls=1, seconds=seconds, waited=waited)
+
+
+def seconds(*segments: Segment) -> list[list[float]]:
+    """The samples that count."""
+    return [[one.seconds for one in group] for group in counted(segments)]
+
+
+def test_samples_that_waited_are_left_out() -> None:
+    """The long ones here, but because something else ran: a long sample that did not wait stays."""
+    one = make_segment((1.0, 9.0, 1.0, 7.0, 1.1), (0.0, 8.0, 0.001, 0.0, 0.0))
+    assert [[1.0, 1.0, 7.0, 1.1]] == seconds(one)
+
+
+def test_a_segment_that_was_spoilt_leaves_the_other_to_its_side() -> None:
+    """One slice of another program can take a whole segment; the side's other one is sound."""
+    spoilt = make_segment((8.0, 9.0, 7.0), (7.0, 8.0, 6.0))
+    sound = make_segment((1.0, 1.1, 0.9, 5.0), (0.0, 0.0, 0.0, 4.0))
+    assert [[1.0, 1.1, 0.9]] == seconds(spoilt, sound)
+    assert pytest.approx(0.0) == log_time([spoilt, sound])
+
+
+def test_clean_samples_of_two_segments_count_together_where_each_has_few() -> None:
+    """Two of one and one of the other make a median."""
+    few = make_segment((1.0, 1.1, 7.0), (0.0, 0.0, 6.0))
+    fewer = make_segment((8.0, 9.0, 1.2), (7.0, 8.0, 0.0))
+    assert [[1.0, 1.1, 1.2]] == seconds(few, fewer)
+
+
+def test_where_too_few_are_clean_the_least_disturbed_count() -> None:
+    """As they were measured: no wait is subtracted, for a variant could make its own threads wait."""
+    assert [[3.0, 4.0, 2.0]] == seconds(make_segment((2.0, 3.0, 4.0, 5.0), (1.0, 0.0, 1.0, 4.0)))
+
+
+def test_what_tells_nothing_counts_as_it_is() -> None:
+    """Sessions from before waits were read, and GPUs; both turns of a side, however few samples they have."""
+    segment = make_segment((1.0, 2.0))
+    assert ([[1.0, 2.0]] * 2, 0.0, "") == (seconds(segment, segment), waiting([segment]), warning([segment]))
+
+
+@pytest.mark.parametrize(("theirs", "ours", "side"), [(0.4, 0.3, "reference"), (0.0, 0.2, "candidate")])
+def test_a_round_counts_when_its_sides_were_disturbed_alike(theirs: float, ours: float, side: str) -> None:
+    """Both by half is fair, one side alone is not; it is named with its share."""
+    one, other = (make_segment((1.0,) * 4, (share,) * 4) for share in (theirs, ours))
+    found = spoilt_by_others([one], [other])
+    assert found is not None
+    assert side == found.side
+    assert f"{theirs:.0%} of the reference's time, {ours:.0%} of the candidate's" in found.reason
+    assert spoilt_by_others([one], [one]) is None
+
+
+def test_a_round_in_which_hardly_anything_of_ours_ran_does_not_count() -> None:
+    """Not even where it hit both sides alike: what is left is too little to compare."""
+    one = make_segment((1.0,) * 4, (0.97,) * 4)
+    assert spoilt_by_others([one], [one]) is not None
+
+
+def test_it_is_said_when_many_samples_were_disturbed() -> None:
+    """With their share; one in a hundred is no news."""
+    assert "" == warning([make_segment((1.0,) * 100, (0.5,) + (0.0,) * 99)])
+    found = warning([make_segment((1.0,) * 4, (0.5, 0.5, 0.0, 0.0))])
+    assert "other programs took the core during 50% of the samples: those were left out where possible" == found
+
+
+def make_spans(*clocks: int | None, throttle: tuple[str, ...] = ()) -> list[Segment]:
+    """Segments that begin and end at one clock each; throttled, if at all, at the end of the last."""
+    last = len(clocks) - 1
+    ends = [
+        (DeviceReading(sm_clock_mhz=clock), DeviceReading(sm_clock_mhz=clock, throttle=throttle * (n == last)))
+        for n, clock in enumerate(clocks)
+    ]
+    return [Segment(side="s", workload="w", round=0, calls=1, seconds=(1.0,), sensors=pair) for pair in ends]
+
+
+QUIET = make_spans(1980, 1980)
+THROTTLED = make_spans(1980, 1980, throttle=("power cap",))
+
+
+def test_a_quiet_block_counts() -> None:
+    """Equal clocks and nothing that holds them back."""
+    assert spoilt_by_gpu(QUIET, QUIET) is None
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
+    """One reading of one segment is enough; the reason is told."""
+    found = spoilt_by_gpu(THROTTLED, QUIET) if side == "reference" else spoilt_by_gpu(QUIET, THROTTLED)
+    assert found is not None
+    assert side == found.side
+    assert f"the {side} was throttled (power cap)" in found.reason
+
+
+def test_a_block_with_both_sides_throttled_counts() -> None:
+    """Both pay the same; a GPU at its power limit is the rule for large matrix products."""
+    assert spoilt_by_gpu(THROTTLED, make_spans(1980, throttle=("heat",))) is None
+
+
+def test_clocks_more_than_one_per_cent_apart_drop_the_block() -> None:
+    """The slower side is the one that was held back, and both clocks are told."""
+    expected = "median SM clocks differ by 1.5%: 1950 MHz for the reference, 1980 MHz for the candidate"
+    assert Drop("reference", expected) == spoilt_by_gpu(make_spans(1950, 1950), QUIET)
+
+
+def test_clocks_up_to_one_per_cent_apart_count() -> None:
+    """A GPU's clock moves in steps of 15 MHz, and one step is no difference."""
+    assert spoilt_by_gpu(make_spans(1965, 1965), QUIET) is None
+    assert spoilt_by_gpu(make_spans(990), make_spans(1000)) is None
+
+
+def test_the_median_of_the_clocks_decides() -> None:
+    """One odd reading among several moves nothing."""
+    assert spoilt_by_gpu(make_spans(1980, 1200, 1980), QUIET) is None
+
+
+def test_clocks_that_nobody_tells_drop_nothing() -> None:
+    """A driver that does not tell is no evidence, and neither is a side without segments."""
+    assert spoilt_by_gpu(make_spans(None, None), QUIET) is None
+    assert spoilt_by_gpu(QUIET, []) is None
+    assert spoilt_by_gpu(make_spans(None, 1500), QUIET) is not None
+
+
+def make_rounds(*readings: tuple[DeviceReading, DeviceReading]) -> list[Segment]:
+    """A round a pair: the reference is quiet, the candidate had these readings."""
+    quiet = (DeviceReading(sm_clock_mhz=1980),) * 2
+    pairs = [(n, side, one) for n, found in enumerate(readings) for side, one in (("ref", quiet), ("new", found))]
+    return [
+        Segment(side=side, workload="w", round=n, calls=1, seconds=(1.0,), sensors=one) for n, side, one in pairs
+    ]
+
+
+def test_a_side_dropped_in_most_rounds_is_a_result() -> None:
+    """More than half, for the same side; the commonest reason stands for all."""
+    quiet, hot, cap = (DeviceReading(sm_clock_mhz=1980, throttle=why) for why in ((), ("hot",), ("cap",)))
+    found = held_back(
+        make_rounds((hot, hot), (cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new"
+    )
+    expected = "the candidate was throttled (cap), the reference was not"
+    assert f"the candidate was held back in 3 of 5 blocks: {expected}" == found
+
+
+def test_half_of_the_rounds_is_no_result() -> None:
+    """Half of four for a side is chance; no round at all is none either."""
+    quiet, cap = (DeviceReading(sm_clock_mhz=1980, throttle=why) for why in ((), ("cap",)))
+    assert held_back(make_rounds((cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new") is None
+    assert held_back([], "ref", "new") is None
+
+
+US = 1e-6
+
+
+def make_call(side: str, call_s: float = 10 * US) -> Segment:
+    """A segment of three samples of one length."""
+    return Segment(side=side, workload="w", round=0, calls=1, seconds=(call_s,) * 3)
+
+
+def handed(**by_side: float) -> dict[tuple[str, str, int], list[float]]:
+    """Seconds of handing over in round 0."""
+    return {(side, "w", 0): [seconds] * 3 for side, seconds in by_side.items()}
+
+
+def test_a_copy_like_the_baselines_costs_nothing() -> None:
+    """A quarter more than the baseline's is still a copy."""
+    segments = [make_call("baseline"), make_call("x")]
+    assert segments == charged(segments, handed(baseline=4 * US, x=5 * US), 0)
+
+
+def test_work_that_was_left_is_added_to_every_sample() -> None:
+    """Only to the side that left it; and how much it was is kept."""
+    base, late = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0)
+    assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
+    assert 110 * US == pytest.approx(late.seconds[0])
+    assert 100 * US == pytest.approx(late.left_s)
+    assert "" == defers([base])
+    assert "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more" in defers([late])
+
+
+def test_a_result_that_is_only_slow_to_copy_is_charged_and_not_accused() -> None:
+    """As one that is laid out in another order."""
+    _, strided = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=26 * US), 0)
+    assert 30 * US == pytest.approx(strided.seconds[0])
+    assert "" == defers([strided])
+
+
+def test_what_is_computed_in_its_place_is_never_charged() -> None:
+    """A compiled variant hands nothing over."""
+    segments = [make_call("baseline"), make_call("compiled")]
+    assert segments == charged(segments, handed(baseline=4 * US), 0)
