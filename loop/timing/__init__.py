@@ -1,13 +1,13 @@
 """Is it faster? Rounds of fresh processes, what their samples came to, and a verdict that claims no more.
 
-Begin with the way of a verdict, three files. `samples` says which samples, segments and rounds count, and gives the
-log ratio of each round. `ratios` makes a measurement of them, with its interval. `verdicts` makes a word of that, or
-of the blocks of the sequential rule. `doubts` turns what was noticed beside the samples into `invalid`; `bounds`
-knows what no call can be faster than.
+Begin with the way of a verdict, three files. `samples` says which samples, segments and rounds count, and gives
+the log ratio of each round. `ratios` makes a measurement of them, with its interval. `verdicts` makes a word of
+that, or of the blocks of the sequential rule. `doubts` turns what was noticed beside the samples into `invalid`;
+`bounds` knows what no call can be faster than.
 
-Samples come from `schedule` (how many rounds there is time for), `round` (a fresh process for each side, sides take
-turns), and `timed_call` (one side's call, in the judge's memory and by its clock). The judge draws which call of a
-segment is on values whose answer it knows. Nothing tells that call from the others.
+Samples come from `schedule` (how many rounds there is time for), `round` (a fresh process for each side, sides
+take turns), and `timed_call` (one side's call, in the judge's memory and by its clock). The judge draws which call
+of a segment is on values whose answer it knows. Nothing tells that call from the others.
 
 The steps are `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). The first needs a
 few rounds. The second goes block by block: each variant against itself, itself made slower, and its known good.

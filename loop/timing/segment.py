@@ -1,5 +1,6 @@
 """How one segment is filled: what its samples came to, and when there are enough of them."""
 
+import random
 from dataclasses import dataclass, field
 
 from loop.timing.samples import disturbed
@@ -11,10 +12,15 @@ SLOW_CALL_S = 0.25
 """A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
 COLD_SAMPLES = 5
 """Samples of a segment for each of which the caches are emptied first: that takes milliseconds."""
+WARM_UP_READY_S = 0.2
+"""A warm-up on a host ends when calls were made ready for so long."""
 MOST_READY = 100
 """A segment comes to its end when calls were made ready for so many times its time."""
 MOST_DISTURBED = 10
 """Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
+
+SECRET = random.SystemRandom()
+"""Draws which samples are looked at: a seed that is known would tell."""
 
 
 @dataclass
@@ -96,8 +102,24 @@ class Filling:
         self.late = self.spent >= MOST_DISTURBED * self.seconds or self.early >= MOST_READY * self.seconds
 
 
-def calls_known(sounds: int, spent: float, seconds: float, enough: int) -> bool:
-    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples."""
+def begin_filling(
+    sampled: Sampled, seconds: float, once: float, replays: int, *, cold: bool, judged: bool, watched: bool
+) -> Filling:
+    """What a segment needs whose calls take `once` seconds; the samples that are looked at are drawn."""
+    most = COLD_SAMPLES if cold else MAX_SAMPLES
+    least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
+    expected = max(least, min(int(seconds / (sampled.calls * replays * once)), most))
+    looked_at = SECRET.randrange(least) if watched and least > 1 else -1
+    return Filling(sampled, seconds, least, most, judged, SECRET.randrange(expected), looked_at)
+
+
+def calls_known(sounds: int, spent: float, early: float, seconds: float, enough: int) -> bool:
+    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples.
+
+    `early`: seconds that making calls ready took.
+    """
+    if early > WARM_UP_READY_S:
+        return True
     if spent < seconds:
         return False
     return sounds >= enough or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)

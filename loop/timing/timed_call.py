@@ -23,14 +23,13 @@ from loop.model.device import Device
 from loop.model.target import ITEM_SIZES
 from loop.timing.samples import disturbed
 from loop.timing.segment import (
-    COLD_SAMPLES,
-    MAX_SAMPLES,
     MIN_SAMPLES,
     SLOW_CALL_S,
     WARM_UP_CALLS,
     WARM_UP_S,
     Filling,
     Sampled,
+    begin_filling,
     calls_known,
 )
 from loop.workers.bench import Side
@@ -40,14 +39,11 @@ from loop.workers.worker import Worker
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
 and some fifty where it has to sleep."""
-WARM_UP_READY_S = 0.2
-"""A warm-up on a host ends when calls were made ready for so long."""
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
 same again, and once more, so that what happens at every other call comes to both."""
 PLACES = 16
 """Bytes of an output that are looked at the moment its call is said to be done."""
-LATE = "writes its output after it said that it was done"
 COMPARED_BYTES = 4096
 """Bytes of two outputs that tell whether they are one."""
 GIVEN = 4
@@ -103,7 +99,10 @@ class TimedCall:
         """
         turns, (window,) = self._turns(None), self._windows(1)
         self._write(turns)
-        fields = {"call": self._told(), "places": self.arena.places(), "size": self.arena.size}
+        # The worker is told neither the seed nor the place of the known values.
+        inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
+        told = self.call if self.is_program else replace(self.call, inputs=inputs, key="")
+        fields = {"call": told.to_json(), "places": self.arena.places(), "size": self.arena.size}
         fields["mistake"] = dict(mistake) if mistake else None
         fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
         begun = time.monotonic()
@@ -112,13 +111,6 @@ class TimedCall:
             self._once = taken
         self.peak_bytes = reply["peak_bytes"]
         self.orders = Orders(self.worker, limit_s, note)
-
-    def _told(self) -> dict[str, Any]:
-        """The call as the worker is told of it: without seed, and without the place of the known values."""
-        if self.is_program:
-            return self.call.to_json()
-        inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
-        return replace(self.call, inputs=inputs, key="").to_json()
 
     def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
         """Samples until they fill so many seconds, three at least.
@@ -148,22 +140,14 @@ class TimedCall:
         once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
         yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
         calls = found.calls = self._calls_at_once(once, cold=cold)
-        filling = self._filling(found, seconds, once, cold=cold, judged=judged)
+        watched = judged or not self.replays
+        filling = begin_filling(found, seconds, once, self._replays, cold=cold, judged=judged, watched=watched)
         while filling.goes_on:
             if filling.made == filling.watched and not found.stray:
                 filling.watched = -1
                 found.stray = yield from self._watched(calls, cold=cold)
             now = filling.made == filling.place or (filling.late and self._soon())
             yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
-
-    def _filling(self, found: Sampled, seconds: float, once: float, *, cold: bool, judged: bool) -> Filling:
-        """What a segment needs, with the samples drawn that are judged and watched. `once`: seconds of a call."""
-        most = COLD_SAMPLES if cold else MAX_SAMPLES
-        least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
-        expected = max(least, min(int(seconds / (found.calls * self._replays * once)), most))
-        unwatched = least == 1 or (self.replays and not judged)
-        watched = -1 if unwatched else self.secret.randrange(least)
-        return Filling(found, seconds, least, most, judged, self.secret.randrange(expected), watched)
 
     def _sample(
         self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
@@ -260,7 +244,7 @@ class TimedCall:
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
-                found.writes.append(LATE)
+                found.writes.append("writes its output after it said that it was done")
         return taken
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
@@ -277,7 +261,7 @@ class TimedCall:
         enough = 1 if self._once else WARM_UP_CALLS
         if self._once and seconds:
             calls = self._calls_at_once(self._once, cold=False)
-        while rough == math.inf or not (calls_known(sounds, spent, seconds, enough) or early > WARM_UP_READY_S):
+        while rough == math.inf or not calls_known(sounds, spent, early, seconds, enough):
             ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
             early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
