@@ -11,7 +11,7 @@ from loop.gate import changes, emulating, environment, kernel, properties, sanit
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, tuning
 from loop.profile import actions as profile
-from loop.profile import parallelism, promises
+from loop.profile import parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
@@ -37,7 +37,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(parallelism.parallelism),
-    "kernel.resources": Action(resources.resources),
+    "kernel.resources": Action(resources.resources, resources_section.chapter),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
     "debug.components": Action(debugging.components),

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loop.model.output import outputs_of
 from loop.model.profile import Filling
-from loop.model.record import Finished
 from loop.model.resources import KernelResources, Placement
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
+from loop.report.chapter import Chapter
 from loop.report.markdown import Column, Table
 
 MOST_ROWS = 12
@@ -19,26 +18,16 @@ Group = tuple[str, KernelResources | None]
 """A kernel by its short name, and its compiler's report."""
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What one GPU would do."""
-
-    on: str
-    """Its name."""
-    lines: tuple[str, ...]
-    table: Table | None
-    """Kernels that the timed calls launch, and those that spill or do not fit."""
+NOTE = (
+    "Shared memory and blocks are those of the launches that the host code makes; "
+    "matrix instructions are counted in the innermost loop that has any."
+)
 
 
-def outlooks(finished: Sequence[Finished]) -> tuple[Outlook, ...]:
-    """One a GPU that the session reckoned with."""
-    outputs = [
-        one for one in outputs_of(finished, ResourcesOutput) if one.libraries or one.placements or one.fillings
-    ]
-    return tuple(_outlook(one) for one in outputs)
-
-
-def _outlook(output: ResourcesOutput) -> Outlook:
+def chapter(output: ResourcesOutput) -> Chapter | None:
+    """What one GPU would do: kernels that the timed calls launch, and those that spill or do not fit."""
+    if not (output.libraries or output.placements or output.fillings):
+        return None
     rows = kernel_rows(output)
     left = len(rows) - MOST_ROWS
     lines = list(summary_lines(output))
@@ -52,7 +41,8 @@ def _outlook(output: ResourcesOutput) -> Outlook:
         Column("Matrix instructions", right=True),
     )
     shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
-    return Outlook(output.device_name or output.device, tuple(lines), Table(heads, shown) if shown else None)
+    title = f"What the kernels would do on {output.device_name or output.device}"
+    return Chapter(title, tuple(lines), NOTE, Table(heads, shown) if shown else None)
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:

@@ -26,8 +26,7 @@ from loop.money.energy import energy
 from loop.optimize.gains import gains
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
-from loop.session.render import Rendered, render_session
-from loop.session.view import ReportInput
+from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import SessionFolder

@@ -19,6 +19,7 @@ from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, Machine
+from loop.report.chapter import Chapter
 from loop.workers.bench import Bench
 
 
@@ -136,6 +137,8 @@ class Action:
 
     run: Callable[[Context, Any], Working[Output]]
     """Does it, yielding ticks while it waits."""
+    chapter: Callable[[Any], Chapter | None] | None = None
+    """What its output adds to the report, where no section of the report's own shows it."""
 
     @property
     def summary(self) -> str:

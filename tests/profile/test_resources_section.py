@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.resources import Bound, HotLoop, KernelResources
 from loop.profile.model import ResourcesOutput
-from loop.profile.resources_section import MOST_ROWS, kernel_rows, outlooks
+from loop.profile.resources_section import MOST_ROWS, chapter, kernel_rows
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
@@ -99,7 +99,7 @@ def test_the_same_kernel_in_two_libraries_is_one() -> None:
 def test_a_session_that_looked_at_nothing_has_no_section() -> None:
     """Nothing empty."""
     nothing = make_resources(libraries=(), placements=(), fillings=(), bounds=())
-    assert () == outlooks([make_finished("resources", output=nothing)])
+    assert chapter(nothing) is None
     assert "What the kernels would do" not in report(record_of(()), [make_finished("resources", output=nothing)])
 
 

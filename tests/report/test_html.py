@@ -15,8 +15,7 @@ from loop.report.html import page
 from loop.report.html.inline import inline
 from loop.report.html.sorting import sort_value
 from loop.report.html.tables import cells, table
-from loop.session.render import Rendered, render_session
-from loop.session.view import ReportInput
+from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import (
     make_check,
     make_finished,

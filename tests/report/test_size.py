@@ -4,8 +4,7 @@ from markdown_it import MarkdownIt
 
 from loop.base.places import shipped
 from loop.report.templates import CUT, LARGEST, fitted
-from loop.session.render import render_session
-from loop.session.view import ReportInput
+from loop.session.page import ReportInput, render_session
 from tests.makers import (
     make_check,
     make_finished,

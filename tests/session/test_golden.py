@@ -9,8 +9,7 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.html import page
-from loop.session.render import Rendered, render_session
-from loop.session.view import ReportInput
+from loop.session.page import Rendered, ReportInput, render_session
 from tests.session.golden_sessions import SESSIONS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,8 +19,7 @@ from loop.report.exports.rows import Sampled, rows
 from loop.report.exports.trace import trace
 from loop.report.html import page
 from loop.report.spans import spans
-from loop.session.render import Rendered, render_session
-from loop.session.view import ReportInput
+from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import make_finished
 from tests.session import golden_sessions as golden
 from tests.session.golden_steps import (
