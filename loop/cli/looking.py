@@ -41,7 +41,7 @@ LOOKING = (
     ),
     Command(
         "report",
-        "loop.cli.requests:report",
+        "loop.session.command:report",
         """A session's report, rendered again from its record.
 
         html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and

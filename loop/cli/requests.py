@@ -1,14 +1,11 @@
 """Commands whose options are more than the fields of one request."""
 
-from pathlib import Path
 from typing import Any
 
 from loop.agents import spending
 from loop.agents.proposing import Agent
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
-from loop.session import digest
-from loop.session import report as reports
 from loop.session.bounds import Asked
 from loop.session.run import SessionRequest, resume_session
 from loop.session.run import run_session as run_new
@@ -43,14 +40,3 @@ def run_session(
 def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given: Any) -> int:
     """Walk one pattern as a session of its own."""
     return run_new(SessionRequest(asked=Asked(watch=watch_preemption), json=as_json, **given), screen)
-
-
-def report(
-    *, session_id: str, form: str, output: Path | None, target: Path | None, limit: int, link: str, screen: Screen
-) -> int:
-    """A session's report in one of its forms."""
-    if form != reports.SUMMARY:
-        return reports.report(session_id, form, target, output, screen)
-    if output is not None:
-        raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
-    return digest.summarise(session_id, target, limit, link, screen)

@@ -9,7 +9,7 @@ from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli import sessions as browse
 from loop.cli import status as standing
-from loop.session import report as reports
+from loop.session import command as reports
 from loop.store import sessions
 from tests.makers import NOON, make_record, make_session_head
 from tests.projects import make_project

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from loop.base.errors import LoopError
-from loop.session.digest_page import LEAST, LIMIT, digest, marker
+from loop.session.summary import LEAST, LIMIT, digest, marker
 from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>\u202e` --> [a](javascript:b)\x00"

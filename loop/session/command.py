@@ -7,14 +7,14 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, LoopError, UsageError
-from loop.base.places import shipped
+from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
 from loop.report.exports.rows import rows
 from loop.report.exports.trace import trace
 from loop.report.html import page
 from loop.report.spans import spans
-from loop.session import closing, recorded, samples
+from loop.session import closing, recorded, samples, summary
 from loop.steps.setting import Setting, read_setting
 from loop.store import sessions, ticks
 from loop.store.sessions import SessionFolder
@@ -89,12 +89,26 @@ def ended(folder: SessionFolder) -> SessionRecord:
     return record
 
 
-def report(name: str, form: str, target: Path | None, output: Path | None, screen: Screen) -> int:
-    """A session, rendered again from its records, to stdout or into a file."""
+def report(
+    session_id: str,
+    form: str,
+    target: Path | None,
+    output: Path | None,
+    screen: Screen,
+    limit: int = summary.LIMIT,
+    link: str = "",
+) -> int:
+    """A session, rendered again from its records, to stdout or into a file. `limit` and `link` are a summary's."""
+    if form == SUMMARY:
+        if output is not None:
+            raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
+        folder = find(project(target, Path.cwd()).sessions, session_id)
+        screen.data(summary.digest(ended(folder), folder.finished(), limit, link))
+        return ExitCode.OK
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
     setting = read_setting(target)
-    folder = find(setting.project.sessions, name)
+    folder = find(setting.project.sessions, session_id)
     written = FORMATS[form](setting, folder)
     if output is None or str(output) == "-":
         screen.data(written.text)

@@ -12,10 +12,9 @@ from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli.checking import schema_text
 from loop.model.measurement import Segment
-from loop.session import digest, recorded
-from loop.session import report as reports
-from loop.session.digest_page import LIMIT
-from loop.session.report import FORMATS
+from loop.session import command as reports
+from loop.session import recorded
+from loop.session.command import FORMATS, SUMMARY
 from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder
 from tests.makers import NOON
@@ -152,7 +151,7 @@ def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -
         reports.report("N+4", "md", project, None, screen)
     assert "loop sessions show recorded-" in (error.value.hint or "")
     with pytest.raises(LoopError, match="recorded elsewhere: there is no report"):
-        digest.summarise("N+4", project, LIMIT, "", screen)
+        reports.report("N+4", SUMMARY, project, None, screen)
     with pytest.raises(LoopError, match="no session nope"):
         reports.report("nope", "md", project, None, screen)
 
