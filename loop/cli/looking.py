@@ -228,8 +228,8 @@ LOOKING = (
         "loop.cli.comparing:compare_sessions",
         """Sessions beside each other: environment, sources, verdicts, ratios, cost, time.
 
-        Latencies stand beside each other only where one machine measured them on one day; else ratios alone do.
         Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
+        Latencies are not compared: they hang on the machine, the day and the hour.
         """,
         ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
         (

@@ -7,13 +7,9 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
-from loop.learning import statistics_command as statistics
-from loop.learning.searching import Entry, search
 from loop.library import definitions
 from loop.library.definitions import Read
 from loop.model.pattern import Pattern
-from loop.site.lookup import failures_of, pattern_fields
-from loop.store import index
 
 LOOKED_BACK = 50
 """Sessions whose failures a search looks through."""
@@ -30,6 +26,9 @@ def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    from loop.learning.searching import Entry, failures_of, pattern_fields, search
+    from loop.store import index
+
     question, chosen = " ".join(words), project(target, Path.cwd())
     patterns = definitions.patterns(chosen)
     failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
@@ -64,6 +63,8 @@ def _summary(pattern: Pattern) -> dict[str, object]:
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One pattern in full."""
+    from loop.learning import statistics_command as statistics
+
     read = definitions.choose(_patterns(target), name, "pattern")
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]

@@ -1,12 +1,14 @@
 """What may be said of several sessions together. Pure: no clock, no disk.
 
 A ratio was measured against a library beside the candidate, so ratios of one target, device and baseline may stand
-side by side. Latencies may not, unless one machine measured them on one day in one environment.
+side by side. Latencies may not: they hang on the machine, the day and the hour.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loop.model.comparison import Comparison, Difference, Judged, Moved, Revisions, Row, Seen
+from loop.base.stats import geometric_mean
+from loop.learning.model import Comparison, Difference, Judged, Moved, Point, Row, Seen, Series
+from loop.model.comparison import Revisions
 
 PLACE = ("machine", "system", "processor", "cores", "threads", "GPU", "driver", "torch")
 """Facts that the baseline's time hangs on: where one differs, so does what a ratio is against."""
@@ -14,64 +16,29 @@ PLACE = ("machine", "system", "processor", "cores", "threads", "GPU", "driver", 
 
 def compare(sessions: Sequence[Seen], revisions: Sequence[Revisions] = ()) -> Comparison:
     """Sessions beside each other, with what may not be compared and why."""
-    first = next((one for one in sessions if _speaks(one)), None)
-    apart = {one.id: _apart(first, one) for one in sessions if first is not None and one is not first}
-    together = [one for one in sessions if one is first or not apart.get(one.id, "-")]
-    refused = [*_kept_out(sessions, first, apart), *_times(together)]
+    first = next((one for one in sessions if one.status != "open"), None)
+    apart = {one.id: _apart(first, one) for one in sessions} if first is not None else {}
+    together = {name for name, reason in apart.items() if not reason}
+    refused = [f"ratios of {name}: {reason}" for name, reason in apart.items() if reason]
     return Comparison(
         sessions=tuple(sessions),
         environment=tuple(differences(sessions)),
         same=_same(sessions),
         revisions=tuple(revisions),
-        rows=tuple(_rows(sessions, {one.id for one in together})),
-        times_comparable=len(together) > 1 and not list(_times(together)),
-        unknown=tuple(fact for fact in PLACE if any(one.facts.get(fact) is None for one in together)),
-        refused=tuple(refused),
+        rows=tuple(_rows(sessions, together)),
+        refused=tuple(refused) if first is not None else ("ratios: none of these sessions has ended",),
     )
 
 
-def _speaks(session: Seen) -> bool:
-    """Whether it has verdicts of its own."""
-    return not session.recorded and session.status != "open"
-
-
 def _apart(first: Seen, other: Seen) -> str:
-    """Why the ratios of a session may not stand beside those of another; empty where they may."""
-    if other.recorded:
-        return "it was recorded elsewhere: what its report states is shown, on which workloads is not known"
+    """Why the ratios of a session may not stand beside those of the first; empty where they may."""
     if other.status == "open":
         return "it has not ended: it has no verdict yet"
-    for what, one, two in (
-        ("target", first.target, other.target),
-        ("device", first.device, other.device),
-        ("baseline", first.baseline, other.baseline),
-    ):
+    for what in ("target", "device", "baseline"):
+        one, two = getattr(first, what), getattr(other, what)
         if one != two:
             return f"another {what}, {two} and not {one}"
     return ""
-
-
-def _kept_out(sessions: Sequence[Seen], first: Seen | None, apart: Mapping[str, str]) -> Iterator[str]:
-    if first is None:
-        yield "ratios: none of these sessions has a verdict of its own"
-        return
-    for one in sessions:
-        if apart.get(one.id):
-            yield f"ratios of {one.id}: {apart[one.id]}"
-
-
-def _times(sessions: Sequence[Seen]) -> Iterator[str]:
-    """Why latencies of these sessions may not be compared; nothing where they may."""
-    if len(sessions) < 2:
-        return
-    changed = [one.fact for one in differences(sessions) if one.fact in PLACE]
-    days = {one.started.date() for one in sessions if one.started}
-    if "machine" in changed or "GPU" in changed or "processor" in changed:
-        yield "latencies: they are of different machines; only ratios are shown"
-    elif changed:
-        yield f"latencies: {', '.join(changed)} changed between the sessions; only ratios are shown"
-    if len(days) > 1:
-        yield "latencies: they are of different days; only ratios are shown"
 
 
 def differences(sessions: Sequence[Seen]) -> Iterator[Difference]:
@@ -83,12 +50,8 @@ def differences(sessions: Sequence[Seen]) -> Iterator[Difference]:
 
 
 def _same(sessions: Sequence[Seen]) -> dict[str, str]:
-    found = {}
-    for fact in _facts(sessions):
-        values = {one.facts.get(fact) for one in sessions}
-        if len(values) == 1 and None not in values:
-            found[fact] = str(values.pop())
-    return found
+    values = {fact: {one.facts.get(fact) for one in sessions} for fact in _facts(sessions)}
+    return {fact: str(*known) for fact, known in values.items() if len(known) == 1 and None not in known}
 
 
 def _facts(sessions: Sequence[Seen]) -> list[str]:
@@ -125,3 +88,54 @@ def _moved(first: Judged, last: Judged) -> Moved:
     if last.interval[0] > first.interval[1]:
         return "higher"
     return "lower" if last.interval[1] < first.interval[0] else "within"
+
+
+def trends(sessions: Sequence[Seen], variant: str | None = None) -> tuple[Series, ...]:
+    """One series for each variant, device, baseline and choice of workload sets, oldest session first."""
+    groups: dict[tuple[str, str, str, tuple[str, ...]], list[Seen]] = {}
+    for one in sessions:
+        for name in dict.fromkeys((*one.verdicts, *one.incorrect)):
+            if variant in (None, name):
+                groups.setdefault((name, one.device, one.baseline, one.sets), []).append(one)
+    return tuple(
+        Series(variant=name, device=device, baseline=baseline, sets=sets, points=tuple(_points(name, mine)))
+        for (name, device, baseline, sets), mine in sorted(groups.items(), key=lambda pair: pair[0][0])
+    )
+
+
+def _points(variant: str, sessions: Sequence[Seen]) -> Iterator[Point]:
+    """A point is connected with the one before it where both were measured against the same thing."""
+    timed: set[str] = set()
+    known: dict[str, str] = {}
+    for one in sessions:
+        judged = {name: cell for name, cell in one.verdicts.get(variant, {}).items() if cell.ratio}
+        breaks = list(_changes(known, one.facts))
+        if judged and timed and set(judged) != timed:
+            breaks.append(f"other workloads: {len(judged)}, before {len(timed)}")
+        yield _point(variant, one, list(judged.values()), breaks)
+        timed = set(judged) or timed
+        known |= {fact: value for fact, value in one.facts.items() if value is not None}
+
+
+def _changes(known: Mapping[str, str], facts: Mapping[str, str | None]) -> Iterator[str]:
+    """Facts that the baseline hangs on and that differ from what was last known of them."""
+    for fact in PLACE:
+        value, was = facts.get(fact), known.get(fact)
+        if value is not None and was is not None and value != was:
+            yield f"{fact} {was} -> {value}"
+
+
+def _point(variant: str, one: Seen, judged: Sequence[Judged], breaks: Sequence[str]) -> Point:
+    wrong = variant in one.incorrect
+    unsure = any(cell.vague for cell in judged)
+    ratios = [cell.ratio for cell in judged if cell.ratio] if not wrong and not unsure else []
+    return Point(
+        session=one.id,
+        started=one.started,
+        commit=one.commit,
+        dirty=one.dirty,
+        state="incorrect" if wrong else "none" if not judged else "unsure" if unsure else "right",
+        ratio=geometric_mean(ratios) if ratios else None,
+        workloads=len(judged),
+        breaks=tuple(breaks),
+    )

@@ -1,11 +1,14 @@
-"""Sessions beside each other, as sections of a page: what differs, what moved, and what is not compared."""
+"""Sessions beside each other, and ratios over sessions, as sections of a page."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.model.comparison import Comparison, Judged, Revisions, Row, Seen
+from loop.learning.model import Comparison, Judged, Point, Row, Seen, Series
+from loop.model.comparison import Revisions
 from loop.report import format as say
+from loop.report.bars import block
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Section
@@ -17,6 +20,11 @@ FILES = 10
 """Changed files that are named."""
 WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
 UNKNOWN = "?"
+STILL = 0.02
+"""Ratios within 2 % are no movement: a flat line stands in the middle."""
+GAP = " | "
+MARKS = {"incorrect": "x", "none": "-", "unsure": "?"}
+STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "disturbed", "right": ""}
 
 
 def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
@@ -25,14 +33,9 @@ def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
     yield Section("Not compared", found.refused)
     for variant in dict.fromkeys(row.variant for row in found.rows):
         yield _variant(variant, found, wide or len(found.sessions) <= ROOM)
-    if found.times_comparable:
-        yield from _latencies(found)
     yield Section("Environment", tuple(_environment(found)))
     yield Section("Sources", tuple(line for one in found.revisions for line in _sources(one, found.sessions)))
     yield Section("Cost and time", table=_costs(found.sessions), after=tuple(_unmeasured(found.sessions)))
-    yield Section("Time by pattern", table=_patterns(found.sessions))
-    for letter, one in _lettered(found.sessions):
-        yield Section(f"{letter}, as its report states it", one.stated)
 
 
 def _lettered(sessions: Sequence[Seen]) -> list[tuple[str, Seen]]:
@@ -45,7 +48,7 @@ def _heads(sessions: Sequence[Seen]) -> tuple[str, ...]:
 
 def _sessions(sessions: Sequence[Seen]) -> Table | None:
     rows = tuple(
-        (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target or UNKNOWN, _device(one))
+        (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target, _device(one))
         for letter, one in _lettered(sessions)
     )
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
@@ -53,7 +56,7 @@ def _sessions(sessions: Sequence[Seen]) -> Table | None:
 
 def _device(one: Seen) -> str:
     gpu = one.facts.get("GPU")
-    return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device or UNKNOWN
+    return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device
 
 
 def _variant(variant: str, found: Comparison, wide: bool) -> Section:
@@ -88,8 +91,7 @@ def _mean(rows: Sequence[Row], count: int) -> tuple[tuple[str, ...], ...]:
     """Geometric means over the workloads that all have a ratio on; none where one of these says nothing."""
     speaking = [place for place in range(count) if any(_ratio(row, place) for row in rows)]
     common = [row for row in rows if all(_ratio(row, place) for place in speaking)]
-    vague = any(cell.vague for row in common for cell in row.cells if cell)
-    if len(common) < 2 or len(speaking) < 2 or vague:
+    if len(common) < 2 or len(speaking) < 2 or list(_vague(common)):
         return ()
     means = {place: geometric_mean([_ratio(row, place) or 1.0 for row in common]) for place in speaking}
     cells = [say.times(means[place]) if place in means else "-" for place in range(count)]
@@ -124,35 +126,6 @@ def _vague(rows: Sequence[Row]) -> Iterator[str]:
         yield "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
 
 
-def _latencies(found: Comparison) -> Iterator[Section]:
-    """Microseconds, where one machine measured them on one day in two sessions at least."""
-    for variant in dict.fromkeys(row.variant for row in found.rows):
-        rows = [row for row in found.rows if row.variant == variant and _timed(row) > 1]
-        heads = [f">{letter}, {side}" for letter, _ in _lettered(found.sessions) for side in ("library", "ours")]
-        cells = tuple((row.workload, *(text for cell in row.cells for text in _us(cell))) for row in rows)
-        said = f"of one machine, one day and {_one_environment(found)}; noise of the hour is still in them"
-        yield Section(
-            f"Latency of {variant}", (said,) if cells else (), filled(columns("Workload", *heads), cells)
-        )
-
-
-def _timed(row: Row) -> int:
-    return sum(bool(_us(cell)[1]) for cell in row.cells)
-
-
-def _one_environment(found: Comparison) -> str:
-    """What is claimed of the environment: no more than is on record."""
-    if not found.unknown:
-        return "one environment"
-    return f"one environment as far as it is on record, without {say.listed([*found.unknown])}"
-
-
-def _us(cell: Judged | None) -> tuple[str, str]:
-    if cell is None or cell.reference_us is None or cell.candidate_us is None:
-        return "", ""
-    return say.latency(cell.reference_us), say.latency(cell.candidate_us)
-
-
 def _environment(found: Comparison) -> Iterator[str]:
     for one in found.environment:
         pairs = zip(LETTERS, one.values, strict=False)
@@ -161,19 +134,8 @@ def _environment(found: Comparison) -> Iterator[str]:
         yield "nothing that is on record differs"
     if found.same:
         yield f"the same: {', '.join(f'{fact} {value}' for fact, value in found.same.items())}"
-    yield from _missing(found)
     if found.environment:
         yield "a ratio may move because the library or the machine did, and not the kernel"
-
-
-def _missing(found: Comparison) -> Iterator[str]:
-    """Facts that some sessions do not know, session by session."""
-    differ = {one.fact for one in found.environment}
-    facts = dict.fromkeys(fact for one in found.sessions for fact in one.facts if fact not in differ)
-    for letter, one in _lettered(found.sessions):
-        without = [fact for fact in facts if one.facts.get(fact) is None]
-        if without:
-            yield f"not on record for {letter}: {', '.join(without)}"
 
 
 def _sources(one: Revisions, sessions: Sequence[Seen]) -> Iterator[str]:
@@ -231,10 +193,43 @@ def _unmeasured(sessions: Sequence[Seen]) -> Iterator[str]:
     return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())
 
 
-def _patterns(sessions: Sequence[Seen]) -> Table | None:
-    names = dict.fromkeys(name for one in sessions for name in one.patterns)
-    rows = tuple(
-        (name, *(say.seconds(one.patterns[name]) if name in one.patterns else "-" for one in sessions))
-        for name in names
-    )
-    return filled(columns("Pattern", *_heads(sessions)), rows)
+def trend_sections(series: Sequence[Series]) -> Iterator[Section]:
+    """A section for each variant, device and choice of workloads."""
+    for one in series:
+        ratios = [point.ratio for point in one.points if point.ratio]
+        span = f", {say.times(min(ratios))} to {say.times(max(ratios))}" if ratios else ""
+        where = f"{one.variant} on {one.device} against {one.baseline}, workloads {', '.join(one.sets)}"
+        heads = columns("Session", "Commit", ">Ratio", ">Workloads", "Remark")
+        rows = tuple(_trend_row(point) for point in one.points)
+        line = f"{sparkline(one.points)}{span}"
+        yield Section(where, (line,), filled(heads, rows), tuple(_legend(one.points)), wrap=-1)
+
+
+def sparkline(points: Sequence[Point]) -> str:
+    """`▁▃ | ▅█`: logarithms of ratios, lowest to highest; `x` is wrong, `?` disturbed, `|` a new baseline."""
+    ratios = [math.log(one.ratio) for one in points if one.ratio]
+    low, high = min(ratios, default=0.0), max(ratios, default=0.0)
+    line = ""
+    for one in points:
+        line += GAP if one.breaks else ""
+        line += block(math.log(one.ratio), low, high, flat=STILL) if one.ratio else MARKS[one.state]
+    return line.strip()
+
+
+def _legend(points: Sequence[Point]) -> Iterator[str]:
+    """What marks in the line mean, those that are in it."""
+    broken = sum(1 for point in points if point.breaks)
+    if broken:
+        yield f"|: {say.count(broken, 'new baseline')}; ratios are not connected across it"
+    if any(point.state == "unsure" for point in points):
+        yield "?: disturbed: an interval whose ends differ by more than a factor of 10 says nothing"
+    if any(point.state == "incorrect" for point in points):
+        yield "x: incorrect, so without a speed"
+
+
+def _trend_row(point: Point) -> tuple[str, ...]:
+    commit = (point.commit or "unknown")[:12] + (" + changes" if point.dirty else "")
+    ratio = say.times(point.ratio) if point.ratio else "-"
+    breaks = f"new baseline: {'; '.join(point.breaks)}" if point.breaks else ""
+    remark = "; ".join(filter(None, (STATES[point.state], breaks)))
+    return point.session, commit, ratio, str(point.workloads), remark

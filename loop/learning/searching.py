@@ -8,6 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from loop.model.index import SessionRow
+from loop.model.pattern import Pattern
+
 WORD = re.compile(r"[^\W_]+")
 QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5, "one_off": 0.4, "two_off": 0.25}
 SHORT, LONG = 4, 8
@@ -19,6 +22,11 @@ EMPTY = frozenset(
     )
 )
 """Words that say nothing where others are there."""
+Field = tuple[float, str]
+NAME, PROBLEM, STEP, NOTE = 8.0, 5.0, 2.0, 1.0
+"""Weights: what a thing is called, what it is for, what it does, what was noted of it."""
+MOST_FAILURES = 20
+"""Failures of a pattern's steps that are looked through, the last ones."""
 MOST_WORDS = 12
 """Words of a question that are looked for: an error message that was pasted has enough in these."""
 
@@ -29,7 +37,7 @@ class Entry:
 
     key: str
     """What it is called."""
-    fields: tuple[tuple[float, str], ...]
+    fields: tuple[Field, ...]
     """Its texts, each with its weight."""
 
 
@@ -108,3 +116,27 @@ def distance(one: str, other: str, most: int) -> int:
         if min(row) > most:
             return most + 1
     return min(row[-1], most + 1)
+
+
+def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
+    """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
+    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
+    own = [pattern.failure.text] if pattern.failure else []
+    seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
+    return (
+        (NAME, f"{pattern.name} {pattern.title}"),
+        (PROBLEM, pattern.problem),
+        (PROBLEM, " ".join(pattern.use_when)),
+        (PROBLEM, " ".join([*own, *seen])),
+        (STEP, steps),
+        (NOTE, " ".join(note.note for note in pattern.evidence)),
+    )
+
+
+def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
+    """Signatures of the failures that sessions met, by the pattern whose step it was."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for one in row.failures:
+            found.setdefault(one.pattern, []).append(one.signature)
+    return found

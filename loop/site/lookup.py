@@ -1,10 +1,10 @@
 """What the search reads of each thing: its texts, each with a weight."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from loop.learning.searching import NAME, PROBLEM, STEP, Field, failures_of, pattern_fields
 from loop.model.index import SessionRow
-from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Variant
 from loop.report import format as say
@@ -12,11 +12,6 @@ from loop.site.contents import Contents
 from loop.site.names import page
 from loop.site.plain import clean
 
-Field = tuple[float, str]
-NAME, PROBLEM, STEP, NOTE = 8.0, 5.0, 2.0, 1.0
-"""Weights: what a thing is called, what it is for, what it does, what was noted of it."""
-MOST_FAILURES = 20
-"""Failures of a pattern's steps that are looked through, the last ones."""
 LINE = 160
 """Characters of the line below a hit."""
 
@@ -29,30 +24,6 @@ class Found(NamedTuple):
     line: str
     url: str
     fields: tuple[Field, ...]
-
-
-def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
-    """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
-    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
-    own = [pattern.failure.text] if pattern.failure else []
-    seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
-    return (
-        (NAME, f"{pattern.name} {pattern.title}"),
-        (PROBLEM, pattern.problem),
-        (PROBLEM, " ".join(pattern.use_when)),
-        (PROBLEM, " ".join([*own, *seen])),
-        (STEP, steps),
-        (NOTE, " ".join(note.note for note in pattern.evidence)),
-    )
-
-
-def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
-    """Signatures of the failures that sessions met, by the pattern whose step it was."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        for one in row.failures:
-            found.setdefault(one.pattern, []).append(one.signature)
-    return found
 
 
 def everything(contents: Contents) -> Iterator[Found]:

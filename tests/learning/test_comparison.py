@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from loop.learning.comparison import compare
-from loop.learning.trend import trends
-from loop.model.comparison import Comparison, Judged, Seen
+from loop.learning.comparison import compare, trends
+from loop.learning.model import Comparison, Judged, Seen
 from tests.makers import NOON
 
 FACTS = {"machine": "bench", "processor": "Some CPU", "threads": "8", "torch": "2.4.0", "GPU": "not used"}
@@ -32,27 +31,12 @@ def refused(found: Comparison, word: str) -> list[str]:
     return [line for line in found.refused if line.startswith(word)]
 
 
-def test_one_machine_on_one_day_compares_times_too() -> None:
-    """Nothing stands against it."""
-    found = compare([seen("a"), seen("b", started=NOON + datetime.timedelta(hours=3))])
-    assert (True, ()) == (found.times_comparable, found.refused)
-
-
 @pytest.mark.parametrize("fact", ["machine", "processor", "torch", "threads"])
-def test_times_of_another_environment_are_refused_and_ratios_stay(fact: str) -> None:
+def test_ratios_of_another_environment_stand_beside_the_first(fact: str) -> None:
     """Said with the fact that differs; both ratios are in the row."""
     found = compare([seen("a"), seen("b", facts={fact: "another"})])
-    assert not found.times_comparable
-    assert 1 == len(refused(found, "latencies"))
     assert [fact] == [one.fact for one in found.environment]
     assert [1.5, 1.5] == [cell.ratio for cell in found.rows[0].cells if cell]
-
-
-def test_times_of_another_day_are_refused() -> None:
-    """Even on the same machine."""
-    found = compare([seen("a"), seen("b", started=NOON + datetime.timedelta(days=1))])
-    assert ["latencies: they are of different days; only ratios are shown"] == refused(found, "latencies")
-    assert not found.times_comparable
 
 
 def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
@@ -60,8 +44,6 @@ def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
     found = compare([seen("a"), seen("b", facts={"torch": None})])
     assert () == found.environment
     assert "torch" not in found.same
-    assert "torch" in found.unknown
-    assert "machine" not in found.unknown
 
 
 @pytest.mark.parametrize(
@@ -71,7 +53,6 @@ def test_a_fact_that_one_session_does_not_know_is_no_difference() -> None:
         ({"device": "cuda"}, "another device"),
         ({"baseline": "other"}, "another baseline"),
         ({"status": "open"}, "it has not ended"),
-        ({"recorded": True, "status": "recorded"}, "recorded elsewhere"),
     ],
 )
 def test_what_cannot_stand_beside_the_first_is_left_out_by_name(fields: dict[str, Any], reason: str) -> None:
@@ -83,11 +64,11 @@ def test_what_cannot_stand_beside_the_first_is_left_out_by_name(fields: dict[str
     assert (2.0, "higher") == (found.rows[0].change, found.rows[0].moved)
 
 
-def test_without_any_verdict_of_its_own_nothing_is_compared() -> None:
+def test_without_any_that_has_ended_nothing_is_compared() -> None:
     """And it is said."""
-    found = compare([seen("a", status="open"), seen("b", recorded=True)])
-    assert ((), False) == (found.rows, found.times_comparable)
-    assert ["ratios: none of these sessions has a verdict of its own"] == list(found.refused)
+    found = compare([seen("a", status="open"), seen("b", status="open")])
+    assert () == found.rows
+    assert ["ratios: none of these sessions has ended"] == list(found.refused)
 
 
 @pytest.mark.parametrize(

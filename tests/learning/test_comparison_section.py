@@ -1,9 +1,9 @@
 """Sessions beside each other on a page: complete, escaped, and narrow enough."""
 
 from loop.learning import comparison_section as page
-from loop.learning import trend_section as trend
-from loop.learning.comparison import PLACE, compare
-from loop.model.comparison import Comparison, Point, Revisions
+from loop.learning.comparison import compare
+from loop.learning.model import Comparison, Point
+from loop.model.comparison import Revisions
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
@@ -27,7 +27,6 @@ def test_everything_that_differs_is_on_the_page() -> None:
     found = text(compare([first, last], [moved]))
     for words in (
         "torch: A 2.4.0, B 2.5.1",
-        "latencies: torch changed between the sessions; only ratios are shown",
         "1.50x [1.45, 1.55]",
         "1.20x higher",
         "A to B: 12 commits later",
@@ -39,27 +38,9 @@ def test_everything_that_differs_is_on_the_page() -> None:
         assert words in found
 
 
-def test_latencies_are_on_the_page_where_they_may_be() -> None:
-    """One machine, one day; else not a microsecond."""
-    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
-    assert "20.0 µs" in text(compare([seen("a", timed), seen("b", timed)]))
-    assert "µs" not in text(compare([seen("a", timed), seen("b", timed, facts={"machine": "other"})]))
-    assert "µs" not in text(compare([seen("a", timed), seen("b", judged(2.0))])), "one alone is no comparison"
-
-
-def test_no_more_is_claimed_of_the_environment_than_is_on_record() -> None:
-    """A plan without an environment check does not know its torch."""
-    timed = judged(2.0).model_copy(update={"reference_us": 20.0, "candidate_us": 10.0})
-    whole = dict.fromkeys(PLACE, "x")
-    known = [seen(name, timed, facts=whole) for name in "ab"]
-    assert "one machine, one day and one environment; noise" in text(compare(known))
-    unsure = [seen(name, timed, facts={**whole, "torch": None}) for name in "ab"]
-    assert "one environment as far as it is on record, without torch; noise" in text(compare(unsure))
-
-
 def test_hostile_text_stays_text() -> None:
     """Names, reasons and files of records, on a terminal and in Markdown."""
-    bad = seen("b", facts={"torch": HOSTILE}, target=HOSTILE, stated=(HOSTILE,), recorded=True)
+    bad = seen("b", facts={"torch": HOSTILE}, target=HOSTILE)
     moved = Revisions(older="a", newer="b", relation="after", commits=(HOSTILE,), files={HOSTILE: (1, 0)})
     found = text(compare([seen("a"), bad], [moved]))
     assert "\x1b" not in found
@@ -105,7 +86,7 @@ def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
 
 def test_a_line_of_blocks_from_the_lowest_to_the_highest() -> None:
     """In logarithms; wrong ones are crosses, a new baseline breaks it, and noise is flat."""
-    assert "▁█" == trend.sparkline(points(1.0, 4.0))
-    assert "▁x | █" == trend.sparkline(points(1.0, None, 4.0, breaks=2))
-    assert "▄▄" == trend.sparkline(points(1.0, 1.005))
-    assert "" == trend.sparkline([])
+    assert "▁█" == page.sparkline(points(1.0, 4.0))
+    assert "▁x | █" == page.sparkline(points(1.0, None, 4.0, breaks=2))
+    assert "▄▄" == page.sparkline(points(1.0, 1.005))
+    assert "" == page.sparkline([])

@@ -75,43 +75,42 @@ def trend(project: Path, variant: str | None = None, *, as_json: bool = False) -
 
 
 def test_two_sessions_of_one_day(project: Path) -> None:
-    """Named from the end; ratios, latencies, commits and files."""
+    """Named from the end; ratios, commits and files."""
     add(project, ratio=1.5, commit="HEAD~1")
     add(project, ratio=1.8)
     text = told(project, "last~1", "last")
-    for words in ("1.20x higher", "30.0 µs", "1 commit later", "second version", "note.txt (+1 -1)"):
+    for words in ("1.20x higher", "1 commit later", "second version", "note.txt (+1 -1)"):
         assert words in text
     assert "Not compared" not in text
     assert [] == [line for line in text.splitlines() if len(line) > 80]
 
 
 def test_many_sessions_fit_beside_each_other(project: Path) -> None:
-    """In pieces where they are too many for 80 columns, latencies too."""
+    """In pieces where they are too many for 80 columns."""
     ids = [add(project, ratio=1.5 + n / 10) for n in range(12)]
     lines = told(project, *ids).splitlines()
     assert [] == [line for line in lines if len(line) > 80]
-    assert all(any(f"{letter}, ours" in line for line in lines) for letter in "ABCDEFGHIJKL")
+    assert all(any(f" {letter}" in line for line in lines) for letter in "ABCDEFGHIJKL")
 
 
-def test_other_machines_and_days_leave_ratios(project: Path) -> None:
-    """In words, in Markdown and in JSON, without one latency."""
+def test_other_machines_leave_ratios(project: Path) -> None:
+    """In words, in Markdown and in JSON: the fact that differs is named."""
     first = add(project)
     add(project, day=1, name="elsewhere")
-    assert "different machines" in told(project, first, "last")
-    assert "µs" not in told(project, first, "last", as_markdown=True)
+    assert "machine: A bench, B elsewhere" in told(project, first, "last")
+    assert "## Environment" in told(project, first, "last", as_markdown=True)
     found = json.loads(told(project, first, "last", as_json=True))
-    assert (1, False, 2) == (found["schema_version"], found["times_comparable"], len(found["refused"]))
+    assert (2, ["machine"]) == (found["schema_version"], [one["fact"] for one in found["environment"]])
 
 
-def test_recorded_sessions_say_what_they_state(project: Path) -> None:
-    """Beside one of this project's, without a ratio in the table."""
+def test_recorded_sessions_are_not_compared(project: Path) -> None:
+    """What shows them is named."""
     add(project)
     recorded.import_sessions("history", project, Screen(io.StringIO(), io.StringIO()), as_json=False)
     (name,) = [path.name for path in (project.parent / "sessions").glob("recorded-*+4")]
-    text = told(project, name, "last")
-    assert f"ratios of {name}: it was recorded elsewhere" in text
-    assert "ratio 0.034x of PyTorch's speed; its output was wrong" in text
-    assert "$0.41" in text
+    with pytest.raises(LoopError, match="recorded elsewhere") as error:
+        told(project, name, "last")
+    assert f"loop sessions show {name}" == error.value.hint
 
 
 @pytest.mark.parametrize(
