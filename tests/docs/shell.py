@@ -83,8 +83,8 @@ def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | No
     for place, one in enumerate(every):
         if one.language == "sh" and one.rest != "elsewhere":
             after = every[place + 1] if place + 1 < len(every) else None
-            done = _bash(one.body, folder, own)
-            yield one, after if after and after.language == "text" else None, done.returncode, done.stdout
+            code, printed = bash(one.body, folder, own)
+            yield one, after if after and after.language == "text" else None, code, printed
 
 
 def wrong(name: str, text: str, folder: Path, **own: str) -> Iterator[str]:
@@ -95,7 +95,8 @@ def wrong(name: str, text: str, folder: Path, **own: str) -> Iterator[str]:
             yield f"{name}:{block.line}: exit {code}\n{printed}"
 
 
-def _bash(script: str, folder: Path, own: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def bash(script: str, folder: Path, own: Mapping[str, str]) -> tuple[int, str]:
+    """How a script ended, and what it printed; `own`: variables that it sees."""
     author = {
         "GIT_AUTHOR_NAME": "t",
         "GIT_COMMITTER_NAME": "t",
@@ -106,7 +107,7 @@ def _bash(script: str, folder: Path, own: Mapping[str, str]) -> subprocess.Compl
     env = {**os.environ, **author, "GIT_COMMITTER_EMAIL": "t@e.org", "PATH": path}
     env.pop("LOOP_SESSIONS", None)
     env |= own
-    return subprocess.run(
+    done = subprocess.run(
         ["bash", "-uc", script],
         cwd=folder,
         env=env,
@@ -116,3 +117,4 @@ def _bash(script: str, folder: Path, own: Mapping[str, str]) -> subprocess.Compl
         check=False,
         timeout=600,
     )
+    return done.returncode, done.stdout
