@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loop.report.figures.svg import Figure
 from loop.report.html import page
-from loop.report.html.inline import inline
+from loop.report.html.reader import inline
 from loop.site.names import stem
 from loop.site.plain import clean
 

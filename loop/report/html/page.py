@@ -10,13 +10,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from loop.report.figures.svg import STYLE, Figure
-from loop.report.html.blocks import body
 
 TEMPLATE, CSS, SCRIPT = "report.html.j2", "report.css", "report.js"
 
 
 def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
     """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
+    from loop.report.html.reader import body  # Here: a command without a page need not wait for markdown-it.
+
     chain = next((one for one in figures if one.name == "chain"), None)
     content = body(markdown, figures, chain)
     style = (templates / CSS).read_text() + STYLE

@@ -1,13 +1,13 @@
 """A Markdown table as an HTML one that can be sorted, in a box of its own that scrolls where it is too wide."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from html import escape
 
-from loop.report.html.inline import inline
+from markdown_it.tree import SyntaxTreeNode
+
 from loop.report.html.sorting import sort_value
 
-_CELL = re.compile(r"(?:\\.|[^|\\])*")
 _LETTERS = re.compile("[\u2581-\u2593]")
 """Of a bar or a curve made of letters."""
 WORDS = {
@@ -18,46 +18,39 @@ WORDS = {
 """First words of cells that are marked; the word itself says it."""
 
 
-def table(lines: Sequence[str], label: str) -> str:
-    """The table of these lines: heads, rule, rows. `label`: what a screen reader calls its box, escaped."""
-    heads, rule, *rows = [cells(line) for line in lines]
-    right = [place.strip().endswith(":") for place in rule]
-    top = "".join(f'<th scope="col"{_kind(place, right)}>{inline(head)}</th>' for place, head in enumerate(heads))
-    body = "".join(f"<tr>{''.join(_row(row, right))}</tr>" for row in rows)
+def table(read: SyntaxTreeNode, label: str, inside: Callable[[SyntaxTreeNode], str]) -> str:
+    """A table as markdown-it read it.
+
+    `label`: what a screen reader calls its box, escaped. `inside`: the HTML of a cell's text.
+    """
+    head, *bodies = read.children
+    rows = [row.children for body in bodies for row in body.children]
+    top = "".join(f'<th scope="col"{_kind(cell)}>{inside(cell)}</th>' for cell in head.children[0].children)
+    cells = ["".join(_cell(cell, place, inside(cell)) for place, cell in enumerate(row)) for row in rows]
+    lines = "".join(f"<tr>{row}</tr>" for row in cells)
     kind = ' class="sortable"' if len(rows) > 1 else ""
     return (
         f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">'
-        f"<table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
 
 
-def cells(line: str) -> list[str]:
-    """Cells of a line: what is between the bars that no backslash escapes."""
-    found, at = [], 1
-    while at < len(line):
-        cell = _CELL.match(line, at)
-        assert cell is not None  # It matches nothing at all, too.
-        found.append(cell[0].strip())
-        at = cell.end() + 1
-    return found
+def _is_number(cell: SyntaxTreeNode) -> bool:
+    return cell.attrs.get("style") == "text-align:right"
 
 
-def _sorted_by(cell: str, number: bool) -> float | None:
-    """The number of a cell: of one that holds numbers, or the share that stands behind a bar."""
-    bar = _LETTERS.search(cell)
-    return sort_value(cell.rpartition(" ")[0].rpartition(" ")[2]) if bar else sort_value(cell) if number else None
+def _kind(cell: SyntaxTreeNode) -> str:
+    return ' class="number"' if _is_number(cell) else ""
 
 
-def _kind(place: int, right: Sequence[bool]) -> str:
-    return ' class="number"' if place < len(right) and right[place] else ""
-
-
-def _row(row: Sequence[str], right: Sequence[bool]) -> Iterator[str]:
-    for place, cell in enumerate(row):
-        html = inline(cell)
-        value = _sorted_by(cell, place < len(right) and right[place])
-        by = f' data-sort="{value!r}"' if value is not None else ""
-        word = WORDS.get(re.split(r"[ ,]", cell, maxsplit=1)[0]) if place else None
-        shown = f'<span class="{escape(word)}">{html}</span>' if word else html
-        kind = ' class="letters"' if _LETTERS.search(cell) else _kind(place, right)
-        yield f"<td{kind}{by}>{shown}</td>"
+def _cell(cell: SyntaxTreeNode, place: int, html: str) -> str:
+    text = cell.children[0].content
+    letters = _LETTERS.search(text)
+    value = sort_value(text.rpartition(" ")[0].rpartition(" ")[2]) if letters else None
+    if not letters and _is_number(cell):
+        value = sort_value(text)
+    by = f' data-sort="{value!r}"' if value is not None else ""
+    word = WORDS.get(re.split(r"[ ,]", text, maxsplit=1)[0]) if place else None
+    shown = f'<span class="{escape(word)}">{html}</span>' if word else html
+    kind = ' class="letters"' if letters else _kind(cell)
+    return f"<td{kind}{by}>{shown}</td>"
