@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from loop.model.base import Model
 from loop.model.money import Bill
@@ -65,10 +65,22 @@ class Finished(StepKey):
     """Kind of thing that was done."""
     output: dict[str, Any] = Field(default_factory=dict)
     """What the action found."""
+    skipped_because: str = ""
+    """Why it was skipped, as in `only when verify.right != []`; empty for any other step."""
     longest_silence_s: float = 0.0
     """Longest time without a sign of life on the screen while the step ran."""
     artifacts: tuple[str, ...] = ()
     """Files it left in the session folder."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, data: Any) -> Any:
+        """Where older versions say only in the message why a step was skipped, it is taken from there."""
+        if isinstance(data, dict) and data.get("status") == "skipped" and "skipped_because" not in data:
+            reason = str(data.get("message", "")).removeprefix("skipped: ")
+            words = f"only when {reason.removeprefix('not ')}" if reason.startswith("not ") else reason
+            return {**data, "skipped_because": words}
+        return data
 
     @property
     def over_budget(self) -> bool:

@@ -48,14 +48,8 @@ def _step_row(record: Finished) -> tuple[str, ...]:
         say.seconds(record.budget_s),
         say.seconds(record.seconds) if ran else "-",
         bar(record.seconds, record.budget_s) if ran else "-",
-        shortened(record.message if ran else skip_reason(record), LONGEST_MESSAGE),
+        shortened(record.message if ran else record.skipped_because, LONGEST_MESSAGE),
     )
-
-
-def skip_reason(record: Finished) -> str:
-    """Why a step was skipped: `only when verify.right != []`."""
-    reason = record.message.removeprefix("skipped: ")
-    return f"only when {reason.removeprefix('not ')}" if reason.startswith("not ") else reason
 
 
 def name_of(record: Finished) -> str:

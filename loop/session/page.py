@@ -158,7 +158,7 @@ def _why_no_speed(finished: Sequence[Finished], found: Correctness) -> str:
         return "no variant is right, and a wrong kernel has no speed"
     for record in latest_attempts(finished):
         if record.action == "kernel.measure" and record.status != "passed":
-            return course.skip_reason(record) if record.status == "skipped" else record.message.rstrip(".")
+            return record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
     return (
         "no step of this session measured speed" if found.table else "nothing was verified, so nothing was timed"
     )
@@ -168,7 +168,7 @@ def _skipped(finished: Sequence[Finished]) -> Iterator[str]:
     """Steps that were not run; those of the gate for changes only where a change came so far."""
     for record in latest_attempts(finished):
         if record.status == "skipped" and not spared(record, finished):
-            yield f"step {course.name_of(record)} was skipped: {course.skip_reason(record)}"
+            yield f"step {course.name_of(record)} was skipped: {record.skipped_because}"
 
 
 def _chapters(finished: Sequence[Finished]) -> Iterator[Chapter]:

@@ -6,7 +6,8 @@ for the next event.
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from loop.base.errors import LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
 from loop.base.processes import Tick
+from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
@@ -31,6 +33,60 @@ Key = tuple[int, str, str]
 Clock = Callable[[], float]
 Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
 """From the steps that have ended to what expressions read as `session`."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of one run of a pattern, so far."""
+
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """Step to what it found."""
+    status: Status = "passed"
+    seconds: float = 0.0
+    stopped: str | None = None
+    """Why the chain ends here; None where it may go on."""
+    left: bool = False
+    """Whether the rest of the steps is not done."""
+
+    def after(self, pattern: Pattern, step: Step, record: Finished) -> "Ran":
+        """The same, after one more step."""
+        ran = replace(
+            self, outputs={**self.outputs, step.id: record.output}, seconds=self.seconds + record.seconds
+        )
+        if record.status == "paused":
+            return replace(ran, status="paused", stopped=record.message, left=True)
+        if record.status == "failed":
+            stopped = f"{pattern.name}/{step.id}: {record.message}" if step.on_fail == "stop" else None
+            return replace(ran, status="failed", stopped=stopped, left=step.on_fail != "continue")
+        return ran
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended."""
+
+    status: Status
+    message: str
+    hint: str | None = None
+    output: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+    skipped_because: str = ""
+    """Why it was skipped."""
+    failure: MachineFailure | None = None
+    """What failed of the machine, where that is why it is paused."""
+    bug: bool = False
+    """Whether its action crashed."""
+
+    @property
+    def bad(self) -> bool:
+        """Whether it says of anything that it failed: of the step, or of a variant in it."""
+        unjudged = any(verdict["ratio"] is None for verdict in self.output.get("verdicts", ()))
+        return self.status == "failed" or unjudged or not self.output.get("ok", False)
+
+    @property
+    def said(self) -> str:
+        """Everything that it says."""
+        return "\n".join(map(str, (self.status, self.message, self.hint, self.output)))
 
 
 @dataclass
@@ -59,6 +115,8 @@ class Walk:
     """Those that could not be written from the first."""
     standing: dict[Key, Finished] = field(init=False)
     """The records that this walk may reuse."""
+    visits: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
+    """How often a pattern was answered by another."""
 
     def __post_init__(self) -> None:
         self.standing = still_standing(self.earlier)
@@ -67,25 +125,169 @@ class Walk:
     def events(self) -> Generator[Happening, None, None]:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
         waiting = list(self.resolved.plan.patterns)
-        visits: dict[tuple[str, str], int] = {}
         run = 0
         while waiting and self.stopped is None:
             run += 1
             name = waiting.pop(0)
-            walked = PatternRun(self, run, self.resolved.find(name).pattern)
-            yield PatternBegan(run, name, walked.pattern.title, run, run + len(waiting))
-            yield from walked.events()
-            answer = walked.answer(visits)
-            yield PatternEnded(run, name, walked.status, walked.seconds, answer)
-            if self.paused:
-                return
+            pattern = self.resolved.find(name).pattern
+            yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
+            ran = yield from self._pattern(run, pattern)
+            self.stopped, self.paused = ran.stopped, ran.status == "paused"
+            answer = self._answer(pattern, ran)
+            yield PatternEnded(run, name, ran.status, ran.seconds, answer)
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
 
-    def attempts(self, key: Key) -> int:
-        """How often a step was begun before."""
-        return sum(key_of(started) == key for started in self.begun)
+    def _pattern(self, run: int, pattern: Pattern) -> Generator[Happening, None, Ran]:
+        """Do the steps in order, until one of them stops the chain or leaves the pattern."""
+        ran = Ran()
+        for index, step in enumerate(pattern.steps, start=1):
+            record = yield from self._step(run, pattern, index, ran)
+            self.finished.append(record)
+            ran = ran.after(pattern, step, record)
+            if ran.left:
+                break
+        return ran
+
+    def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
+        step = pattern.steps[index - 1]
+        key = (run, pattern.name, step.id)
+        earlier = self.standing.get(key)
+        if earlier is not None and earlier.output.get("identity") is None:
+            yield StepEnded(earlier, replayed=True)
+            return earlier
+        skipped = self._skipped(step, ran)
+        if skipped is None:
+            yield StepDue(pattern.name, step.id)
+        started = Started(
+            run=run,
+            pattern=pattern.name,
+            step=step.id,
+            attempt=sum(key_of(one) == key for one in self.begun) + 1,
+            title=step.title,
+            index=index,
+            of=len(pattern.steps),
+            budget_s=step.budget_s,
+        )
+        yield StepBegan(started)
+        timer = StepTimer(self.clock)
+        outcome = skipped or (yield from self._done(step, started, timer, ran))
+        self.failure, self.bug = outcome.failure, self.bug or outcome.bug
+        record = Finished(
+            **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
+            action=step.action,
+            status=outcome.status,
+            message=outcome.message,
+            hint=outcome.hint,
+            output=dict(outcome.output),
+            skipped_because=outcome.skipped_because,
+            **({"seconds": 0.0} if skipped else timer.end()),
+        )
+        forget_what_stood_on(self.standing, record)
+        yield StepEnded(record, outcome.samples)
+        return record
+
+    def _skipped(self, step: Step, ran: Ran) -> Outcome | None:
+        """That a step's `when` does not hold; None when it is to be done."""
+        try:
+            if step.when is None or self._holds(step.when, ran):
+                return None
+        except ExpressionError as error:
+            return Outcome("skipped", f"skipped: {error.message}", skipped_because=error.message)
+        return Outcome("skipped", f"skipped: not {step.when}", skipped_because=f"only when {step.when}")
+
+    def _done(
+        self, step: Step, started: Started, timer: "StepTimer", ran: Ran
+    ) -> Generator[Happening, None, Outcome]:
+        """How a step ended, and whether the machine is behind it."""
+        gauge = Gauge(self.folders, self.refused)
+        outcome = yield from self._tried(step, started, timer, gauge, ran)
+        failure = outcome.failure or gauge.failure(bad=outcome.bad, said=outcome.said if outcome.bad else "")
+        return outcome if failure is None else self._broken(failure)
+
+    def _tried(
+        self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge, ran: Ran
+    ) -> Generator[Happening, None, Outcome]:
+        try:
+            result = yield from self._act(step, started, timer, gauge)
+        except Exception as error:
+            failure = behind(error, self.folders)
+            if failure is not None:
+                return self._broken(failure)
+            return _failed(error, step) if isinstance(error, LoopError) else _bug(error)
+        return self._judged(step, result, ran)
+
+    def _broken(self, failure: MachineFailure) -> Outcome:
+        """What to do about a failure of the machine."""
+        shop = self.context.task.workshop
+        hint = failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
+        return Outcome("paused", failure.message, hint, failure=failure)
+
+    def _act(
+        self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
+    ) -> Generator[Ticked, None, Result[Output]]:
+        """Drive the action; past its limit, closing the generator ends everything it started."""
+        limit_s = step.kill_after_s
+        context = replace(
+            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s
+        )
+        working: Generator[Tick, None, Result[Output]] = ACTIONS[step.action].run(context, arguments_of(step))
+        try:
+            while True:
+                tick = next(working)
+                gauge.tick()
+                heartbeat = timer.tick()
+                yield Ticked(started, timer.seconds, tick.note, heartbeat)
+                if timer.seconds > limit_s:
+                    raise LoopError(f"killed after {timer.seconds:.0f} s, its limit ({tick.note})", exit_code=124)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            working.close()
+
+    def _judged(self, step: Step, result: Result[Output], ran: Ran) -> Outcome:
+        """What an action found, by the step's gate where it has one."""
+        output = result.output.model_dump(mode="json")
+        message, passed = result.output.message, result.output.ok
+        if step.gate is not None:
+            try:
+                passed = self._holds(step.gate, replace(ran, outputs={**ran.outputs, step.id: output}))
+                if not passed and result.output.ok:
+                    message = f"gate `{step.gate}` is false: {message}"
+            except ExpressionError as error:
+                message, passed = f"gate {error.message}", False
+        hint = None if passed and not result.paused else result.output.hint or step.mend
+        status: Status = "paused" if result.paused else "passed" if passed else "failed"
+        return Outcome(status, message, hint, output, result.samples)
+
+    def _holds(self, text: str, ran: Ran) -> bool:
+        values = {
+            **ran.outputs,
+            "failed": ran.status == "failed",
+            "passed": ran.status == "passed",
+            "target": self.context.bench.target.name,
+            "device": self.context.bench.device,
+            "plan": self.resolved.plan.parameters,
+            "session": self.facts(self.finished),
+        }
+        return Expression.parse(text).evaluate_bool(values)
+
+    def _answer(self, pattern: Pattern, ran: Ran) -> str | None:
+        """The pattern that answers an outcome, while it may still be visited; none to a pause."""
+        for following in pattern.next if ran.status != "paused" else ():
+            if self._answers(following.when, ran):
+                self.visits[pattern.name, following.pattern] += 1
+                visited = self.visits[pattern.name, following.pattern]
+                return following.pattern if visited <= following.visits else None
+        return None
+
+    def _answers(self, when: str, ran: Ran) -> bool:
+        """Whether an outcome is of this kind; not when it asks about a step that never ran."""
+        try:
+            return self._holds(when, ran)
+        except ExpressionError:
+            return False
 
 
 def key_of(step: StepKey) -> Key:
@@ -112,193 +314,20 @@ def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> Non
             del standing[key]
 
 
-@dataclass
-class PatternRun:
-    """One run of one pattern."""
-
-    walk: Walk
-    run: int
-    pattern: Pattern
-    outputs: dict[str, Any] = field(default_factory=dict)
-    status: Status = "passed"
-    seconds: float = 0.0
-
-    def events(self) -> Iterator[Happening]:
-        """Do the steps in order, until one of them stops the chain or leaves the pattern."""
-        for index, step in enumerate(self.pattern.steps, start=1):
-            record = yield from self._step(step, index)
-            self.walk.finished.append(record)
-            self.outputs[step.id] = record.output
-            self.seconds += record.seconds
-            if record.status == "paused":
-                self.status, self.walk.paused, self.walk.stopped = "paused", True, record.message
-                return
-            if record.status == "failed":
-                self.status = "failed"
-                if step.on_fail == "stop":
-                    self.walk.stopped = f"{self.pattern.name}/{step.id}: {record.message}"
-                if step.on_fail != "continue":
-                    return
-
-    def _step(self, step: Step, index: int) -> Generator[Happening, None, Finished]:
-        key = (self.run, self.pattern.name, step.id)
-        earlier = self.walk.standing.get(key)
-        if earlier is not None and earlier.output.get("identity") is None:
-            yield StepEnded(earlier, replayed=True)
-            return earlier
-        if self._reason_to_skip(step) is None:
-            yield StepDue(self.pattern.name, step.id)
-        started = Started(
-            run=self.run,
-            pattern=self.pattern.name,
-            step=step.id,
-            attempt=self.walk.attempts(key) + 1,
-            title=step.title,
-            index=index,
-            of=len(self.pattern.steps),
-            budget_s=step.budget_s,
-        )
-        yield StepBegan(started)
-        record, result = yield from self._timed(step, started)
-        forget_what_stood_on(self.walk.standing, record)
-        yield StepEnded(record, result.samples if result else {})
-        return record
-
-    def _timed(
-        self, step: Step, started: Started
-    ) -> Generator[Happening, None, tuple[Finished, Result[Output] | None]]:
-        timing = StepTimer(self.walk.clock)
-        fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
-        fields["action"] = step.action
-        reason = self._reason_to_skip(step)
-        if reason is not None:
-            return Finished(status="skipped", seconds=0.0, message=reason, **fields), None
-        gauge = Gauge(self.walk.folders, self.walk.refused)
-        outcome, result = yield from self._tried(step, started, timing, gauge)
-        bad = _is_bad(outcome)
-        failure = self.walk.failure or gauge.failure(bad=bad, said=_said(outcome) if bad else "")
-        if failure is not None:
-            self.walk.failure, self.walk.bug, result = failure, False, None
-            outcome = {"status": "paused", "message": failure.message, "hint": self._go_on(failure)}
-        return Finished(**outcome, **fields, **timing.end()), result
-
-    def _tried(
-        self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
-    ) -> Generator[Happening, None, tuple[dict[str, Any], Result[Output] | None]]:
-        """How the step ended, and its result where it has one."""
-        try:
-            result = yield from self._act(step, started, timing, gauge)
-        except Exception as error:
-            self.walk.failure = behind(error, self.walk.folders)
-            if isinstance(error, LoopError):
-                return {"status": "failed", "message": error.message, "hint": step.mend or error.hint}, None
-            self.walk.bug = True
-            return _bug(error), None
-        return self._outcome(step, result), result
-
-    def _go_on(self, failure: MachineFailure) -> str:
-        """What to do about a failure of the machine."""
-        shop = self.walk.context.task.workshop
-        return failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
-
-    def _reason_to_skip(self, step: Step) -> str | None:
-        """Why a step's `when` does not hold; None when it is to be done."""
-        try:
-            holds = step.when is None or self._holds(step.when)
-        except ExpressionError as error:
-            return f"skipped: {error.message}"
-        return None if holds else f"skipped: not {step.when}"
-
-    def _act(
-        self, step: Step, started: Started, timing: "StepTimer", gauge: Gauge
-    ) -> Generator[Ticked, None, Result[Output]]:
-        """Drive the action; past its limit, closing the generator ends everything it started."""
-        limit_s = step.kill_after_s
-        context = replace(
-            self.walk.context,
-            finished=tuple(self.walk.finished),
-            budget_s=step.budget_s,
-            kill_after_s=limit_s,
-        )
-        working: Generator[Tick, None, Result[Output]] = ACTIONS[step.action].run(context, arguments_of(step))
-        try:
-            while True:
-                tick = next(working)
-                gauge.tick()
-                heartbeat = timing.tick()
-                yield Ticked(started, timing.seconds, tick.note, heartbeat)
-                if timing.seconds > limit_s:
-                    raise LoopError(f"killed after {timing.seconds:.0f} s, its limit ({tick.note})", exit_code=124)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        finally:
-            working.close()
-
-    def _outcome(self, step: Step, result: Result[Output]) -> dict[str, Any]:
-        output = result.output.model_dump(mode="json")
-        message, passed = result.output.message, result.output.ok
-        if step.gate is not None:
-            self.outputs[step.id] = output
-            try:
-                passed = self._holds(step.gate)
-                if not passed and result.output.ok:
-                    message = f"gate `{step.gate}` is false: {message}"
-            except ExpressionError as error:
-                message, passed = f"gate {error.message}", False
-        hint = None if passed and not result.paused else result.output.hint or step.mend
-        status = "paused" if result.paused else "passed" if passed else "failed"
-        return {"status": status, "message": message, "hint": hint, "output": output}
-
-    def _holds(self, text: str) -> bool:
-        walk = self.walk
-        values = {
-            **self.outputs,
-            "failed": self.status == "failed",
-            "passed": self.status == "passed",
-            "target": walk.context.bench.target.name,
-            "device": walk.context.bench.device,
-            "plan": walk.resolved.plan.parameters,
-            "session": walk.facts(walk.finished),
-        }
-        return Expression.parse(text).evaluate_bool(values)
-
-    def answer(self, visits: dict[tuple[str, str], int]) -> str | None:
-        """The pattern that answers this run's outcome, while it may still be visited; none to a pause."""
-        for following in self.pattern.next if self.status != "paused" else ():
-            if self._answers(following.when):
-                key = (self.pattern.name, following.pattern)
-                visits[key] = visits.get(key, 0) + 1
-                return following.pattern if visits[key] <= following.visits else None
-        return None
-
-    def _answers(self, when: str) -> bool:
-        """Whether an outcome is of this kind; not when it asks about a step that never ran."""
-        try:
-            return self._holds(when)
-        except ExpressionError:
-            return False
+def _failed(error: LoopError, step: Step) -> Outcome:
+    """How a step ended that said what is wrong."""
+    return Outcome("failed", error.message, step.mend or error.hint)
 
 
-def _bug(error: Exception) -> dict[str, Any]:
+def _bug(error: Exception) -> Outcome:
     """How a step ended in which loop made a mistake."""
-    return {
-        "status": "failed",
-        "message": f"bug in loop: {type(error).__name__}: {error}",
-        "hint": "please report it with the journal of this session",
-        "output": {"traceback": traceback.format_exc()},
-    }
-
-
-def _is_bad(outcome: Mapping[str, Any]) -> bool:
-    """Whether an outcome says of anything that it failed: of the step, or of a variant in it."""
-    output = outcome.get("output") or {"ok": False}
-    unjudged = any(verdict["ratio"] is None for verdict in output.get("verdicts", ()))
-    return outcome["status"] == "failed" or unjudged or not output["ok"]
-
-
-def _said(outcome: Mapping[str, Any]) -> str:
-    """Everything that an outcome says."""
-    return "\n".join(map(str, outcome.values()))
+    return Outcome(
+        "failed",
+        f"bug in loop: {type(error).__name__}: {error}",
+        "please report it with the journal of this session",
+        {"traceback": traceback.format_exc()},
+        bug=True,
+    )
 
 
 class StepTimer:
