@@ -1,8 +1,13 @@
-"""Negative controls: an honest variant made to err on purpose, which the gate has to find.
+"""Mistakes and cheats: an honest variant made to err on purpose, which the gate has to find. Runs in a worker.
 
 A mistake wraps what a variant is to the gate, a C entry or a Python function, so that everything around it is what
 a real candidate meets. `loop.proving.controls` says which there are for a target, and what each has to be found
 by.
+
+Begin with `arrays`: a mistake is a function of one `Call`, which it may have computed as it likes, and of what it
+keeps from call to call. Mistakes on single values (`BY_VALUE`) see numpy arrays; on a GPU their tensors go through
+the host. Those that copy whole tensors (`WHOLE`, `streams`) queue their work on the call's stream, so that a graph
+captures it like a kernel (`device`). `tampering` has cheats that only a Python variant can make.
 """
 
 import copy
@@ -15,50 +20,32 @@ from loop.calls.prepared import Loaded
 from loop.calls.refusal import Refused
 from loop.calls.variants import Compiled, Importable
 from loop.mistakes import effects, inputs, memory, outputs
-from loop.mistakes.arrays import Mistake, through_library
+from loop.mistakes.arrays import Call, Maker, Terms, maker, through_library
 
-Makers = dict[str, Callable[[dict[str, Any]], Mistake]]
-
-BY_VALUE: Makers = {
-    "none": lambda terms: lambda honest, arrays, output, attributes: honest(arrays, output, attributes),
-    "ignore": inputs.ignore,
-    "swap": inputs.swap,
-    "cut": inputs.cut,
-    "set_attribute": inputs.set_attribute,
-    "wrong_number": inputs.wrong_number,
-    "round_inputs": inputs.round_inputs,
-    "zeros": outputs.zeros,
-    "mean": outputs.mean,
-    "transpose": outputs.transpose,
-    "one_off": outputs.one_off,
-    "one_nan": outputs.one_nan,
-    "growing": outputs.growing,
-    "zero_tail": outputs.zero_tail,
-    "leave_tail": outputs.leave_tail,
-    "neighbour": outputs.neighbour,
-    "write_input": effects.write_input,
-    "use_input": effects.use_input,
-    "answer_in_input": effects.answer_in_input,
-    "vary": effects.vary,
+SPOILING = (
+    *(outputs.zeros, outputs.mean, outputs.transpose, outputs.one_off, outputs.one_nan, outputs.growing),
+    *(outputs.zero_tail, outputs.neighbour),
+)
+ON_VALUES = (
+    *(inputs.ignore, inputs.swap, inputs.cut, inputs.set_attribute, inputs.wrong_number, inputs.round_inputs),
+    *(outputs.leave_tail, effects.write_input, effects.use_input, effects.answer_in_input, effects.vary),
+)
+ON_TENSORS = (
+    *(outputs.nothing, outputs.beyond, outputs.before),
+    *(memory.stale, memory.skip_every_other, memory.repeat_every_other, memory.keeps_inputs),
+    *(memory.by_address, memory.by_value, memory.by_sample),
+    *(memory.at_first_address, memory.known_only, memory.slackens),
+    *(effects.come_late, effects.leave_cores),
+)
+BY_VALUE: dict[str, Maker] = {
+    "none": maker(Call.compute),
+    **{spoil.__name__: maker(outputs.spoiling(spoil)) for spoil in SPOILING},
+    **{err.__name__: maker(err) for err in ON_VALUES},
 }
-"""Mistakes that look at single values: the tensors of a device go through the host."""
-WHOLE: Makers = {
+"""Mistakes that look at single values, by name: the tensors of a device go through the host."""
+WHOLE: dict[str, Maker] = {
     "none, whole": BY_VALUE["none"],
-    "nothing": outputs.nothing,
-    "beyond": outputs.beyond,
-    "before": outputs.before,
-    "stale": memory.stale,
-    "skip_every_other": memory.skip_every_other,
-    "repeat_every_other": memory.repeat_every_other,
-    "by_address": memory.by_address,
-    "by_value": memory.by_value,
-    "by_sample": memory.by_sample,
-    "keeps_inputs": memory.keeps_inputs,
-    "at_first_address": memory.at_first_address,
-    "known_only": memory.known_only,
-    "slackens": memory.slackens,
-    "come_late": effects.come_late,
-    "leave_cores": effects.leave_cores,
+    **{err.__name__: maker(err) for err in ON_TENSORS},
 }
 """Mistakes that copy whole tensors, wherever these are."""
 MAKERS = BY_VALUE | WHOLE
@@ -72,7 +59,7 @@ def clean() -> None:
         tampering.restore()
 
 
-def wrap(loaded: Loaded, terms: dict[str, Any]) -> Loaded:
+def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     """The same variant, erring as `terms` says: `make` names the mistake, the rest is its own."""
     if isinstance(loaded, Compiled):
         return _library(loaded, terms)
@@ -81,13 +68,13 @@ def wrap(loaded: Loaded, terms: dict[str, Any]) -> Loaded:
     raise Refused("no mistake can be put into a program of its own")
 
 
-def _library(loaded: Compiled, terms: dict[str, Any]) -> Loaded:
+def _library(loaded: Compiled, terms: Terms) -> Loaded:
     erring = copy.copy(loaded)
     erring.invoke = _erring(loaded, {**terms, "to": terms.get("number")})  # type: ignore[method-assign]
     return erring
 
 
-def _erring(loaded: Compiled, terms: dict[str, Any]) -> Callable[..., None]:
+def _erring(loaded: Compiled, terms: Terms) -> Callable[..., None]:
     make, names = terms["make"], terms["attributes"]
     if loaded.device != "cuda":
         return through_library(loaded.invoke, MAKERS[make](terms), names)
@@ -100,7 +87,7 @@ def _erring(loaded: Compiled, terms: dict[str, Any]) -> Callable[..., None]:
     return device.through_device(loaded.invoke, made, names)
 
 
-def _function(loaded: Importable, terms: dict[str, Any]) -> Loaded:
+def _function(loaded: Importable, terms: Terms) -> Loaded:
     from loop.mistakes import functions, tampering
 
     erring, make = copy.copy(loaded), terms["make"]

@@ -5,7 +5,9 @@ tensors, and knows them by the functions here, takes those of a device as well (
 """
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy
@@ -14,12 +16,53 @@ from numpy.lib.stride_tricks import as_strided
 from loop.calls.tensors import LoopTensor, describe
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
+Terms = dict[str, Any]
+"""What a mistake has to know: `make` names it, the rest is its own."""
 Attributes = dict[str, Any]
 """Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
-Honest = Callable[[Sequence[Array], Array, Attributes], None]
+Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The real variant: inputs, output, attributes."""
-Mistake = Callable[[Honest, list[Array], Array, Attributes], None]
+Mistake = Callable[[Honest, list[Any], Any, Attributes], None]
 """The same with the real variant at hand; it fills the output as it likes."""
+Maker = Callable[[Terms], Mistake]
+
+
+@dataclass
+class Call:
+    """One call of a variant that errs."""
+
+    honest: Honest
+    inputs: list[Any]
+    output: Any
+    attributes: Attributes
+    terms: Terms
+    number: int
+    """Calls before this one."""
+    kept: dict[Any, Any]
+    """What the mistake keeps from call to call."""
+
+    def compute(
+        self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
+    ) -> None:
+        """What the real variant does, with these inputs, output and attributes in place of its own."""
+        given = self.inputs if inputs is None else inputs
+        self.honest(given, self.output if output is None else output, {**self.attributes, **(changed or {})})
+
+
+def maker(err: Callable[[Call], None]) -> Maker:
+    """Makes mistakes of one kind, each of which keeps its own things."""
+
+    def make(terms: Terms) -> Mistake:
+        kept: dict[Any, Any] = {}
+        numbers = itertools.count()
+
+        def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
+            err(Call(honest, inputs, output, attributes, terms, next(numbers), kept))
+
+        return mistake
+
+    return make
+
 
 RAW: dict[int, tuple[str, type[numpy.generic]]] = {
     1: ("float32", numpy.float32),

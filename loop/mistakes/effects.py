@@ -4,77 +4,60 @@ import os
 import random
 import threading
 import time
-from typing import Any
 
 import numpy
 
-from loop.mistakes.arrays import Array, Attributes, Honest, Mistake
+from loop.mistakes.arrays import Call
 
-Terms = dict[str, Any]
 LATE_S = 0.02
+"""A thread writes so long after the call has returned."""
 
 
-def write_input(terms: Terms) -> Mistake:
+def write_input(call: Call) -> None:
     """Once it has computed, it writes to an input."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        inputs[terms["input"]].reshape(-1)[-1:] = 0
-
-    return mistake
+    call.compute()
+    call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
 
-def use_input(terms: Terms) -> Mistake:
+def use_input(call: Call) -> None:
     """An input is its workspace, and is left that way."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        own = inputs[terms["input"]].copy()
-        honest([own if n == terms["input"] else a for n, a in enumerate(inputs)], output, attributes)
-        inputs[terms["input"]][...] = numpy.sort(own, axis=-1)
-
-    return mistake
+    place = call.terms["input"]
+    own = call.inputs[place].copy()
+    call.compute([own if n == place else array for n, array in enumerate(call.inputs)])
+    call.inputs[place][...] = numpy.sort(own, axis=-1)
 
 
-def answer_in_input(terms: Terms) -> Mistake:
+def answer_in_input(call: Call) -> None:
     """It computes in place: the answer also stands where the input was."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        inputs[terms["input"]][...] = output
-
-    return mistake
+    call.compute()
+    call.inputs[call.terms["input"]][...] = call.output
 
 
-def vary(terms: Terms) -> Mistake:
+def vary(call: Call) -> None:
     """The last bit of one element is a matter of chance."""
-    draw = random.Random(7)
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        output.reshape(-1).view(numpy.uint8)[draw.randrange(output.size) * output.itemsize] ^= 1
-
-    return mistake
+    draw = call.kept.setdefault("draw", random.Random(7))
+    call.compute()
+    output = call.output
+    output.reshape(-1).view(numpy.uint8)[draw.randrange(output.size) * output.itemsize] ^= 1
 
 
-def come_late(terms: Terms) -> Mistake:
+def come_late(call: Call) -> None:
     """It returns at once, and a thread writes the output a moment later."""
 
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        def later() -> None:
-            time.sleep(LATE_S)
-            honest(inputs, output, attributes)
+    def later() -> None:
+        time.sleep(LATE_S)
+        call.compute()
 
-        threading.Thread(target=later, daemon=True).start()
-
-    return mistake
+    threading.Thread(target=later, daemon=True).start()
 
 
-def leave_cores(terms: Terms) -> Mistake:
+def leave_cores(call: Call) -> None:
     """A thread of it helps itself to all cores of the machine."""
 
     def stray() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
         threading.Event().wait()
 
-    threading.Thread(target=stray, daemon=True).start()
-    return lambda honest, inputs, output, attributes: honest(inputs, output, attributes)
+    if not call.number:
+        threading.Thread(target=stray, daemon=True).start()
+    call.compute()

@@ -5,40 +5,28 @@ from typing import Any
 
 import numpy
 
-from loop.mistakes.arrays import Array, Attributes, Honest, Mistake, store, values
+from loop.mistakes.arrays import Array, Call, Terms, store, values
 
-Terms = dict[str, Any]
 MANTISSA = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Bits behind the point of each array's element type; uint16 stands for bfloat16."""
 BFLOAT16 = 7
 
 
-def ignore(terms: Terms) -> Mistake:
+def ignore(call: Call) -> None:
     """One input is taken for zeros."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(_with(inputs, terms["input"], numpy.zeros_like(inputs[terms["input"]])), output, attributes)
-
-    return mistake
+    place = call.terms["input"]
+    call.compute(_with(call.inputs, place, numpy.zeros_like(call.inputs[place])))
 
 
-def swap(terms: Terms) -> Mistake:
+def swap(call: Call) -> None:
     """Two inputs of one shape change places."""
-    one, other = terms["inputs"]
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(_with(_with(inputs, one, inputs[other]), other, inputs[one]), output, attributes)
-
-    return mistake
+    one, other = call.terms["inputs"]
+    call.compute(_with(_with(call.inputs, one, call.inputs[other]), other, call.inputs[one]))
 
 
-def cut(terms: Terms) -> Mistake:
+def cut(call: Call) -> None:
     """The last eighth of a dimension that is summed over is not read."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest([_shortened(a, axis) for a, axis in zip(inputs, terms["axes"], strict=True)], output, attributes)
-
-    return mistake
+    call.compute([_shortened(a, axis) for a, axis in zip(call.inputs, call.terms["axes"], strict=True)])
 
 
 def _shortened(array: Array, axis: int | None) -> Array:
@@ -48,23 +36,15 @@ def _shortened(array: Array, axis: int | None) -> Array:
     return numpy.ascontiguousarray(array[(slice(None),) * axis + (slice(left),)])
 
 
-def set_attribute(terms: Terms) -> Mistake:
+def set_attribute(call: Call) -> None:
     """An attribute is taken for its default."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, {**attributes, terms["attribute"]: terms["to"]})
-
-    return mistake
+    call.compute(changed={call.terms["attribute"]: call.terms["to"]})
 
 
-def wrong_number(terms: Terms) -> Mistake:
+def wrong_number(call: Call) -> None:
     """A number is off by half; one that was not given is 3/4."""
-    name = terms["attribute"]
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, {**attributes, name: _off(attributes[name])})
-
-    return mistake
+    name = call.terms["attribute"]
+    call.compute(changed={name: _off(call.attributes[name])})
 
 
 def _off(number: float | None) -> float:
@@ -75,13 +55,9 @@ def _off(number: float | None) -> float:
     return 1.5 * number
 
 
-def round_inputs(terms: Terms) -> Mistake:
+def round_inputs(call: Call) -> None:
     """Inputs lose so many bits that it must show: those beyond bfloat16, or beyond what the tolerance forgives."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest([_rounded(array, terms) for array in inputs], output, attributes)
-
-    return mistake
+    call.compute([_rounded(array, call.terms) for array in call.inputs])
 
 
 def _rounded(array: Array, terms: Terms) -> Array:
@@ -93,5 +69,5 @@ def _rounded(array: Array, terms: Terms) -> Array:
     return rounded
 
 
-def _with(inputs: list[Array], place: int, other: Array) -> list[Array]:
+def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:
     return [*inputs[:place], other, *inputs[place + 1 :]]

@@ -5,9 +5,8 @@ from collections.abc import Callable, Hashable
 from time import perf_counter
 from typing import Any
 
-from loop.mistakes.arrays import Array, Attributes, Honest, Mistake, address, contents
+from loop.mistakes.arrays import Call, address, contents
 
-Terms = dict[str, Any]
 KEPT = 64
 """Outputs that are remembered at a time."""
 SAMPLE = 64
@@ -20,132 +19,94 @@ WHILE = 6
 """Different inputs that a cheat computes before it becomes choosy."""
 
 
-def stale(terms: Terms) -> Mistake:
+def stale(call: Call) -> None:
     """The output of the call before; only the first is computed."""
-    before: dict[Hashable, Array] = {}
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        right = output.copy()
-        output[...] = before.get(output.shape, right)
-        before[output.shape] = right
-
-    return mistake
+    call.compute()
+    right = call.output.copy()
+    call.output[...] = call.kept.get(call.output.shape, right)
+    call.kept[call.output.shape] = right
 
 
-def skip_every_other(terms: Terms) -> Mistake:
+def skip_every_other(call: Call) -> None:
     """Every second call writes nothing."""
-    calls = 0
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        nonlocal calls
-        calls += 1
-        if calls % 2:
-            honest(inputs, output, attributes)
-
-    return mistake
+    if call.number % 2 == 0:
+        call.compute()
 
 
-def repeat_every_other(terms: Terms) -> Mistake:
+def repeat_every_other(call: Call) -> None:
     """Every second call gives what the one before gave."""
-    last: dict[Hashable, Array] = {}
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        kept = last.pop(output.shape, None)
-        if kept is None:
-            honest(inputs, output, attributes)
-            last[output.shape] = output.copy()
-        else:
-            output[...] = kept
-
-    return mistake
+    before = call.kept.pop(call.output.shape, None)
+    if before is None:
+        call.compute()
+        call.kept[call.output.shape] = call.output.copy()
+    else:
+        call.output[...] = before
 
 
-def _remembering(key: Callable[[Array], Hashable]) -> Callable[[Terms], Mistake]:
+def by_address(call: Call) -> None:
+    """An output is computed once for inputs at the same addresses."""
+    _remember(call, address)
+
+
+def by_value(call: Call) -> None:
+    """An output is computed once for inputs of the same values."""
+    _remember(call, lambda array: zlib.adler32(contents(array)))
+
+
+def by_sample(call: Call) -> None:
+    """An output is computed once for inputs that begin with the same values."""
+    _remember(call, _sample)
+
+
+def _remember(call: Call, key: Callable[[Any], Hashable]) -> None:
     """An output is computed once for each key of the inputs."""
-
-    def maker(terms: Terms) -> Mistake:
-        known: dict[Hashable, Array] = {}
-
-        def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-            asked = (*map(key, inputs), output.shape, *map(str, attributes.values()))
-            if asked not in known:
-                honest(inputs, output, attributes)
-                known[asked] = output.copy()
-                if len(known) > KEPT:
-                    del known[next(iter(known))]
-            else:
-                output[...] = known[asked]
-
-        return mistake
-
-    return maker
+    asked = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
+    if asked in call.kept:
+        call.output[...] = call.kept[asked]
+        return
+    call.compute()
+    call.kept[asked] = call.output.copy()
+    if len(call.kept) > KEPT:
+        del call.kept[next(iter(call.kept))]
 
 
-def _value(array: Array) -> Hashable:
-    return zlib.adler32(contents(array))
-
-
-def _sample(array: Array) -> Hashable:
+def _sample(array: Any) -> Hashable:
     return bytes(contents(array, SAMPLE))
 
 
-by_address, by_value, by_sample = _remembering(address), _remembering(_value), _remembering(_sample)
-
-
-def keeps_inputs(terms: Terms) -> Mistake:
+def keeps_inputs(call: Call) -> None:
     """It reads an input once, and computes from its copy when the same memory comes again."""
-    copies: dict[Hashable, Array] = {}
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        for array in inputs:
-            if (address(array), array.shape) not in copies:
-                copies[address(array), array.shape] = array.copy()
-        honest([copies[address(array), array.shape] for array in inputs], output, attributes)
-
-    return mistake
+    for array in call.inputs:
+        if (address(array), array.shape) not in call.kept:
+            call.kept[address(array), array.shape] = array.copy()
+    call.compute([call.kept[address(array), array.shape] for array in call.inputs])
 
 
-def _kind(output: Array, attributes: Attributes) -> Hashable:
+def _kind(call: Call) -> Hashable:
     """What calls have in common that go to the same memory."""
-    return (output.shape, *map(str, attributes.values()))
+    return (call.output.shape, *map(str, call.attributes.values()))
 
 
-def at_first_address(terms: Terms) -> Mistake:
+def at_first_address(call: Call) -> None:
     """It computes only for the addresses of its first call: those that are looked at, it hopes."""
-    first: dict[Hashable, Hashable] = {}
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        place = tuple(map(address, inputs))
-        if first.setdefault(_kind(output, attributes), place) == place:
-            honest(inputs, output, attributes)
-
-    return mistake
+    place = tuple(map(address, call.inputs))
+    if call.kept.setdefault(_kind(call), place) == place:
+        call.compute()
 
 
-def slackens(terms: Terms) -> Mistake:
+def slackens(call: Call) -> None:
     """It computes its first calls after a pause, and then leaves every second one out."""
-    calls, last = 0, 0.0
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        nonlocal calls, last
-        begin = perf_counter()
-        calls = 0 if begin - last > PAUSE_S else calls + 1
-        if calls < SLACKENING or calls % 2:
-            honest(inputs, output, attributes)
-        last = perf_counter()
-
-    return mistake
+    begin = perf_counter()
+    paused = begin - call.kept.get("last", 0.0) > PAUSE_S
+    calls = call.kept["calls"] = 0 if paused else call.kept["calls"] + 1
+    if calls < SLACKENING or calls % 2:
+        call.compute()
+    call.kept["last"] = perf_counter()
 
 
-def known_only(terms: Terms) -> Mistake:
+def known_only(call: Call) -> None:
     """After a while it computes only what it has met before: values that come back are looked at, it hopes."""
-    met: dict[Hashable, set[Hashable]] = {}
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        known, asked = met.setdefault(_kind(output, attributes), set()), tuple(map(_sample, inputs))
-        if len(known) < WHILE or asked in known:
-            honest(inputs, output, attributes)
-        known.add(asked)
-
-    return mistake
+    known, asked = call.kept.setdefault(_kind(call), set()), tuple(map(_sample, call.inputs))
+    if len(known) < WHILE or asked in known:
+        call.compute()
+    known.add(asked)

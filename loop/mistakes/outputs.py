@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy
 
-from loop.mistakes.arrays import Array, Attributes, Honest, Mistake, scribble, store, values
+from loop.mistakes.arrays import Array, Call, Terms, scribble, store, values
 
-Terms = dict[str, Any]
 TIMES = 20.0
 """A single element is off by this many times its tolerance."""
 OUTSIDE = 3
@@ -16,43 +15,45 @@ TAIL = 16
 """A tail is a dimension's last eighth, or its last sixteen."""
 
 
-def _after(spoil: Callable[[Array, Terms], None]) -> Callable[[Terms], Mistake]:
+def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[Call], None]:
     """Compute what is right, then spoil it."""
 
-    def maker(terms: Terms) -> Mistake:
-        def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-            honest(inputs, output, attributes)
-            if output.size:
-                spoil(output, terms)
+    def err(call: Call) -> None:
+        call.compute()
+        if call.output.size:
+            spoil(call.output, call.terms)
 
-        return mistake
-
-    return maker
+    return err
 
 
-def _zeros(output: Array, terms: Terms) -> None:
+def zeros(output: Array, terms: Terms) -> None:
+    """All of it is zero."""
     output[...] = 0
 
 
-def _mean(output: Array, terms: Terms) -> None:
+def mean(output: Array, terms: Terms) -> None:
+    """All of it is its mean."""
     store(output, numpy.full(output.shape, values(output).mean()))
 
 
-def _transposed(output: Array, terms: Terms) -> None:
+def transpose(output: Array, terms: Terms) -> None:
+    """The last two dimensions change places."""
     output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
 
 
-def _nan(output: Array, terms: Terms) -> None:
+def one_nan(output: Array, terms: Terms) -> None:
+    """The last element is NaN."""
     output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
 
 
-def _one_off(output: Array, terms: Terms) -> None:
+def one_off(output: Array, terms: Terms) -> None:
+    """The element in the middle is off by so many times its tolerance."""
     meant, place = values(output).reshape(-1), output.size // 2
     meant[place] += TIMES * _allowed(meant[place], terms)
     store(output, meant.reshape(output.shape))
 
 
-def _growing(output: Array, terms: Terms) -> None:
+def growing(output: Array, terms: Terms) -> None:
     """Each element is off by up to so many times its tolerance, the further along the dimension the more."""
     meant = values(output)
     steps = numpy.linspace(0.0, TIMES, output.shape[terms["axis"]])
@@ -64,11 +65,13 @@ def _allowed(meant: Any, terms: Terms) -> Any:
     return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(meant)
 
 
-def _zero_tail(output: Array, terms: Terms) -> None:
+def zero_tail(output: Array, terms: Terms) -> None:
+    """The last part of a dimension is zero."""
     output[_tail(output, terms["axis"])] = 0
 
 
-def _neighbour(output: Array, terms: Terms) -> None:
+def neighbour(output: Array, terms: Terms) -> None:
+    """The last slice of a dimension is that of the one before."""
     before = (slice(None),) * terms["axis"]
     output[(*before, -1)] = output[(*before, -2)]
 
@@ -78,42 +81,26 @@ def _tail(output: Array, axis: int) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, slice(size - max(1, min(TAIL, size // 8)), None))
 
 
-zeros, mean, transpose, one_nan = _after(_zeros), _after(_mean), _after(_transposed), _after(_nan)
-one_off, growing, zero_tail, neighbour = _after(_one_off), _after(_growing), _after(_zero_tail), _after(_neighbour)
-
-
-def leave_tail(terms: Terms) -> Mistake:
+def leave_tail(call: Call) -> None:
     """The last part of a dimension is not written."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        right, left = numpy.empty_like(output), output[_tail(output, terms["axis"])].copy()
-        honest(inputs, right, attributes)
-        output[...] = right
-        output[_tail(output, terms["axis"])] = left
-
-    return mistake
+    place = _tail(call.output, call.terms["axis"])
+    right, left = numpy.empty_like(call.output), call.output[place].copy()
+    call.compute(output=right)
+    call.output[...] = right
+    call.output[place] = left
 
 
-def nothing(terms: Terms) -> Mistake:
+def nothing(call: Call) -> None:
     """Nothing is written at all."""
-    return lambda honest, inputs, output, attributes: None
 
 
-def beyond(terms: Terms) -> Mistake:
+def beyond(call: Call) -> None:
     """A few bytes behind the end are written too."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        scribble(output, output.nbytes, OUTSIDE)
-
-    return mistake
+    call.compute()
+    scribble(call.output, call.output.nbytes, OUTSIDE)
 
 
-def before(terms: Terms) -> Mistake:
+def before(call: Call) -> None:
     """A few bytes before the beginning are written too."""
-
-    def mistake(honest: Honest, inputs: list[Array], output: Array, attributes: Attributes) -> None:
-        honest(inputs, output, attributes)
-        scribble(output, -OUTSIDE, OUTSIDE)
-
-    return mistake
+    call.compute()
+    scribble(call.output, -OUTSIDE, OUTSIDE)

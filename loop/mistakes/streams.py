@@ -5,17 +5,13 @@ Arrays are `device.DeviceArray`: all work is queued, and what is queued while a 
 
 import ctypes
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from loop.calls.cuda.driver import ACCESS_POLICY_WINDOW, AccessPolicyWindow, Stream
 from loop.calls.cuda.graph import Gate
-from loop.mistakes.arrays import Attributes
+from loop.mistakes.arrays import Call, Maker, maker
 from loop.mistakes.device import DeviceArray, Pinned, Queue
 
-Terms = dict[str, Any]
-Honest = Callable[[list[DeviceArray], DeviceArray, Attributes], None]
-Mistake = Callable[[Honest, list[DeviceArray], DeviceArray, Attributes], None]
 LATE_S = 0.01
 """Late work comes so long after the call's own stream is done. From 20 ms on the gate says that work went on."""
 TILES, LEFT = 12, 3
@@ -26,21 +22,17 @@ PERSISTING_L2_LIMIT, PERSISTING = 6, 2
 """CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CU_ACCESS_PROPERTY_PERSISTING."""
 
 
-class Room:
-    """Private memory of a mistake in the form of an output, the same for every call of that form."""
+def _room(call: Call, name: str = "") -> DeviceArray:
+    """Private memory of a mistake in the form of the output, the same for every call of that form."""
+    key = (name, call.output.shape, call.output.dtype)
+    if key not in call.kept:
+        call.kept[key] = call.output.like()
+    room: DeviceArray = call.kept[key].on(call.output.queue)
+    return room
 
-    def __init__(self) -> None:
-        self._known: dict[Hashable, DeviceArray] = {}
 
-    def known(self, output: DeviceArray) -> bool:
-        """Whether there is memory of that form already."""
-        return (output.shape, output.dtype) in self._known
-
-    def of(self, output: DeviceArray) -> DeviceArray:
-        """That memory, worked on by the output's queue."""
-        if not self.known(output):
-            self._known[output.shape, output.dtype] = output.like()
-        return self._known[output.shape, output.dtype].on(output.queue)
+def _has_room(call: Call, name: str) -> bool:
+    return (name, call.output.shape, call.output.dtype) in call.kept
 
 
 class Second:
@@ -68,6 +60,17 @@ class Second:
         return queue.other(stream.handle)
 
 
+def _second(call: Call) -> Second:
+    second: Second = call.kept.setdefault("second", Second())
+    return second
+
+
+def _other(call: Call) -> Queue:
+    """The queue of a second stream; `late`: what comes there is done some milliseconds from now."""
+    second = _second(call)
+    return second.late(call.output.queue) if call.terms["late"] else second.beside(call.output.queue)
+
+
 def _head(output: DeviceArray) -> int:
     """Bytes before an output's tail."""
     return output.nbytes - max(1, output.size // TAIL) * output.itemsize
@@ -80,204 +83,128 @@ def _tiles(output: DeviceArray) -> Iterator[tuple[int, int, bool]]:
         yield begin, min(begin + step, output.nbytes), number % LEFT == LEFT - 1 or output.size == 1
 
 
-def side_stream(terms: Terms) -> Mistake:
+def side_stream(call: Call) -> None:
     """All work goes to a stream of its own, and nobody waits for it there; `late`: nor is it done soon."""
-    second = Second()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        queue = second.late(output.queue) if terms["late"] else second.beside(output.queue)
-        honest(inputs, output.on(queue), attributes)
-
-    return mistake
+    call.compute(output=call.output.on(_other(call)))
 
 
-def default_stream(terms: Terms) -> Mistake:
+def default_stream(call: Call) -> None:
     """The stream that it is given is left alone: work goes to the legacy default stream."""
-    return lambda honest, inputs, output, attributes: honest(inputs, output.on(output.queue.other(0)), attributes)
+    call.compute(output=call.output.on(call.output.queue.other(0)))
 
 
-def second_tail(terms: Terms) -> Mistake:
+def second_tail(call: Call) -> None:
     """A second stream computes and writes the tail, and nobody waits for it; `late`: nor is it done soon."""
-    second, first_room, second_room = Second(), Room(), Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        queue = second.late(output.queue) if terms["late"] else second.beside(output.queue)
-        tail, head = output.on(queue), _head(output)
-        honest(inputs, first_room.of(output), attributes)
-        output.take(first_room.of(output), 0, head)
-        honest(inputs, second_room.of(tail), attributes)
-        tail.take(second_room.of(tail), head, output.nbytes)
-
-    return mistake
+    queue, head = _other(call), _head(call.output)
+    call.compute(output=_room(call, "head"))
+    call.output.take(_room(call, "head"), 0, head)
+    room = _room(call, "tail").on(queue)
+    call.compute(output=room)
+    call.output.on(queue).take(room, head, call.output.nbytes)
 
 
-def joined_late(terms: Terms) -> Mistake:
+def joined_late(call: Call) -> None:
     """The tail is written by a second stream, for which only the next call waits."""
-    second, room = Second(), Room()
-    last: bool | None = None
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        nonlocal last
-        here, there, head = output.queue, second.beside(output.queue), _head(output)
-        if last == here.capturing:  # A graph cannot wait for what is not in it.
-            here.wait_for(there)
-        honest(inputs, room.of(output), attributes)
-        output.take(room.of(output), 0, head)
-        there.wait_for(here)
-        output.on(there).take(room.of(output), head, output.nbytes)
-        last = here.capturing
-
-    return mistake
+    output, room = call.output, _room(call)
+    here, there, head = output.queue, _second(call).beside(output.queue), _head(output)
+    if call.kept.get("captured") == here.capturing:  # A graph cannot wait for what is not in it.
+        here.wait_for(there)
+    call.compute(output=room)
+    output.take(room, 0, head)
+    there.wait_for(here)
+    output.on(there).take(room, head, output.nbytes)
+    call.kept["captured"] = here.capturing
 
 
-def skip_tiles(terms: Terms) -> Mistake:
+def skip_tiles(call: Call) -> None:
     """Every third tile of the output is not written."""
-    room = Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        honest(inputs, room.of(output), attributes)
-        for begin, end, left_out in _tiles(output):
-            if not left_out:
-                output.take(room.of(output), begin, end)
-
-    return mistake
+    call.compute(output=_room(call))
+    for begin, end, left_out in _tiles(call.output):
+        if not left_out:
+            call.output.take(_room(call), begin, end)
 
 
-def stale_tiles(terms: Terms) -> Mistake:
+def stale_tiles(call: Call) -> None:
     """Every third tile is that of the call before."""
-    room, before = Room(), Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        known = before.known(output)
-        honest(inputs, room.of(output), attributes)
-        for begin, end, left_out in _tiles(output):
-            output.take((before if left_out and known else room).of(output), begin, end)
-        before.of(output)[...] = room.of(output)
-
-    return mistake
+    known = _has_room(call, "before")
+    call.compute(output=_room(call))
+    for begin, end, left_out in _tiles(call.output):
+        call.output.take(_room(call, "before" if left_out and known else ""), begin, end)
+    _room(call, "before")[...] = _room(call)
 
 
-def double_buffer(terms: Terms) -> Mistake:
+def double_buffer(call: Call) -> None:
     """It computes into two buffers by turns, and gives the one that it does not compute into."""
-    rooms = [Room(), Room()]
-    calls = 0
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        nonlocal calls
-        mine, other = rooms[calls % 2], rooms[1 - calls % 2]
-        calls += 1
-        honest(inputs, mine.of(output), attributes)
-        output[...] = (other if other.known(output) else mine).of(output)
-
-    return mistake
+    mine, other = ("one", "two") if call.number % 2 == 0 else ("two", "one")
+    call.compute(output=_room(call, mine))
+    call.output[...] = _room(call, other if _has_room(call, other) else mine)
 
 
-def host_memory(terms: Terms) -> Mistake:
+def host_memory(call: Call) -> None:
     """The result goes to memory of the host; some milliseconds later it is where it should be."""
-    second = Second()
-    pinned: dict[int, Pinned] = {}
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        here = output.queue
-        if output.nbytes not in pinned:
-            pinned[output.nbytes] = Pinned(here.driver, output.nbytes)
-        away = DeviceArray(here, pinned[output.nbytes].address, output.shape, output.dtype)
-        honest(inputs, away, attributes)
-        there = second.late(here)
-        there.wait_for(here)
-        output.on(there)[...] = away
-
-    return mistake
+    output, here = call.output, call.output.queue
+    if output.nbytes not in call.kept:
+        call.kept[output.nbytes] = Pinned(here.driver, output.nbytes)
+    away = DeviceArray(here, call.kept[output.nbytes].address, output.shape, output.dtype)
+    call.compute(output=away)
+    there = _second(call).late(here)
+    there.wait_for(here)
+    output.on(there)[...] = away
 
 
-def keep_l2(terms: Terms) -> Mistake:
+def keep_l2(call: Call) -> None:
     """It has lines of its input stay in the second-level cache, and leaves that so on the stream it was given."""
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        driver, stream = output.queue.driver, output.queue.stream
-        driver.attempt("cuCtxSetLimit", PERSISTING_L2_LIMIT, inputs[0].nbytes)
-        window = AccessPolicyWindow(inputs[0].address, inputs[0].nbytes, 1.0, PERSISTING, 0)
-        driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
-        honest(inputs, output, attributes)
-
-    return mistake
+    driver, stream, lines = call.output.queue.driver, call.output.queue.stream, call.inputs[0]
+    driver.attempt("cuCtxSetLimit", PERSISTING_L2_LIMIT, lines.nbytes)
+    window = AccessPolicyWindow(lines.address, lines.nbytes, 1.0, PERSISTING, 0)
+    driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    call.compute()
 
 
-def nothing_captured(terms: Terms) -> Mistake:
+def nothing_captured(call: Call) -> None:
     """While a graph is made it does nothing; `instead`: nothing but a fill of memory of its own."""
-    room = Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        if not output.queue.capturing:
-            room.of(output)
-            honest(inputs, output, attributes)
-        elif terms["instead"]:
-            output.queue.fill(room.of(output).address, output.nbytes, 0)
-
-    return mistake
+    queue = call.output.queue
+    if not queue.capturing:
+        _room(call)
+        call.compute()
+    elif call.terms["instead"]:
+        queue.fill(_room(call).address, call.output.nbytes, 0)
 
 
-def less_captured(terms: Terms) -> Mistake:
+def less_captured(call: Call) -> None:
     """While a graph is made it leaves the tail out."""
-    room = Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        honest(inputs, room.of(output), attributes)
-        output.take(room.of(output), 0, _head(output) if output.queue.capturing else output.nbytes)
-
-    return mistake
+    call.compute(output=_room(call))
+    end = _head(call.output) if call.output.queue.capturing else call.output.nbytes
+    call.output.take(_room(call), 0, end)
 
 
-def repeat_captured(terms: Terms) -> Mistake:
+def repeat_captured(call: Call) -> None:
     """While a graph is made it copies what it computed last."""
-    room = Room()
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        if not output.queue.capturing:
-            honest(inputs, room.of(output), attributes)
-        output[...] = room.of(output)
-
-    return mistake
+    if not call.output.queue.capturing:
+        call.compute(output=_room(call))
+    call.output[...] = _room(call)
 
 
-def only_captured(terms: Terms) -> Mistake:
+def only_captured(call: Call) -> None:
     """It computes only while a graph is made: what is looked at is replayed, it hopes."""
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        if output.queue.capturing:
-            honest(inputs, output, attributes)
-
-    return mistake
+    if call.output.queue.capturing:
+        call.compute()
 
 
-def first_captured(terms: Terms) -> Mistake:
+def first_captured(call: Call) -> None:
     """Of the calls that a graph is made of it computes the first only."""
-    before = False
-
-    def mistake(honest: Honest, inputs: list[DeviceArray], output: DeviceArray, attributes: Attributes) -> None:
-        nonlocal before
-        capturing = output.queue.capturing
-        if not (capturing and before):
-            honest(inputs, output, attributes)
-        before = capturing
-
-    return mistake
+    capturing = call.output.queue.capturing
+    if not (capturing and call.kept.get("captured")):
+        call.compute()
+    call.kept["captured"] = capturing
 
 
-MAKERS: dict[str, Callable[[Terms], Mistake]] = {
-    "side_stream": side_stream,
-    "default_stream": default_stream,
-    "second_tail": second_tail,
-    "joined_late": joined_late,
-    "skip_tiles": skip_tiles,
-    "stale_tiles": stale_tiles,
-    "double_buffer": double_buffer,
-    "host_memory": host_memory,
-    "keep_l2": keep_l2,
-    "nothing_captured": nothing_captured,
-    "less_captured": less_captured,
-    "repeat_captured": repeat_captured,
-    "only_captured": only_captured,
-    "first_captured": first_captured,
+MAKERS: dict[str, Maker] = {
+    function.__name__: maker(function)
+    for function in (
+        *(side_stream, default_stream, second_tail, joined_late, skip_tiles, stale_tiles, double_buffer),
+        *(host_memory, keep_l2),
+        *(nothing_captured, less_captured, repeat_captured, only_captured, first_captured),
+    )
 }
-"""Mistakes that need a device."""
+"""Mistakes that need a device, by name."""

@@ -1,6 +1,6 @@
 """Time the variants that are right against the baseline."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from loop.base.processes import Tick
 from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
@@ -15,7 +16,7 @@ from loop.model.base import Model
 from loop.model.measurement import BASELINE, Measurement, Segment
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
@@ -28,7 +29,7 @@ from loop.timing.timings import Pair, Terms, Timings
 from loop.timing.verdicts import judge
 from loop.timing.ways import EMPTY
 from loop.workers.bench import Bench, Side
-from loop.workers.device_memory import fitting
+from loop.workers.device_memory import Fitting, fitting
 
 FIRST_LOOK = 5
 """Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
@@ -57,12 +58,28 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
     if found.builds is None:
         message = f"nothing to measure: {found.why_not}"
         return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
-    return (yield from _measure(context, found, arguments, skipped))
+    timed = yield from _measure(context, found, arguments)
+    samples = {"measure": timed.timings.segments, **_samples(timed.offered)}
+    return Result(_output(context.bench, timed, skipped), samples=samples)
 
 
-def _measure(
-    context: Context, found: Ready, arguments: MeasureTerms, skipped: tuple[str, ...]
-) -> Working[MeasureOutput]:
+@dataclass(frozen=True)
+class Timed:
+    """What the rounds came to."""
+
+    sides: Sequence[Side]
+    """The variants."""
+    room: Fitting
+    timings: Timings
+    measured: tuple[Measurement, ...]
+    distrusted: tuple[NoSpeedVerdict, ...]
+    """Verdicts on what cannot be trusted, as operators too."""
+    offered: Sequence[Offered]
+    warned: tuple[str, ...]
+    block_sd: float | None
+
+
+def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
@@ -72,55 +89,54 @@ def _measure(
         shared = yield from hold_device(context, stack)
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
-        timed = room.workloads
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-        looks = Looks(bench, pairs, timed, arguments.rounds)
-        timings = yield from schedule.measure(bench, every, timed, terms, looks.pending)
+        looks = Looks(bench, pairs, room.workloads, arguments.rounds)
+        timings = yield from schedule.measure(bench, every, room.workloads, terms, looks.pending)
         warned = warnings(bench, shared, timings)
         measured = looks.measured(timings)
         both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
         distrusted = yield from doubts(bench, timings, measured, both)
         if arguments.as_operator and not distrusted:
+            left_s = context.budget_s - (monotonic() - begun)
+            compiled = tuple(builds.values())
             offered = yield from time_operators(
-                bench,
-                tuple(builds.values()),
-                measured,
-                budget_s=context.budget_s,
-                left_s=context.budget_s - (monotonic() - begun),
-                seed=context.task.seed,
+                bench, compiled, measured, context.budget_s, left_s, context.task.seed
             )
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
+    spread = _noise(pairs, room.workloads, timings)
+    return Timed(sides, room, timings, measured, distrusted, offered, warned, spread)
+
+
+def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutput:
+    timings, offered, distrusted = timed.timings, timed.offered, timed.distrusted
     speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
     floors = timings.floors.call_s if timings.floors else {}
     told = both_ways(speeds)
-    verdicts = with_doubts([judge(one) for one in measured], distrusted)
+    verdicts = with_doubts([judge(one) for one in timed.measured], distrusted)
     energy_j, energy_s = taken(timings.segments) or (None, 0.0)
-    return Result(
-        MeasureOutput(
-            ok=bool(timed) and not distrusted,
-            message=with_warnings(room.said_after(_describe(verdicts, told)), warned),
-            verdicts=verdicts,
-            not_exercised=(
-                *skipped,
-                *(f"speed on {text}" for text in room.left_out),
-                *_untimed(sides, timed),
-                *(text for one in offered for text in one.missing),
-            ),
-            measurements=measured,
-            rounds=timings.rounds,
-            called={**timings.ways, **{side: way for one in offered for side, way in one.ways}},
-            empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
-            as_operator=speeds,
-            both_ways=told,
-            outputs=timings.outputs,
-            threads=bench.threads,
-            block_sd=_noise(pairs, timed, timings),
-            warnings=warned,
-            sensors=sensed(timings.segments),
-            energy_j=energy_j,
-            energy_s=energy_s,
+    return MeasureOutput(
+        ok=bool(timed.room.workloads) and not distrusted,
+        message=with_warnings(timed.room.said_after(_describe(verdicts, told)), timed.warned),
+        verdicts=verdicts,
+        not_exercised=(
+            *skipped,
+            *(f"speed on {text}" for text in timed.room.left_out),
+            *_untimed(timed.sides, timed.room.workloads),
+            *(text for one in offered for text in one.missing),
         ),
-        samples={"measure": timings.segments, **_samples(offered)},
+        measurements=timed.measured,
+        rounds=timings.rounds,
+        called=timings.ways | dict(way for one in offered for way in one.ways),
+        empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
+        as_operator=speeds,
+        both_ways=told,
+        outputs=timings.outputs,
+        threads=bench.threads,
+        block_sd=timed.block_sd,
+        warnings=timed.warned,
+        sensors=sensed(timings.segments),
+        energy_j=energy_j,
+        energy_s=energy_s,
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from loop.gate.earlier import KnownGoodGone, known_good_build
 from loop.gate.kernel import workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, Segment
+from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
@@ -63,29 +64,43 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     ]
     chosen = workloads(context, context.task.plan.workloads)
     types = {workload.dtype for workload in chosen}
-    compiled = [n for n in found.right if n in builds and types & set(context.bench.target.variants[n].dtypes)]
+    variants = context.bench.target.variants
+    compiled = [builds[n] for n in found.right if n in builds and types & set(variants[n].dtypes)]
     begun = monotonic()
+    contests = yield from _contests(context, compiled, chosen, arguments, missing)
+    made: list[Compared] = []
+    held: list[Timings] = []
+    warned: dict[str, None] = {}
+    groups = _groups(context.bench, contests)
+    for number, group in enumerate(groups):
+        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
+        timings, said = yield from _hold(context, group, arguments, limit_s)
+        for contest in group:
+            made.append((yield from _outcome(context, contest, timings)))
+        held.append(timings)
+        warned |= dict.fromkeys(said)
+    segments = [segment for timings in held for segment in timings.segments]
+    return Result(_output(made, held, tuple(warned), missing), samples={"compare": segments})
+
+
+def _contests(
+    context: Context,
+    builds: Sequence[Build],
+    chosen: Sequence[Workload],
+    arguments: CompareTerms,
+    missing: list[str],
+) -> Generator[Tick, None, list[Contest]]:
+    """A contest for each build; what cannot be compared is added to `missing`."""
     contests: list[Contest] = []
-    for name in compiled:
-        side = context.bench.side(name, builds[name])
+    for build in builds:
+        name, side = build.variant, context.bench.side(build.variant, build)
         taken = [w for w in chosen if accepts(side, w)]
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
         if room.workloads:
-            terms = (context, builds[name], room.workloads, arguments, missing)
-            contests.append((yield from _contest(*terms, first=not contests)))
-    outputs: list[CompareOutput] = []
-    segments: list[Segment] = []
-    groups = _groups(context.bench, contests)
-    for number, group in enumerate(groups):
-        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
-        timings, warned = yield from _hold(context, group, arguments, limit_s)
-        made = []
-        for contest in group:
-            made.append((yield from _outcome(context, contest, timings)))
-        outputs.append(_together(made, timings, warned))
-        segments += timings.segments
-    return Result(_joined(outputs, missing), samples={"compare": segments})
+            made = _contest(context, build, room.workloads, arguments, missing, first=not contests)
+            contests.append((yield from made))
+    return contests
 
 
 def _groups(bench: Bench, contests: Sequence[Contest]) -> list[Sequence[Contest]]:
@@ -161,31 +176,37 @@ def _hold(
     return found, warnings(context.bench, shared, found)
 
 
-def _outcome(context: Context, contest: Contest, timings: Timings) -> Generator[Tick, None, CompareOutput]:
+@dataclass(frozen=True)
+class Compared:
+    """What came of a variant's contest."""
+
+    name: str
+    measurements: tuple[Measurement, ...]
+    null: NullControl
+    positive: PositiveControl
+    verdicts: Sequence[Verdict]
+
+
+def _outcome(context: Context, contest: Contest, timings: Timings) -> Generator[Tick, None, Compared]:
     name, (again, slower, *good) = contest.candidate.name, contest.rivals
     pairs = [Pair(contest.candidate, name, again.side.name, "self")]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
     null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
-    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(null)]
-    verdicts: Sequence[Verdict] = distrusted or [
+    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(contest, timings, again)]
+    judged: Sequence[Verdict] = distrusted or [
         _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
     ]
-    return CompareOutput(
-        ok=not any(one.verdict in ("invalid", "incorrect", "slower") for one in verdicts),
-        message=_describe(name, null, positive, verdicts),
-        verdicts=tuple(verdicts),
-        measurements=measured,
-        null_controls=(null,),
-        positive_controls=(positive,),
-    )
+    return Compared(name, measured, null, positive, judged)
 
 
-def _false(null: NullControl) -> list[NoSpeedVerdict]:
+def _false(contest: Contest, timings: Timings, again: Rival) -> list[NoSpeedVerdict]:
     """A verdict on the timing itself, where a variant came out faster or slower than itself."""
-    reason = "against itself it came out {}: timing cannot be trusted on this machine now"
-    places = [(found, found.partition(" on ")[2]) for found in null.false]
-    return [verdicts.invalid(null.variant, place, "self", reason.format(found)) for found, place in places]
+    reason = "against itself it came out {} on {}: timing cannot be trusted on this machine now"
+    return [
+        verdicts.invalid(contest.candidate.name, place, "self", reason.format(word, place))
+        for place, word in contest.told_apart(timings, again).items()
+    ]
 
 
 def _verdict(
@@ -227,24 +248,20 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
     return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
 
 
-def _together(outputs: Sequence[CompareOutput], timings: Timings, warned: tuple[str, ...]) -> CompareOutput:
-    """Contests that were held together."""
-    found = _joined(outputs, ())
-    return found.model_copy(update={"warnings": warned, "rounds": timings.rounds, "outputs": timings.outputs})
-
-
-def _joined(outputs: Sequence[CompareOutput], missing: Sequence[str]) -> CompareOutput:
-    warned = tuple(dict.fromkeys(text for one in outputs for text in one.warnings))
-    message = "; ".join(one.message for one in outputs) or "no compiled variant to compare"
+def _output(
+    made: Sequence[Compared], held: Sequence[Timings], warned: tuple[str, ...], missing: Sequence[str]
+) -> CompareOutput:
+    judged = tuple(verdict for one in made for verdict in one.verdicts)
+    described = [_describe(one.name, one.null, one.positive, one.verdicts) for one in made]
     return CompareOutput(
-        ok=all(one.ok for one in outputs),
-        message=with_warnings(message, warned),
+        ok=not any(one.verdict in ("invalid", "incorrect", "slower") for one in judged),
+        message=with_warnings("; ".join(described) or "no compiled variant to compare", warned),
         warnings=warned,
-        verdicts=tuple(verdict for one in outputs for verdict in one.verdicts),
-        measurements=tuple(measured for one in outputs for measured in one.measurements),
-        null_controls=tuple(control for one in outputs for control in one.null_controls),
-        positive_controls=tuple(control for one in outputs for control in one.positive_controls),
-        rounds=max((one.rounds for one in outputs), default=0),
-        outputs=sum(one.outputs for one in outputs),
+        verdicts=judged,
+        measurements=tuple(measured for one in made for measured in one.measurements),
+        null_controls=tuple(one.null for one in made),
+        positive_controls=tuple(one.positive for one in made),
+        rounds=max((timings.rounds for timings in held), default=0),
+        outputs=sum(timings.outputs for timings in held),
         not_exercised=tuple(missing),
     )

@@ -89,17 +89,21 @@ class Contest:
         found = self.decided.get((workload.name, rival.side.name))
         return found or verdicts.conclude(*self._evidence(timings, workload, rival))
 
+    def told_apart(self, timings: Timings, rival: Rival) -> dict[str, str]:
+        """Workloads on which a side came out faster or slower, and which of the two."""
+        words = {w.name: self.decision(timings, w, rival).verdict for w in rival.workloads}
+        return {name: word for name, word in words.items() if word in ("faster", "slower")}
+
     def null_control(self, timings: Timings, rival: Rival) -> NullControl:
         """What came of the variant against itself."""
-        decisions = {w.name: self.decision(timings, w, rival) for w in rival.workloads}
-        words = [decision.verdict for decision in decisions.values()]
+        words = [self.decision(timings, workload, rival).verdict for workload in rival.workloads]
         logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
         return NullControl(
             variant=self.candidate.name,
             comparisons=len(words),
             same=words.count("same"),
             inconclusive=words.count("inconclusive"),
-            false=tuple(f"{d.verdict} on {w}" for w, d in decisions.items() if d.verdict in ("faster", "slower")),
+            false=tuple(f"{word} on {place}" for place, word in self.told_apart(timings, rival).items()),
             blocks=max(map(len, logs), default=0),
             block_sd=noise(logs),
         )

@@ -80,17 +80,22 @@ def _noticed(
         if reason and side in names:
             yield invalid(names[side], workload, against, reason)
     for side, variant in names.items():
-        places = [segment.workload for segment in timings.segments if segment.side == side]
+        places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
         for reason in (lying.get(side, ""), timings.strays.get(side, "")):
             if reason and places:
                 yield invalid(variant, places[0], against, reason)
-        for workload in dict.fromkeys(places):
-            own = [one for one in timings.of(workload) if one.side == side]
-            ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
-            seconds = [second for one in own for second in one.seconds]
-            for reason in (defers(own), foresees(ready.get(side, ()), ready.values(), seconds)):
-                if reason:
-                    yield invalid(variant, workload, against, reason)
+        for workload in places:
+            yield from (
+                invalid(variant, workload, against, why) for why in _elsewhere(timings, side, workload) if why
+            )
+
+
+def _elsewhere(timings: Timings, side: str, workload: str) -> tuple[str, str]:
+    """Why a side seems to compute later, or before its calls are timed; empty where it does not."""
+    own = [one for one in timings.of(workload) if one.side == side]
+    ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
+    seconds = [second for one in own for second in one.seconds]
+    return defers(own), foresees(ready.get(side, ()), ready.values(), seconds)
 
 
 def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:

@@ -164,7 +164,7 @@ def on(fake: FakeMachine, program: str) -> str:
 
 WINDOW = """
 import ctypes
-from loop.calls import cuda
+from loop.calls.cuda import driver as cuda
 
 driver = cuda.the_driver()
 stream = cuda.Stream(driver)
