@@ -21,7 +21,7 @@ from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Claim, Probe
 from loop.repository import history
 from loop.repository.git import look
 from loop.repository.worktree import top_of
-from loop.workers.worker import Refusal, WorkerLost
+from loop.workers.program import Refusal, WorkerLost
 
 NUMBERED = re.compile(
     r"(?<=commit )\d+|(?<=commits )\d+|(?<= to )\d+(?=:)|(?<=is )\d+(?= slower)|(?<=slower than )\d+|"

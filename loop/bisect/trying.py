@@ -16,7 +16,7 @@ from loop.model.target import Workload
 from loop.timing import samples, schedule
 from loop.timing.timings import SHORT_SEGMENT_S, Pending, Terms, Timings
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import WorkerLost
+from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
 Tries = Generator[Tick, None, tuple[float, ...]]

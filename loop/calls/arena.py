@@ -191,10 +191,6 @@ class Arena:
         found = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
         return list(dict.fromkeys(filter(None, found)))
 
-    def places(self) -> dict[str, list[int]]:
-        """Where everything lies, for the worker."""
-        return {"inputs": [pool.offset for pool in self.pools], "slots": self.slots}
-
     def close(self) -> None:
         """Give everything back."""
         self._unmap()

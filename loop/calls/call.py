@@ -1,20 +1,18 @@
-"""One call of a target's function as parent and child speak of it: files, shapes and attributes. Plain data."""
+"""A call and a variant as parent, judge and worker speak of them: plain data, without pydantic."""
 
+import ctypes
 import math
-import random
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from loop.model.device import Device, Dtype
-from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Workload
-from loop.model.workloads import shape
+from loop.calls.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
+from loop.model.dtypes import Device, Dtype
 
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out, or as a
 line of a processor's cache."""
-LEAST_ROOM = 1 << 14
-"""Bytes of room at least, so that small tensors too have more than a few windows."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,21 @@ class TensorFile:
         """Elements of the tensor."""
         return math.prod(self.shape)
 
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return DTYPES[self.dtype][1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return byte_size(self.shape, self.dtype)
+
+    @property
+    def pool_size(self) -> int:
+        """Bytes of its file: of the tensor and of its room."""
+        return self.size + self.room * self.item
+
 
 @dataclass(frozen=True)
 class Call:
@@ -54,64 +67,64 @@ class Call:
     numbers: tuple[float | None, ...]
     """In signature order, for C: None stands for NaN."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for a child."""
-        return asdict(self)
+    @property
+    def offsets(self) -> list[int]:
+        """The windows of the inputs whose answer the judge knows."""
+        return [tensor.offset for tensor in self.inputs]
+
+    def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
+        """Its inputs at these addresses, as the C interface takes them."""
+        placed = zip(addresses, self.inputs, strict=True)
+        described = [describe(at, one.shape, strides_of(one.shape, layout), one.dtype) for at, one in placed]
+        return (LoopTensor * len(described))(*described)
+
+    def c_output(self, address: int) -> Any:
+        """Its output at an address, as the C interface takes it."""
+        shape = self.output.shape
+        return (LoopTensor * 1)(describe(address, shape, strides_of(shape, "contiguous"), self.output.dtype))
+
+    def c_numbers(self) -> Any:
+        """Its attributes, as the C interface takes them."""
+        numbers = [math.nan if number is None else number for number in self.numbers]
+        return (ctypes.c_double * max(len(numbers), 1))(*numbers)
+
+    def at_start(self) -> "Call":
+        """The same call on first windows: it tells nothing of the values whose answer is known."""
+        return replace(self, inputs=tuple(replace(tensor, offset=0) for tensor in self.inputs))
 
 
-def make_call(signature: Signature, workload: Workload, folder: str, reader: str) -> Call:
-    """The call of `workload`, its inputs in `folder`, its output in a file of `reader`'s own there."""
-    stem = f"{folder}/{_file_name(workload)}"
+@dataclass(frozen=True)
+class LibraryTerms:
+    """A compiled variant, as what loads it has to know it."""
 
-    def type_of(name: str) -> Dtype:
-        return signature.types.get(name, workload.dtype)
+    device: Device
+    entry: str
+    library: str
+    build_id: str
 
-    inputs = tuple(
-        TensorFile(name, f"{stem}-{name}.bin", shape(dimensions, workload), type_of(name))
-        for name, dimensions in signature.inputs.items()
-    )
-    path = f"{stem}-{reader}-output.bin"
-    output = TensorFile(OUTPUT, path, shape(signature.output, workload), type_of(OUTPUT))
-    return Call(
-        f"{workload.name} #{workload.seed}",
-        workload.dtype,
-        inputs,
-        output,
-        dict(workload.attributes),
-        _numbers(signature, workload),
-    )
+
+@dataclass(frozen=True)
+class FunctionTerms:
+    """A Python callable: a variant's, or one of the target's functions."""
+
+    python: str
+    """A bundled function's name, or `module:function`."""
+
+
+@dataclass(frozen=True)
+class CommandTerms:
+    """A program of its own."""
+
+    run: tuple[str, ...]
+
+
+Terms = LibraryTerms | FunctionTerms | CommandTerms
+"""What a worker can be asked to load."""
 
 
 def step_of(dtype: Dtype, device: Device) -> int:
     """Elements from one window to the next."""
-    return STEP_BYTES[device] // ITEM_SIZES[dtype]
-
-
-def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
-    """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
-    draw = random.Random(seed)
-    inputs = tuple(_widened(tensor, fill, draw, device) for tensor, fill in zip(call.inputs, fills, strict=True))
-    return replace(call, inputs=inputs)
-
-
-def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device) -> TensorFile:
-    step = step_of(tensor.dtype, device)
-    if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
-        return tensor
-    steps = -(-max(tensor.elements, LEAST_ROOM // ITEM_SIZES[tensor.dtype]) // step)
-    # The values whose answer is known begin anywhere: they are rotated to a window, which is aligned.
-    return replace(tensor, room=steps * step, offset=draw.randrange(steps * step + 1))
-
-
-def _file_name(workload: Workload) -> str:
-    return "".join(c if c.isalnum() else "_" for c in workload.name) + f"-{workload.seed}"
-
-
-def _numbers(signature: Signature, workload: Workload) -> tuple[float | None, ...]:
-    return tuple(
-        attribute_number(attribute.choices, workload.attributes[name])
-        for name, attribute in signature.attributes.items()
-    )
+    return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
 def attribute_number(choices: tuple[str, ...], value: Value) -> float | None:

@@ -2,59 +2,77 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
+from loop.calls.call import Call
 from loop.calls.faults import Place
-from loop.calls.guards import VALUES, Guard, differing, draw, said_bytes, zone_bytes
-from loop.calls.tensors import DTYPES, byte_size, extent, gather, scatter, strides_of
+from loop.calls.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
+from loop.calls.tensors import extent, gather, scatter, strides_of
 
 
-class Memory(Protocol):
-    """Memory for one tensor between two zones: of the host, or of a device."""
+class Memory:
+    """Memory for one tensor between two zones, of the host or of a device."""
 
-    size: int
-    data: bytes
     address: int
+    reach = (0, 0)
+    """Addresses of the host around it where nothing else is."""
+
+    def __init__(self, size: int, zones: Surroundings) -> None:
+        self.size, self.zones, self.data = size, zones, b""
+        self.turned = 0
+        """Bytes by which what it was filled with is rotated."""
 
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
+        raise NotImplementedError
 
     def rotate(self, count: int) -> None:
-        """Move what it was filled with by `count` bytes, round the end."""
+        """Move what it was filled with by `count` bytes, round the end: other values at every address."""
+        raise NotImplementedError
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make every element NaN, or what the guard says."""
+        raise NotImplementedError
+
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+        raise NotImplementedError
 
     def read(self) -> bytes:
         """The tensor's bytes."""
+        raise NotImplementedError
+
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """What stands in both zones."""
+        raise NotImplementedError
+
+    def know(self, data: bytes) -> None:
+        """Learn what numbers like the tensor's own are."""
+        self.zones.know(data)
+
+    def between(self, guard: Guard) -> bytes:
+        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
+        return self.zones.fill(guard, self.size)
 
     @property
     def changed(self) -> bool:
         """Whether it holds anything else than it was filled with, rotated as it was last."""
-
-    def know(self, data: bytes) -> None:
-        """Learn what numbers like the tensor's own are."""
-
-    def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-
-    def between(self, guard: Guard) -> bytes:
-        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
+        found, turned = self.read(), self.turned
+        return found != (self.data[turned:] + self.data[:turned] if turned else self.data)
 
     @property
     def stray(self) -> str:
         """What was written outside the tensor, in words; empty when nothing was."""
+        return self.zones.stray(*self.read_zones())
 
     def enclose(self, *, at_end: bool) -> bool:
-        """Put the tensor at the end, or the beginning, of pages outside which every access faults; whether it
-        can be."""
+        """Put the tensor at the end, or the beginning, of pages outside which every access faults.
+
+        False where the memory is not of that kind; then nothing has changed.
+        """
+        return False
 
     def release(self) -> None:
         """Let accesses outside be again."""
-
-    @property
-    def reach(self) -> tuple[int, int]:
-        """Addresses of the host around it where nothing else is."""
 
 
 MakeMemory = Callable[[int, int, str, int], Memory]
@@ -96,34 +114,33 @@ class Unguarded:
 
 
 class Guarded(Unguarded):
-    """Inputs and output of a compiled variant's call."""
+    """Inputs of a call; and its output, where a call writes to memory that it is given."""
 
     prefills = True
 
-    def __init__(self, call: dict[str, Any], layout: str, make: MakeMemory) -> None:
-        self.layout, output = layout, call["output"]
-        self.names = (*(f"its input {tensor['name']}" for tensor in call["inputs"]), "its output")
-        self.items = [DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
-        self.shapes = [tuple(tensor["shape"]) for tensor in call["inputs"]]
-        self.strides = [strides_of(shape, layout) for shape in self.shapes]
-        self.inputs = [self._memory(make, tensor, n) for n, tensor in enumerate(call["inputs"])]
-        shape, dtype = tuple(output["shape"]), output["dtype"]
-        zone = zone_bytes(shape, strides_of(shape, "contiguous"), dtype)
-        self.output = make(byte_size(shape, dtype), 0, dtype, zone)
-        self.all = (*self.inputs, self.output)
+    def __init__(self, call: Call, layout: str, make: MakeMemory) -> None:
+        self.layout = layout
+        self.strides = [strides_of(tensor.shape, layout) for tensor in call.inputs]
+        self.names: tuple[str, ...] = tuple(f"its input {tensor.name}" for tensor in call.inputs)
+        self.tensors = call.inputs
+        self.inputs = [self._memory(make, n) for n in range(len(call.inputs))]
+        self.all = tuple(self.inputs)
+        if self.prefills:
+            zone = zone_bytes(call.output.shape, strides_of(call.output.shape, "contiguous"), call.output.dtype)
+            self.names += ("its output",)
+            self.all += (make(call.output.size, 0, call.output.dtype, zone),)
         self.fill(call)
 
-    def _memory(self, make: MakeMemory, tensor: dict[str, Any], n: int) -> Memory:
-        dtype, shape, item = tensor["dtype"], self.shapes[n], self.items[n]
-        zone = zone_bytes(shape, self.strides[n], dtype)
+    def _memory(self, make: MakeMemory, n: int) -> Memory:
+        tensor, strides = self.tensors[n], self.strides[n]
+        zone = zone_bytes(tensor.shape, strides, tensor.dtype)
         if self.layout == "strided":
-            return make(extent(shape, self.strides[n]) * item, 0, dtype, zone)
-        size = byte_size(shape, dtype) + tensor["room"] * item
-        return make(size, item if self.layout == "misaligned" else 0, dtype, zone)
+            return make(extent(tensor.shape, strides) * tensor.item, 0, tensor.dtype, zone)
+        return make(tensor.pool_size, tensor.item if self.layout == "misaligned" else 0, tensor.dtype, zone)
 
-    def fill(self, call: dict[str, Any]) -> None:
+    def fill(self, call: Call) -> None:
         """Take the values of a call's files."""
-        self.values = [Path(tensor["path"]).read_bytes() for tensor in call["inputs"]]
+        self.values = [Path(tensor.path).read_bytes() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
             memory.know(data)
         self.surround([draw(VALUES) for _ in self.all])
@@ -132,18 +149,18 @@ class Guarded(Unguarded):
         """Write other bytes around each tensor, and the values the judge knows into the inputs."""
         for memory, guard in zip(self.all, guards, strict=True):
             memory.surround(guard)
-        self._restore(guards[:-1])
+        self._restore(guards[: len(self.inputs)])
 
     def _restore(self, guards: Sequence[Guard]) -> None:
         for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
             memory.fill(self._laid_out(n, data, memory.between(guard)) if self.layout == "strided" else data)
 
     def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
-        return scatter(data, self.shapes[n], self.strides[n], self.items[n], between)
+        return scatter(data, self.tensors[n].shape, self.strides[n], self.tensors[n].item, between)
 
     def _own(self, n: int) -> bytes:
         """The bytes of an input's elements, of all that stands in its memory."""
-        return gather(self.inputs[n].read(), self.shapes[n], self.strides[n], self.items[n])
+        return gather(self.inputs[n].read(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
 
     def changed(self, n: int) -> bool:
         """Whether an input was written to; its gaps are none of its elements."""
@@ -151,13 +168,12 @@ class Guarded(Unguarded):
 
     def strays(self) -> list[str]:
         """What was written outside of tensors, a sentence each."""
-        found = [self._between_rows(n) or memory.stray for n, memory in enumerate(self.inputs)]
-        named = zip(self.names, (*found, self.output.stray), strict=True)
-        return [f"writes outside {name}: {stray}" for name, stray in named if stray]
+        found = [self._between_rows(n) or memory.stray for n, memory in enumerate(self.all)]
+        return [f"writes outside {name}: {stray}" for name, stray in zip(self.names, found, strict=True) if stray]
 
     def _between_rows(self, n: int) -> str:
         """What was written to the gaps of an input that has any."""
-        if self.layout != "strided" or not self.inputs[n].changed:
+        if self.layout != "strided" or n == len(self.inputs) or not self.inputs[n].changed:
             return ""
         found, expected = self.inputs[n].read(), self._laid_out(n, self._own(n), self.inputs[n].data)
         return f"{said_bytes(differing(found, expected))} between its rows" if found != expected else ""

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 
+from loop.calls.guarded import Memory
 from loop.calls.guards import VALUES, Guard, Surroundings, draw
 from loop.calls.tensors import PAGE, POISON
 
@@ -13,25 +14,24 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
-class Buffer:
+class Buffer(Memory):
     """Memory for one tensor between two zones.
 
     The tensor ends as close to the far zone as a 64-byte boundary allows; `shift` bytes make it misaligned.
     """
 
     def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
-        self.size, self.data, self._shift, self._zone = size, b"", shift, zone
-        self.turned = 0
-        """Bytes by which what it was filled with is rotated."""
+        self.size, self._shift, self._zone = size, shift, zone
         self._room = -(-(size + shift) // PAGE) * PAGE
         length = self._room + 2 * zone + 2 * FAR
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.reach = (self._base, self._base + length)
         self._allow(0, FAR, allowed=False)
         self._allow(length - FAR, FAR, allowed=False)
         self._place(self._aligned_end())
         before = self._start - FAR
-        self._surroundings = Surroundings(before, self._room + 2 * zone - before - size, dtype)
+        super().__init__(size, Surroundings(before, self._room + 2 * zone - before - size, dtype))
         self._write_zones()
         self.poison()
 
@@ -58,7 +58,7 @@ class Buffer:
         end = flush if self._shift and flush % ALIGNMENT else self._aligned_end()
         self._place(end if at_end else self._shift)
         room = FAR + self._zone
-        self._memory[room : room + self._room] = self._surroundings.fill(draw(VALUES), self._room)
+        self._memory[room : room + self._room] = self.zones.fill(draw(VALUES), self._room)
         for zone in (FAR, room + self._room):
             self._allow(zone, self._zone, allowed=False)
         return True
@@ -69,19 +69,10 @@ class Buffer:
             self._allow(zone, self._zone, allowed=True)
         self._place(self._aligned_end())
 
-    @property
-    def reach(self) -> tuple[int, int]:
-        """The addresses that are this tensor's, and where nothing else is."""
-        return self._base, self._base + len(self._memory)
-
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
         self.data = data
         self.rotate(0)
-
-    def know(self, data: bytes) -> None:
-        """Learn what numbers like the tensor's own are."""
-        self._surroundings.know(data)
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end: other values at every address."""
@@ -94,37 +85,25 @@ class Buffer:
         if guard is None:
             ctypes.memset(self.address, POISON, self.size)
         else:
-            self._memory[self._start : self._start + self.size] = self._surroundings.fill(guard, self.size)
-
-    def between(self, guard: Guard) -> bytes:
-        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
-        return self._surroundings.fill(guard, self.size)
+            self._memory[self._start : self._start + self.size] = self.zones.fill(guard, self.size)
 
     def read(self) -> bytes:
         """The tensor's bytes."""
         return self._memory[self._start : self._start + self.size]
 
-    @property
-    def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with, rotated as it was last."""
-        found, turned = self.read(), self.turned
-        return found != (self.data[turned:] + self.data[:turned] if turned else self.data)
-
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-        self._surroundings.renew(guard)
+        self.zones.renew(guard)
         self._write_zones()
 
     def _write_zones(self) -> None:
-        zones = self._surroundings
+        zones = self.zones
         self._memory[self._start - len(zones.before) : self._start] = zones.before
         end = self._start + self.size
         self._memory[end : end + len(zones.after)] = zones.after
 
-    @property
-    def stray(self) -> str:
-        """What was written outside the tensor, in words; empty when nothing was."""
-        zones, end = self._surroundings, self._start + self.size
-        before = self._memory[self._start - len(zones.before) : self._start]
-        after = self._memory[end : end + len(zones.after)]
-        return zones.stray(before, after)
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """What stands in both zones."""
+        end = self._start + self.size
+        before = self._memory[self._start - len(self.zones.before) : self._start]
+        return before, self._memory[end : end + len(self.zones.after)]

@@ -4,7 +4,7 @@ import gc
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from loop.calls.control import (
     CAPTURED,
@@ -27,12 +27,12 @@ Windows = Sequence[Sequence[int]]
 """Where the windows of each call begin: for each call one offset an input, in elements."""
 
 
-class Stage(Protocol):
+class Stage:
     """A call with its memory, ready to be made again and again on windows of its inputs."""
 
-    captured: bool
+    captured = False
     """Whether a graph holds what was made ready last."""
-    strays: Sequence[str]
+    strays: Sequence[str] = ()
     """Writes outside of tensors that lie in memory of its own, a sentence each."""
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
@@ -43,6 +43,7 @@ class Stage(Protocol):
 
         `count`: of how many calls; on a GPU how often all of those that were made ready are replayed.
         """
+        raise NotImplementedError
 
     def give(self) -> None:
         """Put the result of each call into its slot."""
@@ -51,17 +52,11 @@ class Stage(Protocol):
         """Let go of the memory."""
 
 
-class Nothing:
+class Nothing(Stage):
     """Calls that do nothing: what an order, and a call itself, cost."""
 
     def __init__(self, run: Callable[[], object] | None = None) -> None:
         self.calls = run
-
-    captured = False
-    strays: Sequence[str] = ()
-
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
-        """Nothing to do."""
 
     def run(self, count: int) -> int:
         """Make so many calls, one after the other, as any other stage does."""
@@ -69,12 +64,6 @@ class Nothing:
             for run in [self.calls] * count:
                 run()
         return 0
-
-    def give(self) -> None:
-        """No result."""
-
-    def close(self) -> None:
-        """No memory."""
 
 
 class Shared:

@@ -2,51 +2,76 @@
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from loop.calls.guarded import Unguarded
+from loop.calls.call import Call
+from loop.calls.guarded import Guarded, MakeMemory, Unguarded
 from loop.calls.guards import Guard
 
 Run = Callable[[], None]
 
 
-class Prepared(Protocol):
+class Prepared:
     """A call with its inputs in memory, ready to be made again and again."""
 
-    call: dict[str, Any]
-    """What is computed."""
-    timed_apart: bool
+    timed_apart = False
     """Whether it times itself and has no windows."""
 
-    @property
-    def guarded(self) -> Unguarded:
-        """Its tensors, with what stands around them."""
+    def __init__(self, call: Call, guarded: Unguarded) -> None:
+        self.call, self.guarded = call, guarded
+        """What is computed; its tensors, with what stands around them."""
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
         knows."""
+        raise NotImplementedError
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address, for a call whose output is not looked at."""
 
-    def refill(self, call: dict[str, Any]) -> None:
+    def refill(self, call: Call) -> None:
         """The same call on the values of other files, at the same addresses."""
+        raise NotImplementedError
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
 
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
+        raise NotImplementedError
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
+        raise NotImplementedError
 
-    def own_seconds(self) -> float | None:
-        """Seconds the last run took by the variant's own clock; None when it is timed from outside."""
+
+class GuardedCall(Prepared):
+    """A call whose inputs lie in memory of ours."""
+
+    guarded: Guarded
+
+    def __init__(self, call: Call, layout: str, make: MakeMemory, guard: type[Guarded] = Guarded) -> None:
+        super().__init__(call, guard(call, layout, make))
+        self.layout = layout
+
+    def refill(self, call: Call) -> None:
+        """The same call on the values of other files, at the same addresses."""
+        self.call = call
+        self.guarded.fill(call)
+
+    def jumble(self, draw: random.Random) -> None:
+        """Values nobody knows at every address."""
+        for memory, tensor in zip(self.guarded.inputs, self.call.inputs, strict=True):
+            if memory.size:
+                memory.rotate(draw.randrange(memory.size // tensor.item) * tensor.item)
+
+    def changed(self) -> list[str]:
+        """Names of inputs that do not hold what they were filled with."""
+        return [tensor.name for n, tensor in enumerate(self.call.inputs) if self.guarded.changed(n)]
 
 
 class Loaded(Protocol):
     """A variant ready to take calls."""
 
-    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> Prepared:
+    def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
         """Bring a call's inputs into memory, laid out `contiguous`, `strided` or `misaligned`."""

@@ -19,8 +19,6 @@ FLUSH_BYTES = 256 << 20
 class DeviceFunctionStage(FunctionStage):
     """Calls of a Python function on device tensors. Results stay there until they are given."""
 
-    captured = False
-
     graph: Any = None
     again = 0
     """Calls that are made twice, because the variant is to be slower."""

@@ -1,9 +1,8 @@
-"""Where torch is known: values to tensors, tensors to bytes, Python variants as prepared calls."""
+"""Where torch is known: tensors to bytes and back, Python variants as prepared calls."""
 
 import importlib
 import inspect
 import math
-import random
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,16 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 
 from loop.calls.allocations import stray_writes
-from loop.calls.guarded import Unguarded
-from loop.calls.guards import VALUES, Guard, Surroundings, differing, draw, said_bytes, zone_bytes
-from loop.calls.prepared import Run
+from loop.calls.call import Call, TensorFile
+from loop.calls.guarded import Guarded, Memory
+from loop.calls.guards import Guard, Surroundings
+from loop.calls.prepared import GuardedCall, Run
 from loop.calls.refusal import Refused
-from loop.calls.tensors import extent, gather, scatter, strides_of
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -79,62 +77,6 @@ def _import(name: str) -> ModuleType:
         sys.dont_write_bytecode = before
 
 
-def make_values(fill: dict[str, Any], stream: numpy.random.RandomState, tensor: dict[str, Any]) -> numpy.ndarray:
-    """Seeded values of one input tensor, float32, with the room it has: [elements + room].
-
-    numpy.random.RandomState is frozen by NEP 19: a seed gives the same values in every release.
-    """
-    shape, scale = tuple(tensor["shape"]), fill["scale"]
-    values = numpy.full(shape, scale, dtype=numpy.float32)
-    if fill["kind"] == "normal":
-        count = math.prod(shape) + tensor["room"]
-        values = (stream.standard_normal(count) * scale).astype(numpy.float32)
-    elif fill["kind"] == "one_hot" and values.size:
-        places = stream.randint(shape[-1], size=(*shape[:-1], 1))
-        values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))
-    if fill["axis"] is not None and values.size:
-        values = values.reshape(shape)
-        index = [slice(None)] * len(shape)
-        index[fill["axis"]] = slice(place := int(stream.randint(shape[fill["axis"]])), place + 1)
-        values[tuple(index)] = numpy.nan
-    return values.reshape(-1)
-
-
-def make_tensor(fill: dict[str, Any], seed: int, index: int, tensor: dict[str, Any]) -> Tensor:
-    """The values of one input, rounded to its type, flat: what stands in its file.
-
-    With every other seed the ends matter: a greatest or least value is what a loop that ends early leaves out.
-    """
-    stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
-    values = make_values(fill, stream, tensor)
-    if seed % 2 and fill["kind"] == "normal" and not tensor["room"]:
-        values = extremes_to_ends(values.reshape(tensor["shape"]), stream).reshape(-1)
-    return torch.from_numpy(values).to(TORCH_DTYPES[tensor["dtype"]])
-
-
-def extremes_to_ends(values: numpy.ndarray, stream: numpy.random.RandomState) -> numpy.ndarray:
-    """The same values in another order: along each axis the greatest one last, and the least one first.
-
-    Axes come in random order, and each disturbs what the ones before it did.
-    """
-    for axis in stream.permutation(values.ndim):
-        lines = numpy.moveaxis(values, axis, -1)
-        for pick, place in ((numpy.argmax, -1), (numpy.argmin, 0)) if lines.size else ():
-            where = pick(lines, axis=-1)[..., None]
-            found, end = numpy.take_along_axis(lines, where, -1), lines[..., place].copy()
-            numpy.put_along_axis(lines, where, end[..., None], -1)
-            lines[..., place] = found[..., 0]
-    return values
-
-
-def as_input(made: Any, tensor: dict[str, Any]) -> Tensor:
-    """What a target made for one input, rounded to its type, flat. Raises Refused when it is of another shape."""
-    if type(made) is not Tensor or list(made.shape) != list(tensor["shape"]):
-        got = list(made.shape) if type(made) is Tensor else type(made).__name__
-        raise Refused(f"the maker of inputs: expected {tensor['name']} of shape {tensor['shape']}, got {got}")
-    return made.reshape(-1).to(TORCH_DTYPES[tensor["dtype"]])
-
-
 def takes_sizes(function: Function) -> bool:
     """Whether a function of a target asks for the size of each dimension: its inputs do not tell them all."""
     given = function.keywords if isinstance(function, partial) else {}
@@ -144,10 +86,9 @@ def takes_sizes(function: Function) -> bool:
         return False
 
 
-def window(flat: Tensor, tensor: dict[str, Any]) -> Tensor:
+def window(flat: Tensor, tensor: TensorFile) -> Tensor:
     """The part of a file whose answer the judge knows."""
-    shape = tuple(tensor["shape"])
-    return flat[tensor["offset"] : tensor["offset"] + math.prod(shape)].reshape(shape)
+    return flat[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
 
 
 def write_tensor(path: str, tensor: Tensor) -> None:
@@ -155,144 +96,95 @@ def write_tensor(path: str, tensor: Tensor) -> None:
     Path(path).write_bytes(bytes_of(tensor))
 
 
-def read_tensor(tensor: dict[str, Any]) -> Tensor:
-    """Read what `write_tensor` wrote; raises Refused when the file has another size."""
-    return tensor_of(Path(tensor["path"]).read_bytes(), tuple(tensor["shape"]), tensor["dtype"])
-
-
-def tensor_of(data: bytes, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor from its bytes."""
-    wanted = torch.Size(shape).numel() * TORCH_DTYPES[dtype].itemsize
-    if len(data) != wanted:
-        raise Refused(f"wrong shape: expected {wanted} bytes, got {len(data)}")
+def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
+    """Read what `write_tensor` wrote, to its own path or another; Refused when the file has another size."""
+    data, dtype = Path(path or tensor.path).read_bytes(), TORCH_DTYPES[tensor.dtype]
+    if len(data) != tensor.size:
+        raise Refused(f"wrong shape: expected {tensor.size} bytes, got {len(data)}")
     if not data:
-        return torch.empty(shape, dtype=TORCH_DTYPES[dtype])
-    return torch.frombuffer(bytearray(data), dtype=TORCH_DTYPES[dtype]).reshape(shape)
+        return torch.empty(tensor.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(tensor.shape)
 
 
-class Pool:
-    """One input in memory of its own, flat, with a guard zone on either side in the same storage."""
+class TorchMemory(Memory):
+    """One input in memory of its own, with a guard zone on either side in the same storage."""
 
-    def __init__(self, tensor: dict[str, Any], layout: str, device: str) -> None:
-        self.shape, self.layout = tuple(tensor["shape"]), layout
-        self.strides = strides_of(self.shape, layout)
-        dtype = TORCH_DTYPES[tensor["dtype"]]
-        self.item = dtype.itemsize
-        size = extent(self.shape, self.strides) if layout == "strided" else math.prod(self.shape) + tensor["room"]
-        zone = zone_bytes(self.shape, self.strides, tensor["dtype"])
-        before, self.size = zone + (self.item if layout == "misaligned" else 0), size * self.item
-        self.zones = Surroundings(before, zone, tensor["dtype"])
-        self._block = torch.empty(before + self.size + zone, dtype=torch.uint8, device=device)
-        self._inside = self._block[before : before + self.size]
-        self.flat = self._block.view(dtype)[before // self.item :][:size]
-        self.turned = 0
-        self._original: Tensor | None = None
+    def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
+        before, kind = zone + shift, TORCH_DTYPES[dtype]
+        super().__init__(size, Surroundings(before, zone, dtype))
+        self._block = torch.empty(before + size + zone, dtype=torch.uint8, device=device)
+        self._parts = torch.split(self._block, [before, size, zone])
+        self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
+        self.address = self.flat.data_ptr()
 
-    def fill(self, values: bytes) -> None:
-        """Take these values."""
-        self.values = values
-        self.zones.know(values)
-        self.surround(draw(VALUES))
-
-    def surround(self, guard: Guard) -> None:
-        """Write the zones anew, and the values as they were."""
-        data = self.values
-        if self.layout == "strided":
-            data = scatter(data, self.shape, self.strides, self.item, self.zones.fill(guard, self.size))
-        before, after = self.zones.renew(guard)
-        self._block.copy_(_bytes_tensor(before + data + after))
-        self.origin, self.turned, self._original = data, 0, None
+    def fill(self, data: bytes) -> None:
+        """Put `data` into it, and remember it."""
+        self.data = data
+        self.rotate(0)
 
     def rotate(self, count: int) -> None:
-        """Move the values by `count` elements, round the end."""
-        if self._original is None:
-            self._original = self.flat.clone()
-        left = len(self.flat) - count
-        self.flat[:left].copy_(self._original[count:])
-        self.flat[left:].copy_(self._original[:count])
+        """Move what it was filled with by `count` bytes, round the end."""
+        self._parts[1].copy_(_bytes_tensor(self.data[count:] + self.data[:count] if count else self.data))
         self.turned = count
 
-    @property
-    def changed(self) -> bool:
-        """Whether its values are others than those it was given."""
-        found, turned = bytes_of(self._inside.cpu()), self.turned * self.item
-        if found == (self.origin[turned:] + self.origin[:turned] if turned else self.origin):
-            return False
-        return self.layout != "strided" or gather(found, self.shape, self.strides, self.item) != self.values
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+        for place, zone in zip(self._parts[::2], self.zones.renew(guard), strict=True):
+            place.copy_(_bytes_tensor(zone))
 
-    @property
-    def stray(self) -> str:
-        """What was written outside of its values, in words; empty when nothing was."""
-        begin = len(self.zones.before)
-        before, after = (bytes_of(zone.cpu()) for zone in (self._block[:begin], self._block[begin + self.size :]))
-        return self.zones.stray(before, after) or self._between_rows()
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return bytes_of(self._parts[1].cpu())
 
-    def _between_rows(self) -> str:
-        found = bytes_of(self._inside.cpu()) if self.layout == "strided" else b""
-        if not found or found == self.origin:
-            return ""
-        own = gather(found, self.shape, self.strides, self.item)
-        places = differing(found, scatter(own, self.shape, self.strides, self.item, self.origin))
-        return f"{said_bytes(places)} between its rows" if places else ""
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """What stands in both zones."""
+        return bytes_of(self._parts[0].cpu()), bytes_of(self._parts[2].cpu())
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-class GuardedPools(Unguarded):
+class GuardedInputs(Guarded):
     """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
 
-    def __init__(self, names: Sequence[str], pools: Sequence[Pool], call: Callable[[], Any]) -> None:
-        self.names, self.pools, self._call = [f"its input {name}" for name in names], pools, call
+    prefills = False
+    once: Callable[[], Any]
+    """Makes the call."""
 
     def surround(self, guards: Sequence[Guard]) -> None:
         """Write other bytes around each input, and the values the judge knows into it."""
-        for pool, guard in zip(self.pools, guards, strict=True):
-            pool.surround(guard)
-        if any(pool.flat.is_cuda for pool in self.pools):
+        super().surround(guards)
+        if any(isinstance(memory, TorchMemory) and memory.flat.is_cuda for memory in self.inputs):
             torch.cuda.synchronize()
-
-    def strays(self) -> list[str]:
-        """What was written outside of inputs, a sentence each."""
-        found = zip(self.names, (pool.stray for pool in self.pools), strict=True)
-        return [f"writes outside {name}: {stray}" for name, stray in found if stray]
 
     def own_strays(self) -> list[str]:
         """What one more call writes outside of tensors that the variant allocates, a sentence each."""
-        return stray_writes(self._call)
+        return stray_writes(self.once)
 
 
-class TensorCall:
+class TensorCall(GuardedCall):
     """One call of a Python function on torch tensors."""
 
-    timed_apart = False
+    guarded: GuardedInputs
 
-    def __init__(self, function: Function, call: dict[str, Any], device: str, layout: str) -> None:
-        self.function, self.device, self.layout, self.call = function, device, layout, call
-        self.attributes = call["attributes"]
-        self.shape, self.dtype = tuple(call["output"]["shape"]), TORCH_DTYPES[call["output"]["dtype"]]
-        self.names = [tensor["name"] for tensor in call["inputs"]]
-        self.pools = [Pool(tensor, layout, device) for tensor in call["inputs"]]
-        self.guarded = GuardedPools(self.names, self.pools, self._once)
+    def __init__(self, function: Function, call: Call, device: str, layout: str) -> None:
+        self.function, self.device = function, device
+        super().__init__(call, layout, self.memory, GuardedInputs)
+        self.guarded.once = self._once
+        self.pools = [memory.flat for memory in self.guarded.inputs if isinstance(memory, TorchMemory)]
         self.result: Any = None
-        self._fill()
 
-    def _fill(self) -> None:
-        for pool, tensor in zip(self.pools, self.call["inputs"], strict=True):
-            pool.fill(Path(tensor["path"]).read_bytes())
-
-    def refill(self, call: dict[str, Any]) -> None:
-        """The same call on the values of other files, at the same addresses."""
-        self.call = call
-        self._fill()
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Memory for one tensor, with zones of so many bytes around it."""
+        return TorchMemory(size, shift, dtype, zone, self.device)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run."""
-        chosen = [tensor["offset"] for tensor in self.call["inputs"]] if offsets is None else offsets
+        placed = zip(self.pools, self.call.inputs, self.guarded.strides, offsets or self.call.offsets, strict=True)
         views = [
-            pool.flat.as_strided(pool.shape, pool.strides, pool.flat.storage_offset() + offset)
-            for pool, offset in zip(self.pools, chosen, strict=True)
+            flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
+            for flat, tensor, strides, offset in placed
         ]
         return partial(self._run, views)
 
@@ -306,12 +198,7 @@ class TensorCall:
             self.result = kept
 
     def _run(self, views: list[Tensor]) -> None:
-        self.result = self.function(*views, **self.attributes)
-
-    def jumble(self, draw: random.Random) -> None:
-        """Values nobody knows at every address."""
-        for pool in self.pools:
-            pool.rotate(draw.randrange(max(len(pool.flat), 1)))
+        self.result = self.function(*views, **self.call.attributes)
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
@@ -324,20 +211,12 @@ class TensorCall:
     def _is_input(self, result: Tensor) -> bool:
         """Whether a result stands in the memory of an input."""
         begin = result.untyped_storage().data_ptr()
-        return begin in [pool.flat.untyped_storage().data_ptr() for pool in self.pools]
+        return begin in [flat.untyped_storage().data_ptr() for flat in self.pools]
 
     def output(self) -> bytes:
         """The last output's bytes; raises Refused when it is not a tensor of the promised shape and type."""
-        check_result(self.result, self.shape, self.dtype)
+        check_result(self.result, self.call.output.shape, TORCH_DTYPES[self.call.output.dtype])
         return bytes_of(self.result.detach().cpu())
-
-    def changed(self) -> list[str]:
-        """Names of inputs that do not hold what they were filled with."""
-        return [name for name, pool in zip(self.names, self.pools, strict=True) if pool.changed]
-
-    def own_seconds(self) -> float | None:
-        """Timed from outside."""
-        return None
 
 
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

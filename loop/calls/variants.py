@@ -3,45 +3,47 @@
 import ctypes
 import importlib
 import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
+from loop.calls.call import Call, FunctionTerms, LibraryTerms, Terms
 from loop.calls.compiled_call import CompiledCall
 from loop.calls.external import External
 from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Declined, Refused
 from loop.calls.tensors import LoopTensor
+from loop.model.dtypes import Device
 
 
-def ready(request: dict[str, Any]) -> None:
+def ready(terms: Terms, threads: int, device: Device) -> None:
     """Import what is needed to call a variant of that kind, before anything of the variant's own is."""
-    if request["variant"]["kind"] == "python":
+    if isinstance(terms, FunctionTerms):
         from loop.calls import torch_side
 
-        torch_side.use_threads(request["threads"])
-        if request["device"] == "cuda":
+        torch_side.use_threads(threads)
+        if device == "cuda":
             importlib.import_module("loop.calls.torch_device").need_device()
 
 
-def load(request: dict[str, Any]) -> Loaded:
-    """The variant a `load` request describes; raises Refused when it does not load."""
-    sys.path.insert(0, request["folder"])
-    return LOADERS[request["variant"]["kind"]](request)
+def load(terms: Terms, folder: str, device: Device) -> Loaded:
+    """The variant that these terms describe; raises Refused when it does not load."""
+    if isinstance(terms, LibraryTerms):
+        return Compiled(terms)
+    if isinstance(terms, FunctionTerms):
+        return Importable(terms, device)
+    return External(terms.run, folder)
 
 
 class Compiled:
     """A shared library behind the C interface."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        variant = request["variant"]
-        self.device: str = variant["device"]
+    def __init__(self, terms: LibraryTerms) -> None:
+        self.device = terms.device
         try:
-            self.library = ctypes.CDLL(variant["library"], mode=os.RTLD_NOW)
+            self.library = ctypes.CDLL(terms.library, mode=os.RTLD_NOW)
         except OSError as error:
             raise Refused(f"does not load: {error}") from error
-        check_build_id(self.library, variant["build_id"])
-        self.entry = self._function(variant["entry"], ctypes.c_int)
+        check_build_id(self.library, terms.build_id)
+        self.entry = self._function(terms.entry, ctypes.c_int)
         self.entry.argtypes = [
             ctypes.POINTER(LoopTensor),
             ctypes.POINTER(LoopTensor),
@@ -61,13 +63,13 @@ class Compiled:
         function.restype = result
         return function
 
-    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> "CompiledCall":
+    def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
         """Bring a call's inputs into memory: the host's, or the device's."""
         if self.device == "cuda":
             from loop.calls.cuda.call import DeviceCompiledCall
 
-            return DeviceCompiledCall(self, call, layout)
-        return CompiledCall(self, call, layout)
+            return DeviceCompiledCall(self.invoke, call, layout)
+        return CompiledCall(self.invoke, call, layout)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """Call the entry; raises Refused with the library's own words when it returns an error."""
@@ -92,24 +94,17 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 class Importable:
     """A Python callable on torch tensors: a variant's `module:function`, or one of the target's functions."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
+    def __init__(self, terms: FunctionTerms, device: Device) -> None:
         from loop.calls import torch_side
 
         self.torch_side = torch_side
-        self.device = request["device"]
-        self.function = torch_side.find(request["variant"]["python"])
+        self.device = device
+        self.function = torch_side.find(terms.python)
 
-    def prepare(self, call: dict[str, Any], layout: str = "contiguous") -> Prepared:
+    def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
         """Bring a call's inputs into memory."""
         if self.device == "cuda":
             from loop.calls.torch_device import DeviceCall
 
             return DeviceCall(self.function, call, self.device, layout)
         return self.torch_side.TensorCall(self.function, call, self.device, layout)
-
-
-LOADERS: dict[str, Callable[[dict[str, Any]], Loaded]] = {
-    "c_abi": Compiled,
-    "python": Importable,
-    "command": External,
-}

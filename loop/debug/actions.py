@@ -2,11 +2,13 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.base.processes import Tick
+from loop.calls.call import LibraryTerms
 from loop.debug import boundary as boundaries
 from loop.debug.probing import Prober, Spent, failing_sides, failing_variants
 from loop.debug.shrinking import Failing, shrink
@@ -69,10 +71,11 @@ def _check_component(
     bench = context.bench
     usual = bench.target.dtypes["cuda" if part.of in context.task.emulated else bench.device]
     dtype = usual if usual in side.dtypes else side.dtypes[0]
-    alone = side.renamed(f"{part.of} {name}", terms={**side.terms, "entry": part.entry})
-    with bench.part(part):
-        workloads = expand(bench.target, bench.target.workloads, dtype, context.task.seed)
-        (checks,) = yield from verify(bench, [Job(alone, workloads, layouts=False)])
+    assert isinstance(side.terms, LibraryTerms)
+    alone = side.renamed(f"{part.of} {name}", terms=replace(side.terms, entry=part.entry))
+    judged = bench.part(part)
+    workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
+    (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
     return ComponentChecks(component=name, variant=part.of, title=part.title, checks=checks)
 
 

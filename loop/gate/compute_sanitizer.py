@@ -19,7 +19,8 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizerReport, SanitizerTool
 from loop.model.target import Workload
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.worker_messages import Once
 
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -200,9 +201,8 @@ def _calls(
     with bench.open(side, under=command(tool, log)) as worker:
         yield from worker.receive(START_LIMIT_S, note)
         for workload in workloads:
-            call = bench.call(workload, side.name).to_json()
             try:
-                yield from worker.ask("once", limit_s=limit_s, note=note, call=call)
+                yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
             except Refusal as refusal:
                 found.refused[workload.name] = str(refusal)
         found.code = yield from worker.end(limit_s, note)

@@ -19,6 +19,7 @@ from loop.model.record import Machine
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Bench
+from loop.workers.judge_messages import Examined
 
 EXAMINE_LIMIT_S = 120.0
 Kind = TypeVar("Kind", bound=Output)
@@ -138,8 +139,8 @@ def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
     return failure.message if failure else ""
 
 
-def _known(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if name != "status"}
+def _known(found: Examined) -> dict[str, Any]:
+    return {**found.facts, "ok": found.ok, "message": found.message}
 
 
 def _refuse(output: Kind, message: str, hint: str | None = None) -> Kind:

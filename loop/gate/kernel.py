@@ -24,7 +24,7 @@ from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Bench
 from loop.workers.device_memory import fitting
-from loop.workers.worker import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 
 class SourceLimits(Model):

@@ -1,16 +1,18 @@
 """Does it keep the relations that need no reference? A variant computes, the judge holds its outputs together."""
 
 from collections.abc import Generator, Sequence
-from typing import Any
 
 from loop.base.processes import Tick
+from loop.calls.call import Call
 from loop.gate.verify import CALL_LIMIT_S, files_of
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Signature, Workload
 from loop.model.workloads import accepts, unsupported
 from loop.workers.bench import Bench, Side
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.kept import KeptWorker
-from loop.workers.worker import Refusal, WorkerLost
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker_messages import Compute
 
 MOST_CALLS = 64
 """Outputs that a property may ask for."""
@@ -45,39 +47,38 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
-    call = bench.call(workload, side.name).to_json()
-    reply = yield from bench.judge(
-        "relate", CALL_LIMIT_S, note, call=call, property=name, seed=workload.seed % 2**31
-    )
+    begin = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
+    reply = yield from bench.judge(begin, CALL_LIMIT_S, note)
     for _ in range(MOST_CALLS):
-        if "call" not in reply:
-            return _judged(side, name, workload, reply)
-        asked = asked_for(bench.target.signature, workload, reply["call"])
+        call = reply.call
+        if call is None:
+            return _judged(side, name, workload, reply.agreement)
+        asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
             return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
-        computed = yield from worker.ask("call", limit_s=CALL_LIMIT_S, note=note, call=reply["call"])
-        reply = yield from bench.judge("related", CALL_LIMIT_S, note, path=files_of(reply["call"], computed)[0])
+        computed = yield from worker.ask(Compute(call), limit_s=CALL_LIMIT_S, note=note)
+        reply = yield from bench.judge(GiveOutput(files_of(call, computed)[0]), CALL_LIMIT_S, note)
     message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     return _check(side, name, workload, "failed", message)
 
 
-def asked_for(signature: Signature, workload: Workload, call: dict[str, Any]) -> Workload:
+def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
     """The workload that a call of a property stands for: its shapes and attributes may be others."""
-    texts = zip(signature.inputs.values(), call["inputs"], strict=True)
-    sizes = {name: size for text, one in texts for name, size in zip(text.split(), one["shape"], strict=True)}
+    texts = zip(signature.inputs.values(), call.inputs, strict=True)
+    sizes = {name: size for text, one in texts for name, size in zip(text.split(), one.shape, strict=True)}
     words = " ".join(f"{name}{size}" for name, size in sizes.items())
-    changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call["attributes"]}
+    changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
     return workload.model_copy(update=changes)
 
 
-def _judged(side: Side, name: str, workload: Workload, finding: dict[str, Any]) -> PropertyCheck:
-    if not finding["applies"]:
+def _judged(side: Side, name: str, workload: Workload, finding: Agreement | None) -> PropertyCheck:
+    if finding is None:
         return _check(side, name, workload, "inapplicable", f"does not apply to {workload.name}")
-    if not finding["wrong"]:
-        return _check(side, name, workload, "holds", f"off by {finding['largest']:.1e} at most")
+    if not finding.wrong:
+        return _check(side, name, workload, "holds", f"off by {finding.largest:.1e} at most")
     message = (
-        f"{name} does not hold on {workload.name}: {finding['wrong']} of {finding['total']} elements, "
-        f"off by up to {finding['largest']:.2g} (allowed {finding['allowed']:.1e})"
+        f"{name} does not hold on {workload.name}: {finding.wrong} of {finding.total} elements, "
+        f"off by up to {finding.largest:.2g} (allowed {finding.allowed:.1e})"
     )
     return _check(side, name, workload, "failed", message)
 

@@ -3,20 +3,22 @@
 import dataclasses
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from math import prod
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
+from loop.calls.call import Call
 from loop.gate.limits import FIRST_CALL_LIMIT_S, CallLimit
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
-from loop.model.target import ITEM_SIZES, Workload
+from loop.model.target import Workload
 from loop.model.workloads import accepts, shape, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_messages import Compare, Finding, Wrong
 from loop.workers.kept import KeptWorker
-from loop.workers.worker import FORGED, Refusal, Worker, WorkerLost
+from loop.workers.program import FORGED, Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Compute, Computed
 
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
@@ -108,7 +110,7 @@ class Checker:
         elements = [shape(text, workload) for text in self.bench.target.signature.inputs.values()]
         if workload.dtype in self.laid_out or any(0 in sizes for sizes in elements):
             return usual
-        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.terms["kind"] == "command":
+        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.kind == "command":
             return usual
         self.laid_out.add(workload.dtype)
         return (*usual, *OTHER_LAYOUTS)
@@ -133,46 +135,42 @@ class Checker:
             try:
                 yield from self.bench.expect(small)
                 note = f"{self.side.name} on {small.name}, to know what {workload.name} may take"
-                yield from self.ask(small, self.bench.call(small, self.side.name).to_json(), "contiguous", note)
+                yield from self.ask(small, self.bench.call(small, self.side.name), "contiguous", note)
             except (WorkerLost, Refusal, LoopError):
                 return  # The call itself will show what is the matter.
             yield from self.bench.discard(small)
 
     def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
         yield from self.bench.expect(workload)
-        call = self.bench.call(workload, self.side.name).to_json()
+        call = self.bench.call(workload, self.side.name)
         note = f"{self.side.name} on {place}"
         reply = yield from self.ask(workload, call, layout, note)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
-            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, note, call=call, outputs=outputs)
+            finding = yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)
 
-    def ask(
-        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
-    ) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, and remember what that took."""
         loaded = yield from self.worker.load()
         limit_s = self.limit.of(workload)
         if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
             limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
         begun = time.monotonic()
-        how = {"call": call, "layout": layout, "hurried": self.side.emulated}
-        reply = yield from self.worker.ask("call", limit_s=limit_s, note=note, **how)
+        request = Compute(call, layout, hurried=self.side.emulated)
+        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
         self._called = loaded
         self.limit.learn(workload, time.monotonic() - begun)
         return reply
 
 
-def files_of(call: Mapping[str, Any], reply: Mapping[str, Any]) -> list[str]:
+def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's outputs. Raises WorkerLost where a reply names others, or one of them is torn."""
-    output = call["output"]
-    size = prod(output["shape"]) * ITEM_SIZES[output["dtype"]]
-    own = [f"{output['path']}.{number}" for number in range(len(reply["outputs"]))]
-    whole = all(os.path.isfile(path) and os.path.getsize(path) == size for path in own)
-    if not own or reply["outputs"] != own or not whole:
+    own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
+    whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
+    if not own or reply.outputs != own or not whole:
         raise WorkerLost("tampered", FORGED, "")
     return own
 
@@ -188,60 +186,45 @@ def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> 
     return Check.model_validate({"workload": workload, "inputs": layout, "status": status, "message": message})
 
 
-def judged(
-    side: Side, workload: Workload, layout: Layout, reply: dict[str, Any], finding: dict[str, Any]
-) -> Check:
+def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
-    worst, first = (_mismatch(finding.get(key)) for key in ("worst", "first"))
     place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
-    message = complaint(side, reply, finding, worst, place)
-    return Check(
-        workload=workload,
-        inputs=layout,
-        status="tampered" if reply["broken"] else "wrong" if message else "right",
-        message=message or f"largest error {finding['max_error']:.1e}",
-        max_error=finding["max_error"],
-        plain_max_error=finding["plain_max_error"],
-        wrong=finding["wrong"],
-        total=finding["total"],
-        worst=worst,
-        first=first,
-        map=finding.get("map", {}),
-        spans=finding.get("spans", {}),
-    )
+    message = complaint(side, reply, finding, place)
+    found = {
+        "workload": workload,
+        "inputs": layout,
+        "status": "tampered" if reply.broken else "wrong" if message else "right",
+        **vars(finding),
+        "message": message or f"largest error {finding.max_error:.1e}",
+    }
+    return Check.model_validate(found, from_attributes=True)
 
 
-def complaint(
-    side: Side, reply: dict[str, Any], finding: dict[str, Any], worst: Mismatch | None, place: str
-) -> str:
+def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> str:
     """What is wrong with an output, the most telling thing first; empty when nothing is."""
-    flaky = reply.get("flaky", False)
-    if reply["broken"]:
-        return f"replaced {', '.join(reply['broken'][:3])}, which it is judged with, on {place}"
-    if reply["changed"]:
-        return f"changed its input {', '.join(reply['changed'])} on {place}"
-    if reply["writes"]:
-        return f"{'; '.join(reply['writes'])} on {place}"
-    if reply.get("reads"):
-        outputs = f"; {finding['wrong']} of {finding['total']} elements wrong" if finding["wrong"] else ""
-        return f"reads outside {reply['reads']}: other bytes there change the output on {place}{outputs}"
-    if finding["wrong"] and worst is not None:
-        again = "; a second run gave another output: flaky" if flaky else ""
-        return f"{finding['wrong']} of {finding['total']} elements wrong on {place}; worst {where(worst)}{again}"
-    if finding["message"]:
-        return f"{finding['message']} on {place}"
-    if reply.get("unwritten"):
+    wrong = f"{finding.wrong} of {finding.total} elements wrong"
+    if reply.broken:
+        return f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"
+    if reply.changed:
+        return f"changed its input {', '.join(reply.changed)} on {place}"
+    if reply.writes:
+        return f"{'; '.join(reply.writes)} on {place}"
+    if reply.reads:
+        outputs = f"; {wrong}" if finding.wrong else ""
+        return f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
+    if finding.worst is not None:
+        again = "; a second run gave another output: flaky" if reply.flaky else ""
+        return f"{wrong} on {place}; worst {where(finding.worst)}{again}"
+    if finding.message:
+        return f"{finding.message} on {place}"
+    if reply.unwritten:
         return f"what stood in its output before the call changes the output on {place}"
-    if side.deterministic and flaky:
+    if side.deterministic and reply.flaky:
         return f"the same inputs gave two different outputs on {place}"
     return ""
 
 
-def _mismatch(found: dict[str, Any] | None) -> Mismatch | None:
-    return Mismatch.model_validate(found) if found else None
-
-
-def where(mismatch: Mismatch) -> str:
+def where(mismatch: Mismatch | Wrong) -> str:
     """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
     expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))

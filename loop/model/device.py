@@ -1,14 +1,13 @@
 """Devices and element types, and what a kind of GPU can do."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.dtypes import Device as Device
+from loop.model.dtypes import Dtype as Dtype
 from loop.model.pattern import Text
-
-Dtype = Literal["float32", "float16", "bfloat16", "float64"]
-Device = Literal["cpu", "cuda"]
 
 
 class GpuLimits(Model):

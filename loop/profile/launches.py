@@ -10,11 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from loop.base.processes import Tick
+from loop.calls.call import Terms
 from loop.model.measurement import Build
 from loop.model.resources import KernelLaunch, WorkloadLaunches
 from loop.model.target import Workload
 from loop.workers.bench import Bench
-from loop.workers.worker import Refusal, Worker, WorkerLost
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Launches
 
 LIMIT_S = 20.0
 """For one call: nothing is computed."""
@@ -41,15 +44,13 @@ def ask_launches(
 
 
 def _ask(
-    bench: Bench, worker: Worker, terms: dict[str, Any], told: Path, workload: Workload
+    bench: Bench, worker: Worker, terms: Terms, told: Path, workload: Workload
 ) -> Generator[Tick, None, WorkloadLaunches]:
-    call = bench.call(workload, "dry").to_json()
+    request = Launches(terms, str(told), bench.call(workload, "dry"))
     note = f"launches of {workload.name}"
     try:
-        reply = yield from worker.ask(
-            "launches", limit_s=LIMIT_S, note=note, variant=terms, told=str(told), call=call
-        )
-        launches = tuple(_launch(one) for one in reply["launches"])
+        reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
+        launches = tuple(_launch(one) for one in reply.launches)
     except Refusal as refusal:
         return WorkloadLaunches(workload=workload, status="lost", why=str(refusal))
     except WorkerLost as lost:
@@ -57,15 +58,10 @@ def _ask(
     except ValidationError as error:
         why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
         return WorkloadLaunches(workload=workload, status="lost", why=why)
-    status = "declined" if reply["declined"] else "told"
-    return WorkloadLaunches(workload=workload, status=status, launches=launches, why=reply["declined"])
+    status = "declined" if reply.declined else "told"
+    return WorkloadLaunches(workload=workload, status=status, launches=launches, why=reply.declined)
 
 
-def _launch(told: Any) -> KernelLaunch:
+def _launch(told: dict[str, Any]) -> KernelLaunch:
     """A launch as an emulator tells it; what else it knows, of bank conflicts say, is left out."""
-    known = (
-        {name: told[name] for name in KernelLaunch.model_fields if name in told}
-        if isinstance(told, dict)
-        else told
-    )
-    return KernelLaunch.model_validate(known)
+    return KernelLaunch.model_validate({name: told[name] for name in KernelLaunch.model_fields if name in told})

@@ -19,7 +19,8 @@ from loop.model.resources import short_name
 from loop.model.target import Workload
 from loop.profile.profile import prepare
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import Refusal, WorkerLost
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker_messages import Mark
 
 NCU = "ncu"
 NCU_LIMIT_S = 40.0
@@ -93,7 +94,7 @@ def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
     if shutil.which(NCU) is None:
         return Counted(why=f"there is no {NCU} on the PATH: {INSTALL}")
-    if side.terms["kind"] == "command":
+    if side.kind == "command":
         return Counted(why="a program of its own is not profiled")
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / "ncu.csv"
@@ -122,8 +123,8 @@ def _run(bench: Bench, side: Side, workload: Workload, log: Path, limit_s: float
     yield from bench.expect(workload, wide=True)
     note = f"counting {side.name} on {workload.name}"
     with bench.open(side, under=command(log)) as worker:
-        key = yield from prepare(bench, worker, side, workload, note, limit_s)
-        yield from worker.ask("mark", limit_s=limit_s, note=note, key=key)
+        yield from prepare(bench, worker, side, workload, note, limit_s)
+        yield from worker.ask(Mark(), limit_s=limit_s, note=note)
         code: int = yield from worker.end(limit_s, note)
     return f"{NCU} ended with {code}" if code else ""
 

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import sums
 from loop.base.errors import LoopError
@@ -20,7 +19,9 @@ from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import CountCalls, Counts, Prepare, Trace
 
 REPORT_LIMIT_S = 20.0
 COUNT_LIMIT_S = 20.0
@@ -130,29 +131,27 @@ def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None,
         reply = yield from _count(bench, side, workload)
     except (Refusal, WorkerLost, LoopError) as error:
         return Counted(why=f"{side.name} could not be counted: {error}")
-    known = {name: value for name, value in reply["counters"].items() if value is not None}
-    return Counted(reply["calls"], known, reply["why"])
+    known: dict[str, int] = {name: value for name, value in reply.counters.items() if value is not None}
+    return Counted(reply.calls, known, reply.why)
 
 
-def _count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, dict[str, Any]]:
+def _count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counts]:
     note = f"counting {side.name} on {workload.name}"
     with bench.open(side) as worker:
-        key = yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
-        return (yield from worker.ask("count", limit_s=COUNT_LIMIT_S, note=note, key=key))
+        yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
+        return (yield from worker.ask(CountCalls(), limit_s=COUNT_LIMIT_S, note=note))
 
 
 def prepare(
     bench: Bench, worker: Worker, side: Side, workload: Workload, note: str, limit_s: float
-) -> Generator[Tick, None, str]:
-    """Have a worker that was just opened load its side, bring a call into memory and make it once; the call's key.
+) -> Generator[Tick, None, None]:
+    """Have a worker that was just opened load its side, bring a call into memory and make it once.
 
     The judge has to have written its inputs. Raises WorkerLost, or Refusal where the side does not do it.
     """
     yield from worker.receive(START_LIMIT_S, note)
     call = bench.call(workload, side.name, wide=True)
-    fields = {"call": call.to_json()}
-    yield from worker.ask("prepare", limit_s=limit_s, note=note, **fields)
-    return call.key
+    yield from worker.ask(Prepare(call), limit_s=limit_s, note=note)
 
 
 @dataclass(frozen=True)
@@ -167,15 +166,17 @@ class Traced:
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Traced]:
     """Kernels of one call of a side by torch's profiler, in a process of its own; a failure is a reason."""
-    if side.terms["kind"] == "command":
+    if side.kind == "command":
         return Traced(why="a program of its own is not profiled")
     note = f"tracing {side.name} on {workload.name}"
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
-            key = yield from prepare(bench, worker, side, workload, note, limit_s)
-            reply = yield from worker.ask("trace", limit_s=limit_s, note=note, key=key)
+            yield from prepare(bench, worker, side, workload, note, limit_s)
+            reply = yield from worker.ask(Trace(), limit_s=limit_s, note=note)
     except (Refusal, WorkerLost, LoopError) as error:
         return Traced(why=f"torch's profiler: {error}")
-    runs = tuple(KernelRun(**{**one, "kernel": short_name(one["kernel"])}) for one in reply["kernels"])
+    runs = tuple(
+        KernelRun(kernel=short_name(one.kernel), us=one.us, registers=one.registers) for one in reply.kernels
+    )
     return Traced(runs, "" if runs else "torch's profiler saw no kernel in the call")

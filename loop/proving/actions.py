@@ -73,7 +73,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
             break
         tried.add(name)
         side = bench.side(name, by_name.get(name))
-        if side.terms["kind"] == "command":
+        if side.kind == "command":
             proof.left_out.append(f"every control of {name}: it is a program of its own")
         else:
             yield from _prove(context, side, proof, ends)

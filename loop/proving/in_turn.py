@@ -6,17 +6,18 @@ torch, or a context of a GPU.
 
 import random
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 from loop.base.processes import Tick
 from loop.model.target import Workload
 from loop.timing.round import Round, Untimed, blaming
 from loop.timing.timings import Shift, Terms, Timings
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import START_LIMIT_S, Worker
+from loop.workers.program import START_LIMIT_S
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Mistake
 
 
 def measure(
@@ -51,7 +52,7 @@ class InTurn(Round):
         """The same process for every side."""
         return dict.fromkeys(self.sides, self.stack.enter_context(self.bench.open(self.base)))
 
-    def mistake_of(self, name: str) -> Mapping[str, Any] | None:
+    def mistake_of(self, name: str) -> Mistake | None:
         """Every mistake is still to be made."""
         return self.sides[name].mistake
 

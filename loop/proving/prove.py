@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 from time import monotonic
-from typing import Any
 
 from loop.base.processes import Tick
+from loop.calls.call import Call, FunctionTerms
 from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.device import Dtype
 from loop.model.measurement import BASELINE, ControlResult, Layout
@@ -17,6 +17,7 @@ from loop.proving.controls import Control, controls, ways
 from loop.proving.telling import SURE, Question, words
 from loop.workers.bench import Bench, Side
 from loop.workers.kept import KeptWorker
+from loop.workers.worker_messages import Compute, Computed
 
 WORKERS_AT_ONCE = 8
 TELLING = 4096
@@ -50,7 +51,7 @@ class SharedWorker(KeptWorker):
 
     def __init__(self, bench: Bench, side: Side) -> None:
         super().__init__(bench, side)
-        self.digests: dict[str, list[str]] = {}
+        self.digests: dict[str, tuple[str, ...]] = {}
         """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
 
 
@@ -69,14 +70,12 @@ class Trial(Checker):
         self.over = False
         """Whether all was done that tells what it is worth."""
 
-    def ask(
-        self, workload: Workload, call: dict[str, Any], layout: Layout, note: str
-    ) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, with the mistake unless it has loaded that."""
         mistake = self.side.mistake if self.worker.side.mistake is None else None
-        fields = {"call": call, "layout": layout, "mistake": mistake}
-        reply = yield from self.worker.ask("call", limit_s=CALL_LIMIT_S, note=note, **fields)
-        self.idle &= reply["digests"] == self.worker.digests.setdefault(call["key"], reply["digests"])
+        request = Compute(call, layout, mistake=mistake)
+        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note)
+        self.idle &= reply.digests == self.worker.digests.setdefault(call.key, reply.digests)
         return reply
 
     def explain(self, honest: SharedWorker) -> Generator[Tick, None, None]:
@@ -192,7 +191,7 @@ def _of_controls(shared: SharedWorker, base: Side, workloads: Sequence[Workload]
         if not chosen:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
             continue
-        apart = base.terms["kind"] in control.apart
+        apart = base.kind in control.apart
         worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
         yield Trial(worker, base, control, chosen)
 
@@ -222,7 +221,7 @@ def _plain(bench: Bench) -> list[Side]:
     """The plain implementation as a side, where the target has one."""
     if bench.target.plain is None:
         return []
-    terms = {"kind": "python", "python": bench.target.plain.python}
+    terms = FunctionTerms(bench.target.plain.python)
     return [bench.side(BASELINE).renamed("plain", terms=terms)]
 
 
@@ -230,7 +229,7 @@ def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
     """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
-    able = [one for one in controls(bench.target.signature, bench.device) if base.terms["kind"] in one.kinds]
+    able = [one for one in controls(bench.target.signature, bench.device) if base.kind in one.kinds]
     made = [one for one in able if base.deterministic or not one.varies]
     for number, dtype in enumerate(base_dtypes(bench, base)):
         some = [one for one in workloads if one.dtype == dtype and accepts(base, one)]

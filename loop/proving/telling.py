@@ -10,6 +10,7 @@ from loop.model.target import Workload
 from loop.model.workloads import VALUES, accepts, entry_of, expand, scaled, single, spelled
 from loop.proving.controls import WRONG, Control
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_messages import Tell
 
 SURE = 2.0
 """A mistake that is off by so many times what is allowed has to be found, for an honest variant is off by one."""
@@ -46,11 +47,11 @@ class Question:
             elsewhere = workload.model_copy(update={"seed": workload.seed + OTHER_SEED})
             yield from self.bench.expect(elsewhere)
             other = self.bench.call(elsewhere, "judge").key
-        call = self.bench.call(workload, "judge").to_json()
+        call = self.bench.call(workload, "judge")
         note = f"whether {workload.name} tells {control.name}"
         mistake = control.mistake(self.bench.target, workload.dtype)
-        reply = yield from self.bench.judge("tells", JUDGE_LIMIT_S, note, call=call, other=other, mistake=mistake)
-        return float(reply["excess"])
+        reply = yield from self.bench.judge(Tell(call, other, mistake), JUDGE_LIMIT_S, note)
+        return reply.excess
 
     @property
     def of_values(self) -> bool:

@@ -10,6 +10,7 @@ from loop.base.places import cache_folder, include_folder
 from loop.base.processes import finish
 from loop.builds.build import build
 from loop.builds.compiler_errors import BuildFailed
+from loop.calls.call import LibraryTerms
 from loop.calls.refusal import Refused
 from loop.calls.variants import Compiled
 from loop.model.measurement import Build
@@ -54,9 +55,8 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> KernelLibrary
 
 def loaded(name: str, variant: CAbiVariant, made: Build) -> KernelLibrary:
     """Load a build of a variant; raises LoopError with the loader's words."""
-    terms = {"device": variant.device, "entry": variant.entry, "library": made.library, "build_id": made.build_id}
     try:
-        library = Compiled({"variant": terms})
+        library = Compiled(LibraryTerms(variant.device, variant.entry, made.library, made.build_id))
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
     address = ctypes.cast(library.entry, ctypes.c_void_p).value or 0

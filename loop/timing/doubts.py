@@ -53,7 +53,7 @@ def every_doubt(
 def _impossible(
     bench: Bench, measured: Sequence[Measurement], pairs: Iterable[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
-    kinds = {(pair.variant, pair.against): str(pair.candidate.terms["kind"]) for pair in pairs}
+    kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     found = []
     for one in measured:
         reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
@@ -25,7 +24,10 @@ from loop.timing.timings import Shift, Terms, Timings
 from loop.timing.ways import called
 from loop.workers import kin
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.judge_messages import Compare
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Computed, Mistake
 
 ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""
@@ -83,7 +85,7 @@ class Round:
             kill_group(worker.child.process.pid)
         self.stack.close()
 
-    def mistake_of(self, name: str) -> Mapping[str, Any] | None:
+    def mistake_of(self, name: str) -> Mistake | None:
         """The mistake that a side's worker has yet to make; None where it has loaded what errs."""
         return None
 
@@ -231,14 +233,14 @@ class Round:
                 continue
             path = Path(f"{one.call.output.path}.timed")
             path.write_bytes(one.found.output)
-            fields = {"call": one.call.to_json(), "outputs": [str(path)]}
-            finding = yield from self.bench.judge("compare", JUDGE_LIMIT_S, self._note(one.workload), **fields)
-            noticed = {
-                "outputs": [str(path)],
-                "changed": sorted({name for found in same for name in found.changed}),
-                "broken": sorted({name for found in same for name in found.broken}),
-                "writes": list(dict.fromkeys(text for found in same for text in found.writes)),
-            }
+            compare = Compare(one.call, (str(path),))
+            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(one.workload))
+            noticed = Computed(
+                outputs=(str(path),),
+                changed=tuple(sorted({name for found in same for name in found.changed})),
+                broken=tuple(sorted({name for found in same for name in found.broken})),
+                writes=tuple(dict.fromkeys(text for found in same for text in found.writes)),
+            )
             check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:

@@ -9,14 +9,13 @@ import math
 import random
 import time
 from array import array
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from loop.base.processes import Tick
 from loop.calls import replays
 from loop.calls.arena import Values
-from loop.calls.call import Call, step_of
+from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.calls.waits import Waits
 from loop.model.device import Device
@@ -35,6 +34,7 @@ from loop.timing.segment import (
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
 from loop.workers.worker import Worker
+from loop.workers.worker_messages import Mistake, Stage, Unstage
 
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
@@ -75,9 +75,10 @@ class TimedCall:
         self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
         """Where windows into each input may begin, in elements."""
         self.peak_bytes: int | None = None
-        self.is_program, self.returns = (side.terms["kind"] == kind for kind in ("command", "python"))
+        self.is_program, self.returns = (side.kind == kind for kind in ("command", "python"))
         """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
-        self.replays = "cuda" == (side.terms["device"] if side.compiled else device) and not self.is_program
+        own_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
+        self.replays = own_device == "cuda" and not self.is_program
         """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
         self.one_memory: bool | None = None
         """Whether all results of a sample stand in one memory: then a sample is one call."""
@@ -90,26 +91,27 @@ class TimedCall:
         self._once = 0.0
         """Seconds that a call takes, once it was called for a while."""
 
-    def stage(
-        self, limit_s: float, note: str, mistake: Mapping[str, Any] | None = None
-    ) -> Generator[Tick, None, None]:
+    def stage(self, limit_s: float, note: str, mistake: Mistake | None = None) -> Generator[Tick, None, None]:
         """Have the worker take the call's memory, and make the call once, on values that are not looked at.
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
         """
         turns, (window,) = self._turns(None), self._windows(1)
         self._write(turns)
-        # The worker is told neither the seed nor the place of the known values.
-        inputs = tuple(replace(tensor, offset=0) for tensor in self.call.inputs)
-        told = self.call if self.is_program else replace(self.call, inputs=inputs, key="")
-        fields = {"call": told.to_json(), "places": self.arena.places(), "size": self.arena.size}
-        fields["mistake"] = dict(mistake) if mistake else None
-        fields |= {"window": window, "turns": list(self.arena.words[ROTATIONS : ROTATIONS + len(turns)])}
+        request = Stage(
+            call=self.call if self.is_program else replace(self.call.at_start(), key=""),
+            size=self.arena.size,
+            inputs=tuple(pool.offset for pool in self.arena.pools),
+            slots=tuple(self.arena.slots),
+            window=window,
+            turns=tuple(self.arena.words[ROTATIONS : ROTATIONS + len(turns)]),
+            mistake=mistake,
+        )
         begun = time.monotonic()
-        reply = yield from self.worker.ask("stage", limit_s=limit_s, note=note, **fields)
+        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
         if (taken := time.monotonic() - begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
             self._once = taken
-        self.peak_bytes = reply["peak_bytes"]
+        self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
 
     def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
@@ -127,8 +129,8 @@ class TimedCall:
         finally:
             waits.close()
         reply = yield from self.orders.end()
-        found.broken = reply["broken"]
-        found.writes += [*self.arena.strays(), *reply["writes"]]
+        found.broken = list(reply.broken)
+        found.writes += [*self.arena.strays(), *reply.writes]
         return found
 
     def _fill(
@@ -332,7 +334,7 @@ class TimedCall:
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""
-        yield from self.worker.ask("unstage", limit_s=limit_s, note=note)
+        yield from self.worker.ask(Unstage(), limit_s=limit_s, note=note)
         self.arena.clear()
 
     def _windows(self, calls: int) -> Windows:

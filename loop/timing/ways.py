@@ -42,7 +42,7 @@ def as_operator(bench: Bench, side: Side, build: Build) -> Side:
 
 def called(side: Side, device: Device, *, captured: bool) -> str:
     """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
-    kind = side.terms["kind"]
+    kind = side.kind
     if kind == "command":
         return "a program, once a call"
     writes = "writes into a given output" if kind == "c_abi" else "allocates its result"

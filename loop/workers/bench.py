@@ -6,17 +6,17 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import psutil
 
 from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Tick
-from loop.calls.call import Call, make_call, widen
+from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
@@ -26,12 +26,27 @@ from loop.model.target import ITEM_SIZES, CAbiVariant, Component, Fill, PythonVa
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
-from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.judge_messages import (
+    Begin,
+    Discard,
+    Examine,
+    Examined,
+    Expect,
+    Shapes,
+    ToJudge,
+    Tolerance,
+    Values,
+)
+from loop.workers.judge_process import JudgeProcess
+from loop.workers.program import START_LIMIT_S, Refusal
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Load, Mistake
+from loop.workers.workload_call import make_call, widen
 
 JUDGE_LIMIT_S = 120.0
 SCRATCH = "loop-bench-"
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
-"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
+R = TypeVar("R")
+VariantKind = Literal["c_abi", "python", "command"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,7 @@ class Side:
     """Something that computes the target's function: a variant with its build, or the baseline."""
 
     name: str
-    terms: dict[str, Any]
+    terms: Terms
     """What a worker needs to load it."""
     dtypes: tuple[Dtype, ...]
     deterministic: bool
@@ -48,8 +63,8 @@ class Side:
     """Calls that it takes, as the manifest says; None: all."""
     slow: float = 0.0
     """Share of its time by which every call is made longer on purpose."""
-    mistake: dict[str, Any] | None = None
-    """The mistake that a control makes on purpose, in the words of `loop.proving.controls`."""
+    mistake: Mistake | None = None
+    """The mistake that a control makes on purpose."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What its worker's environment has besides."""
     emulated: bool = False
@@ -58,7 +73,14 @@ class Side:
     @property
     def compiled(self) -> bool:
         """Whether its worker needs no torch, and starts in tens of milliseconds."""
-        return bool(self.terms["kind"] == "c_abi")
+        return isinstance(self.terms, LibraryTerms)
+
+    @property
+    def kind(self) -> VariantKind:
+        """What kind of variant it is."""
+        if isinstance(self.terms, FunctionTerms):
+            return "python"
+        return "c_abi" if self.compiled else "command"
 
     def renamed(self, name: str, **changes: Any) -> "Side":
         """The same under another name, with changes."""
@@ -84,12 +106,7 @@ class Bench:
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """What nobody can know who is timed: from it follows which values have an answer that the judge knows."""
     _sensors: tuple[Sensors | None] | None = None
-    _examiner: Worker | None = None
-    _judging: bool = False
-    _expected: dict[str, bool] = field(default_factory=dict)
-    """Calls whose answer the judge knows, and whether their files have room."""
-    _written: dict[str, list[bytes]] = field(default_factory=dict)
-    """Calls to the digests of their inputs' files: any process can write there."""
+    _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _floors: Floors | None = None
     _part: Component | None = None
     """The component that is judged; None for the target itself."""
@@ -105,54 +122,44 @@ class Bench:
         """A bench of its own for another place of the target, on the same device."""
         return Bench(target, folder, self.cache, self.include, self.device, self.threads, self.sanitize)
 
+    def part(self, component: Component) -> "Bench":
+        """This bench for a component: the same judge knows its reference, and makes its inputs."""
+        return replace(self, target=self.target.part(component), _part=component)
+
     def dismiss(self) -> None:
-        """End the warm worker; the next request starts a new one."""
-        if self._examiner is not None:
-            self._examiner.close()
-        self._examiner, self._judging = None, False
-        self._expected.clear()
+        """End the judge; the next request starts a new one."""
+        self._judge.dismiss()
 
-    def examine(self, check: str, limit_s: float) -> Generator[Tick, None, dict[str, Any]]:
+    def warm_up(self) -> None:
+        """Start the judge if there is none; its imports go on while something else is done."""
+        self._judge.warm_up()
+
+    def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
         """One check of the environment, in the process that will judge. Raises LoopError when it dies."""
-        return (yield from self._ask("examine", limit_s, f"checking {check}", check=check))
+        request = Examine(check, cores(), self.device)
+        return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
-    def judge(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
+    def judge(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """A request to the judge, which is started when there is none."""
-        if not self._judging:
-            yield from self._ask("start_judge", START_LIMIT_S, "importing torch", **self._judge_terms())
-            self._judging = True
-        return (yield from self._ask(do, limit_s, note, **fields))
+        return (yield from self._judge.judge(self._judged(), request, limit_s, note))
 
-    def _judge_terms(self) -> dict[str, Any]:
-        target = self.target
-        return {
-            "folder": str(self.folder),
-            "reference": target.reference.python,
-            "plain": target.plain.python if target.plain else None,
-            "inputs": self._part.inputs.python if self._part and self._part.inputs else None,
-            "form": self._part.form.python if self._part and self._part.form else None,
-            "tolerance": {dtype: t.model_dump() for dtype, t in target.tolerance.items()},
-            "dimensions": target.signature.output.split(),
-            "signature": target.signature.model_dump(mode="json"),
-        }
-
-    def _ask(self, do: str, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
-        worker = self.warm_up()
-        try:
-            request = {"threads": cores(), "device": self.device, **fields}
-            return (yield from worker.ask(do, limit_s=limit_s, note=note, **request))
-        except WorkerLost as lost:
-            self.dismiss()
-            raise WorkFailed(f"the judging process was lost: {lost.how}", hint=_last_line(lost.errors)) from lost
-        except Refusal as refusal:
-            hint = "see `loop doctor`" if do == "examine" else "look at what target.yaml names for it"
-            raise WorkFailed(str(refusal), hint=hint) from refusal
-
-    def warm_up(self) -> Worker:
-        """The warm worker, started now if there is none; its imports go on while something else is done."""
-        if self._examiner is None:
-            self._examiner = Worker(cores(), environment=PATIENT)
-        return self._examiner
+    def _judged(self) -> Begin:
+        """The target as the judge has to know it."""
+        target, part, signature = self.target, self._part, self.target.signature
+        return Begin(
+            folder=str(self.folder),
+            threads=cores(),
+            reference=target.reference.python,
+            plain=target.plain.python if target.plain else None,
+            inputs=part.inputs.python if part and part.inputs else None,
+            form=part.form.python if part and part.form else None,
+            tolerance={dtype: Tolerance(one.atol, one.rtol) for dtype, one in target.tolerance.items()},
+            shapes=Shapes(
+                inputs=dict(signature.inputs),
+                output=signature.output,
+                choices={name: tuple(one.choices) for name, one in signature.attributes.items()},
+            ),
+        )
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """What the judge's clock shows of calls that do nothing; measured once, or `again` for what is shorter."""
@@ -188,14 +195,16 @@ class Bench:
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
-            terms = {"kind": "python", "python": self.target.baseline.python}
+            terms: Terms = FunctionTerms(self.target.baseline.python)
             return Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
-        terms = variant.model_dump(mode="json")
         if isinstance(variant, PythonVariant):
-            terms["python"] = f"{variant.module}:{variant.function}"
-        if build is not None:
-            terms |= {"library": build.library, "build_id": build.build_id}
+            terms = FunctionTerms(f"{variant.module}:{variant.function}")
+        elif isinstance(variant, CAbiVariant):
+            made = (build.library, build.build_id) if build else ("", "")
+            terms = LibraryTerms(variant.device, variant.entry, *made)
+        else:
+            terms = CommandTerms(variant.run)
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
         if not emulated:
@@ -204,20 +213,6 @@ class Bench:
         if self.sanitize and isinstance(variant, CAbiVariant):
             return replace(side, environment=sanitizers.environment(variant.build.compiler))
         return side
-
-    @contextlib.contextmanager
-    def part(self, component: Component) -> Iterator[None]:
-        """While it lasts the target is a component: the judge knows its reference, and makes its inputs."""
-        whole = self.target
-        self._judge_anew(whole.part(component), component)
-        try:
-            yield
-        finally:
-            self._judge_anew(whole, None)
-
-    def _judge_anew(self, target: Target, part: Component | None) -> None:
-        self.target, self._part, self._judging = target, part, False
-        self._expected.clear()
 
     def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
         """A fresh worker that was asked to load `side`; the reply is still to be received.
@@ -232,8 +227,7 @@ class Bench:
             under=under,
             unprivileged=self.device == "cpu",
         )
-        terms = {"folder": str(self.folder), "threads": threads, "device": self.device}
-        worker.send("load", variant=side.terms, slow=side.slow, mistake=side.mistake, **terms)
+        worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
         return worker
 
     def expect(
@@ -245,33 +239,28 @@ class Bench:
         trusted, and before anything is tried when its memory would not suffice.
         """
         call = self.call(workload, "judge", wide=wide)
-        if self._expected.get(call.key) == wide and self._written.get(call.key) == digests(call):
+        if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         check_memory(self.target, workload)
-        reply = yield from self.judge(
-            "expect",
-            JUDGE_LIMIT_S,
-            f"reference of {workload.name}",
-            call=call.to_json(),
-            fills=[self._fill(fill, index) for index, fill in enumerate(fills(self.target, workload))],
-            seed=workload.seed,
-            twice=twice,
-        )
-        if reply["doubt"]:
+        values = tuple(self._values(fill, index) for index, fill in enumerate(fills(self.target, workload)))
+        request = Expect(call, values, workload.seed, twice)
+        reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
+        if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
-            raise WorkFailed(f"{reply['doubt']} on {workload.name}", hint=hint)
-        self._expected[call.key], self._written[call.key] = wide, digests(call)
+            raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
+        self._judge.expected[call.key] = (wide, digests(call))
 
-    def _fill(self, fill: Fill, index: int) -> dict[str, Any]:
+    def _values(self, fill: Fill, index: int) -> Values:
         dimensions = list(self.target.signature.inputs.values())[index].split()
         axis = dimensions.index(fill.nan_along) if fill.nan_along else None
-        return {"kind": fill.kind, "scale": fill.scale, "axis": axis}
+        return Values(fill.kind, fill.scale, axis)
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
         """Let the judge forget a workload's answer, and remove its files."""
         key = self.call(workload, "judge").key
-        if self._expected.pop(key, None) is not None:
-            yield from self.judge("discard", JUDGE_LIMIT_S, "tidying up", key=key)
+        if self._judge.known(self._judged(), key) is not None:
+            del self._judge.expected[key]
+            yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
         for path in self.scratch.glob(
             f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"
         ):
@@ -347,8 +336,3 @@ def check_memory(target: Target, workload: Workload) -> None:
 
 def _file_name(reader: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in reader)
-
-
-def _last_line(text: str) -> str | None:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else None

@@ -148,7 +148,7 @@ class Check:
 
         Where outputs never repeat themselves, only what is infinite or NaN in them is looked at.
         """
-        dtype = self.prepared.call["output"]["dtype"]
+        dtype = self.prepared.call.output.dtype
         for seen in (bytes, lambda output: not_finite(output, dtype)):
             known = {self.first[digest]: seen(output) for digest, output in self.found.outputs.items()}
             one = next(iter(known))

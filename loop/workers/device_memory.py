@@ -1,13 +1,12 @@
 """Does a workload have room on the GPU? Reckoned before anything is tried, so that the others go on."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.calls.call import Call
 from loop.machine.gpus import gpus
-from loop.model.target import ITEM_SIZES, Workload
+from loop.model.target import Workload
 from loop.model.workloads import accepts
 from loop.workers.bench import Bench, Side
 
@@ -52,15 +51,14 @@ def fitting(bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], 
 def needed(bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False) -> int:
     """Bytes of device memory that a workload takes in all processes together, at least."""
     call = bench.call(workload, "x", wide=wide)
-    on_gpu = [COPIES[side.terms["kind"]] for side in sides if accepts(side, workload)]
+    on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
     inputs, output = _bytes(call)
     return sum(ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu)
 
 
 def _bytes(call: Call) -> tuple[int, int]:
     """Bytes of all inputs with their room, and of the output."""
-    inputs = sum((one.elements + one.room) * ITEM_SIZES[one.dtype] for one in call.inputs)
-    return inputs, math.prod(call.output.shape) * ITEM_SIZES[call.output.dtype]
+    return sum(tensor.pool_size for tensor in call.inputs), call.output.size
 
 
 def _too_large(name: str, size: int, free: int, sides: Sequence[Side]) -> str:

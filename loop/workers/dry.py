@@ -5,15 +5,15 @@ file that LOOP_EMULATOR_LAUNCHES names. No tensor is read or written then: addre
 workload does not matter.
 """
 
-import ctypes
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from loop.calls.call import Call, LibraryTerms
 from loop.calls.refusal import Declined, Refused
-from loop.calls.tensors import LoopTensor, describe, strides_of
 from loop.calls.variants import Compiled
+from loop.workers.worker_messages import Launched, Launches
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40
@@ -23,37 +23,32 @@ APART = 1 << 40
 class DryRun:
     """An emulated library that only tells."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self.told = Path(request["told"])
+    def __init__(self, request: Launches) -> None:
+        self.told = Path(request.told)
         os.environ |= {DRY: "1", TOLD: str(self.told)}  # Before the library is loaded: it may look only then.
-        self.variant = Compiled(request)
+        if not isinstance(request.variant, LibraryTerms):
+            raise Refused("only a library can be asked what it launches")
+        self.variant = Compiled(request.variant)
 
-    def launches(self, call: dict[str, Any]) -> dict[str, Any]:
+    def launches(self, call: Call) -> Launched:
         """What one call launches, in order, and the error that its entry returned, where it did."""
-        known = self._size()
-        tensors = [_made_up(place, one) for place, one in enumerate([*call["inputs"], call["output"]])]
-        inputs, output = (LoopTensor * len(call["inputs"]))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1])
-        numbers = [float("nan") if number is None else number for number in call["numbers"]]
-        attributes = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+        known, count = self._size(), len(call.inputs)
+        inputs = call.c_inputs([(place + 1) * APART for place in range(count)])
+        output = call.c_output((count + 1) * APART)
         try:
-            self.variant.invoke(inputs, output, attributes, None)
+            self.variant.invoke(inputs, output, call.c_numbers(), None)
         except Declined as declined:
-            return {"launches": self._read(known), "declined": str(declined)}
-        return {"launches": self._read(known), "declined": ""}
+            return Launched(self._read(known), str(declined))
+        return Launched(self._read(known), "")
 
     def _size(self) -> int:
         return self.told.stat().st_size if self.told.exists() else 0
 
-    def _read(self, known: int) -> list[dict[str, Any]]:
+    def _read(self, known: int) -> tuple[dict[str, Any], ...]:
         if not self.told.exists():
-            return []
+            return ()
         lines = self.told.read_bytes()[known:].decode(errors="replace").splitlines()
         try:
-            return [json.loads(line) for line in lines]
+            return tuple(json.loads(line) for line in lines)
         except ValueError as error:
             raise Refused(f"a line of {TOLD} is no JSON: {error}") from error
-
-
-def _made_up(place: int, tensor: dict[str, Any]) -> Any:
-    shape = tuple(tensor["shape"])
-    return describe((place + 1) * APART, shape, strides_of(shape, "contiguous"), tensor["dtype"])

@@ -7,41 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls.refusal import Refused
+from loop.workers.judge_messages import Examine, Examined
 
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries of which two different copies in one process lead to trouble."""
 
 
-def check_torch(request: dict[str, Any]) -> dict[str, Any]:
+def check_torch(request: Examine) -> Examined:
     """Version, CUDA build and thread count of torch."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return {"ok": False, "message": f"torch cannot be imported: {torch}"}
-    torch.set_num_threads(request["threads"])
+        return Examined(False, f"torch cannot be imported: {torch}")
+    torch.set_num_threads(request.threads)
     build = torch.version.cuda
-    return {
-        "ok": True,
-        "message": f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build",
-        "version": torch.__version__,
-        "cuda_build": build,
-        "threads": torch.get_num_threads(),
-    }
+    message = f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build"
+    facts = {"version": torch.__version__, "cuda_build": build, "threads": torch.get_num_threads()}
+    return Examined(True, message, facts)
 
 
-def check_numpy(request: dict[str, Any]) -> dict[str, Any]:
+def check_numpy(request: Examine) -> Examined:
     """Version of NumPy, and whether torch and NumPy agree on memory: a write on one side shows on the other."""
     numpy, torch = _import("numpy"), _import("torch")
     if isinstance(numpy, str):
-        return {"ok": False, "message": f"NumPy cannot be imported: {numpy}"}
-    found = {"version": numpy.__version__, "message": f"NumPy {numpy.__version__}"}
+        return Examined(False, f"NumPy cannot be imported: {numpy}")
+    message, facts = f"NumPy {numpy.__version__}", {"version": numpy.__version__}
     if isinstance(torch, str):
-        return {**found, "ok": False, "message": f"{found['message']}, but no torch to agree with"}
+        return Examined(False, f"{message}, but no torch to agree with", facts)
     try:
         shared = _share_memory(numpy, torch)
     except Exception as error:
-        shared, found["message"] = False, f"{found['message']} does not work with torch: {error}"
-    return {**found, "ok": shared, "shares_memory": shared}
+        shared, message = False, f"{message} does not work with torch: {error}"
+    return Examined(shared, message, {**facts, "shares_memory": shared})
 
 
 def _share_memory(numpy: Any, torch: Any) -> bool:
@@ -52,24 +49,24 @@ def _share_memory(numpy: Any, torch: Any) -> bool:
     return bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
 
 
-def check_device(request: dict[str, Any]) -> dict[str, Any]:
+def check_device(request: Examine) -> Examined:
     """A small matrix product on the device against float64."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return {"ok": False, "message": f"no torch to try the device with: {torch}"}
-    device = request["device"]
+        return Examined(False, f"no torch to try the device with: {torch}")
+    device = request.device
     try:
         if device == "cuda":
             _need_gpu()
         error = _matmul_error(torch, device)
     except (Refused, RuntimeError) as problem:
         said = (str(problem).strip().splitlines() or [""])[0]
-        return {"ok": False, "message": f"torch computes nothing on it: {said}", "device": device}
-    found: dict[str, Any] = {"device": device, "matmul_error": error, "ok": error < MATMUL_LIMIT}
+        return Examined(False, f"torch computes nothing on it: {said}", {"device": device})
+    found: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         found |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return {**found, "message": f"matrix product off by {error:.1e}"}
+    return Examined(error < MATMUL_LIMIT, f"matrix product off by {error:.1e}", found)
 
 
 def _need_gpu() -> None:
@@ -87,22 +84,18 @@ def _matmul_error(torch: Any, device: str) -> float:
     return float((got - exact).abs().max() / exact.abs().max())
 
 
-def check_libraries(request: dict[str, Any]) -> dict[str, Any]:
+def check_libraries(request: Examine) -> Examined:
     """Libraries that the linker misses, and runtimes of which two copies are loaded."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return {"ok": False, "message": f"no torch to look at: {torch}"}
+        return Examined(False, f"no torch to look at: {torch}")
     missing = _unresolved(Path(torch.__file__).parent / "lib")
     duplicates = duplicate_runtimes(Path("/proc/self/maps"))
     message = "all libraries found, none twice"
     if missing or duplicates:
         message = "; ".join([*(f"{name} not found" for name in missing), *(f"{d} loaded" for d in duplicates)])
-    return {
-        "ok": not missing and not duplicates,
-        "message": message,
-        "missing": missing,
-        "duplicates": duplicates,
-    }
+    facts = {"missing": missing, "duplicates": duplicates}
+    return Examined(not missing and not duplicates, message, facts)
 
 
 def _unresolved(folder: Path) -> list[str]:
@@ -138,7 +131,7 @@ def _import(name: str) -> Any:
         return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
-CHECKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+CHECKS: dict[str, Callable[[Examine], Examined]] = {
     "torch": check_torch,
     "numpy": check_numpy,
     "device": check_device,

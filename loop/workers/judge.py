@@ -12,9 +12,27 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
+from loop.calls.call import Call
 from loop.calls.refusal import Refused
 from loop.calls.rounding import moved, roundings, terms_of
+from loop.workers.judge_messages import (
+    Begin,
+    Compare,
+    Discard,
+    Expect,
+    Expected,
+    Finding,
+    GiveOutput,
+    Part,
+    Relate,
+    Stretch,
+    Tell,
+    Told,
+    Wrong,
+)
 from loop.workers.relations import Relations
+from loop.workers.values import as_input, make_tensor
+from loop.workers.wire import Done, Request
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
@@ -56,113 +74,109 @@ class Truth:
 class Judge:
     """Holds the truth of every call it was asked to expect."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        torch_side.use_threads(request["threads"])
-        self.reference = torch_side.find(request["reference"])
-        self.plain = torch_side.find(request["plain"]) if request["plain"] else None
-        self.maker = torch_side.find(request["inputs"]) if request["inputs"] else None
-        self.form = torch_side.find(request["form"]) if request["form"] else None
-        self.signature = request["signature"]
-        self.tolerance = request["tolerance"]
-        self.dimensions: list[str] = request["dimensions"]
+    def __init__(self, terms: Begin) -> None:
+        torch_side.use_threads(terms.threads)
+        self.reference = torch_side.find(terms.reference)
+        self.plain, self.maker, self.form = (
+            torch_side.find(name) if name else None for name in (terms.plain, terms.inputs, terms.form)
+        )
+        self.shapes, self.tolerance = terms.shapes, terms.tolerance
+        self.dimensions = terms.shapes.output.split()
         self.truths: dict[str, Truth] = {}
-        self.relations = Relations(request["signature"], request["tolerance"], self.plain)
+        self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request by its name."""
-        requests = {
-            "expect": self.expect,
-            "compare": self.compare,
-            "discard": self.discard,
-            "tells": self.tells,
-            "relate": self.relations.begin,
-            "related": self.relations.go_on,
+    def answer(self, request: Request[Any]) -> object:
+        """The reply to a request about a target."""
+        answers: dict[type, Callable[[Any], object]] = {
+            Expect: self.expect,
+            Compare: self.compare,
+            Discard: self.discard,
+            Tell: self.tell,
+            Relate: self.relations.begin,
+            GiveOutput: self.relations.go_on,
         }
-        return requests[request["do"]](request)
+        return answers[type(request)](request)
 
-    def expect(self, request: dict[str, Any]) -> dict[str, Any]:
+    def expect(self, request: Expect) -> Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
-        call, inputs = request["call"], []
-        for flat, tensor in zip(self._values(request), call["inputs"], strict=True):
-            torch_side.write_tensor(tensor["path"], flat)
+        call, inputs = request.call, []
+        for flat, tensor in zip(self._values(request), call.inputs, strict=True):
+            torch_side.write_tensor(tensor.path, flat)
             inputs.append(torch_side.window(flat, tensor))
         truth = self._truth(call, inputs)
-        if request["twice"] and not same(self._truth(call, inputs).reference, truth.reference):
-            raise Refused(f"the reference is not deterministic: two answers to {call['key']} differ")
-        self.truths[call["key"]] = truth
-        return {"doubt": doubt(truth) if self.plain else ""}
+        if request.twice and not same(self._truth(call, inputs).reference, truth.reference):
+            raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
+        self.truths[call.key] = truth
+        return Expected(doubt(truth) if self.plain else "")
 
-    def _values(self, request: dict[str, Any]) -> list[Tensor]:
+    def _values(self, request: Expect) -> list[Tensor]:
         """What goes into the files of the inputs: as the workload's kind of values says, or made by the target."""
-        call, seed = request["call"], request["seed"]
-        tensors = call["inputs"]
+        call, seed = request.call, request.seed
         if self.maker is None:
-            fills = enumerate(zip(request["fills"], tensors, strict=True))
-            return [torch_side.make_tensor(fill, seed, n, tensor) for n, (fill, tensor) in fills]
+            given = enumerate(zip(request.values, call.inputs, strict=True))
+            return [make_tensor(values, seed, n, tensor) for n, (values, tensor) in given]
         maker = partial(self.maker, sizes=self._sizes(call), seed=seed)
         made = self._ask("maker of inputs", maker, [], call)
-        return [torch_side.as_input(one, tensor) for one, tensor in zip(made, tensors, strict=True)]
+        return [as_input(one, tensor) for one, tensor in zip(made, call.inputs, strict=True)]
 
-    def _sizes(self, call: dict[str, Any]) -> dict[str, int]:
+    def _sizes(self, call: Call) -> dict[str, int]:
         """The size of each dimension of a call."""
-        texts = (*self.signature["inputs"].values(), self.signature["output"])
-        tensors = zip(texts, (*call["inputs"], call["output"]), strict=True)
-        return {name: n for text, one in tensors for name, n in zip(text.split(), one["shape"], strict=True)}
+        texts = (*self.shapes.inputs.values(), self.shapes.output)
+        tensors = zip(texts, (*call.inputs, call.output), strict=True)
+        return {name: n for text, one in tensors for name, n in zip(text.split(), one.shape, strict=True)}
 
-    def discard(self, request: dict[str, Any]) -> dict[str, Any]:
+    def discard(self, request: Discard) -> Done:
         """Forget the truth of a call."""
-        self.truths.pop(request["key"], None)
-        return {}
+        self.truths.pop(request.key, None)
+        return Done()
 
-    def _truth(self, call: dict[str, Any], inputs: list[Tensor]) -> Truth:
-        shape = tuple(call["output"]["shape"])
+    def _truth(self, call: Call, inputs: list[Tensor]) -> Truth:
         reference = self._ask("reference", self.reference, [tensor.double() for tensor in inputs], call)
         try:
-            torch_side.check_result(reference, shape, torch.float64)
+            torch_side.check_result(reference, call.output.shape, torch.float64)
         except Refused as wrong:
-            raise Refused(f"the reference on {call['key']}: {wrong}") from wrong
+            raise Refused(f"the reference on {call.key}: {wrong}") from wrong
         reference = self._formed(reference, call)
         plain_max, plain_mean, lost = 0.0, 0.0, False
         if self.plain is not None:
             plain = self._formed(self._ask("plain", self.plain, inputs, call), call)
             plain_max, plain_mean = errors(plain, reference)
             lost = bool((plain.isnan() & reference.isfinite()).any())
-        tolerance = self.tolerance[call["dtype"]]
-        allowed = tolerance["atol"] + tolerance["rtol"] * reference.abs().nan_to_num(0.0, 0.0, 0.0)
-        most = most_lost(reference, plain_max, plain_mean, call["dtype"])
+        tolerance = self.tolerance[call.dtype]
+        allowed = tolerance.atol + tolerance.rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)
+        most = most_lost(reference, plain_max, plain_mean, call.dtype)
         return Truth(inputs, reference, plain_max, plain_mean, most, allowed.clamp(min=2 * plain_max), lost)
 
-    def _ask(self, what: str, function: Any, inputs: list[Tensor], call: dict[str, Any]) -> Tensor:
+    def _ask(self, what: str, function: Any, inputs: list[Tensor], call: Call) -> Tensor:
         """A function of the target on a call's inputs; Refused with its name when it raises."""
         more = {"sizes": self._sizes(call)} if torch_side.takes_sizes(function) else {}
         try:
-            return function(*inputs, **call["attributes"], **more)  # type: ignore[no-any-return]
+            return function(*inputs, **call.attributes, **more)  # type: ignore[no-any-return]
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(last.filename).name}:{last.lineno}"
-            raise Refused(f"the {what} on {call['key']}: {type(error).__name__}: {error} ({place})") from error
+            raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
 
-    def compare(self, request: dict[str, Any]) -> dict[str, Any]:
+    def compare(self, request: Compare) -> Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
-        call = request["call"]
-        result, truth = call["output"], self.truths[call["key"]]
-        read = (torch_side.read_tensor({**result, "path": path}).double() for path in request["outputs"])
+        call, truth = request.call, self.truths[request.call.key]
+        read = (torch_side.read_tensor(call.output, path).double() for path in request.outputs)
         outputs = [self._formed(output, call) for output in read]
-        worst = max((self._finding(truth, output) for output in outputs), key=badness)
+        worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
         if (
             self._may_round(truth, call)
-            and badness(worst)[:2] != (0, False)
+            and worst.badness[:2] != (0, False)
             and rounding_may_explain(truth, outputs)
         ):
-            truth = self.truths[call["key"]] = self._rounded(truth, call)
-            worst = max((self._finding(truth, output) for output in outputs), key=badness)
+            truth = self.truths[call.key] = self._rounded(truth, call)
+            worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
         return worst
 
-    def _may_round(self, truth: Truth, call: dict[str, Any]) -> bool:
+    def _may_round(self, truth: Truth, call: Call) -> bool:
         """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""
-        return not truth.rounded and any(self.tolerance[call["dtype"]].values())
+        return not truth.rounded and any(vars(self.tolerance[call.dtype]).values())
 
-    def tells(self, request: dict[str, Any]) -> dict[str, Any]:
+    def tell(self, request: Tell) -> Told:
         """How many times what is allowed a mistake is off on a call, in float64.
 
         `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
@@ -170,19 +184,19 @@ class Judge:
         """
         from loop.workers.mistaken_reference import mistaken
 
-        call, truth = request["call"], self.truths[request["call"]["key"]]
+        call, truth = request.call, self.truths[request.call.key]
         try:
-            if request["other"]:
-                output = self.truths[request["other"]].reference
+            if request.other:
+                output = self.truths[request.other].reference
             else:
-                output = self._formed(mistaken(self.reference, call, truth.inputs, request["mistake"]), call)
+                output = self._formed(mistaken(self.reference, call, truth.inputs, request.mistake), call)
             excess = self._excess(truth, output)
             if 1 < excess and self._may_round(truth, call) and rounding_may_explain(truth, [output]):
-                truth = self.truths[call["key"]] = self._rounded(truth, call)
+                truth = self.truths[call.key] = self._rounded(truth, call)
                 excess = self._excess(truth, output)
-        except Exception as error:  # The reference cannot be called so: what the mistake is cannot be said.
-            return {"excess": 0.0, "why": f"{type(error).__name__}: {error}"}
-        return {"excess": excess, "why": ""}
+        except Exception:  # The reference cannot be called so: what the mistake is cannot be said.
+            return Told(0.0)
+        return Told(excess)
 
     def _excess(self, truth: Truth, output: Tensor) -> float:
         """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
@@ -194,14 +208,14 @@ class Judge:
             return found
         return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
 
-    def _rounded(self, truth: Truth, call: dict[str, Any]) -> Truth:
+    def _rounded(self, truth: Truth, call: Call) -> Truth:
         """The truth, allowing for what any sound order of summation and any sound exponential may lose."""
 
         def answer(inputs: list[Tensor]) -> Tensor:
             return self._formed(self._ask("reference", self.reference, inputs, call), call)
 
-        count = roundings(call["dtype"], terms_of(self.signature["output"], self._sizes(call)))
-        floor = moved(answer, truth.inputs, truth.reference, call["dtype"]).times(count)
+        count = roundings(call.dtype, terms_of(self.shapes.output, self._sizes(call)))
+        floor = moved(answer, truth.inputs, truth.reference, call.dtype).times(count)
         lost = 0.0 if self.plain else MAX_SLACK * self._lost_in_type(truth, answer)
         largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
         most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
@@ -216,86 +230,77 @@ class Judge:
         same_form = isinstance(output, Tensor) and output.shape == truth.reference.shape
         return errors(output, truth.reference)[0] if same_form else 0.0
 
-    def _formed(self, output: Tensor, call: dict[str, Any]) -> Tensor:
+    def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self._ask("form", self.form, [output.double()], call)
 
-    def _finding(self, truth: Truth, output: Tensor) -> dict[str, Any]:
+    def _finding(self, truth: Truth, output: Tensor) -> Finding:
         wrong = outside(output, truth.reference, truth.allowed)
         largest, mean = errors(output, truth.reference)
-        finding: dict[str, Any] = {
-            "max_error": largest,
-            "plain_max_error": truth.plain_max if self.plain else None,
-            "wrong": int(wrong.sum()),
-            "total": output.numel(),
-            "message": bound_broken(truth, largest, mean) if self.plain else "",
-        }
-        if finding["wrong"]:
-            excess = excess_of(output, truth)
-            finding["first"] = self._mismatch(truth, output, int(wrong.reshape(-1).int().argmax()))
-            finding["worst"] = self._mismatch(truth, output, int((excess * wrong).reshape(-1).argmax()))
-            error = (output - truth.reference).abs()
-            # NaN or infinity where it belongs is no error.
-            error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
-            finding["map"] = error_map(wrong, error, self.dimensions)
-            finding["spans"] = spans(wrong, self.dimensions)
-        return finding
+        finding = Finding(
+            max_error=largest,
+            plain_max_error=truth.plain_max if self.plain else None,
+            wrong=int(wrong.sum()),
+            total=output.numel(),
+            message=bound_broken(truth, largest, mean) if self.plain else "",
+        )
+        if not finding.wrong:
+            return finding
+        excess, error = excess_of(output, truth), (output - truth.reference).abs()
+        # NaN or infinity where it belongs is no error.
+        error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
+        return replace(
+            finding,
+            first=self._wrong(truth, output, int(wrong.reshape(-1).int().argmax())),
+            worst=self._wrong(truth, output, int((excess * wrong).reshape(-1).argmax())),
+            map=error_map(wrong, error, self.dimensions),
+            spans=spans(wrong, self.dimensions),
+        )
 
-    def _mismatch(self, truth: Truth, output: Tensor, flat: int) -> dict[str, Any]:
+    def _wrong(self, truth: Truth, output: Tensor, flat: int) -> Wrong:
         index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
-        return {
-            "index": dict(zip(self.dimensions, index, strict=True)),
-            "expected": number(truth.reference.reshape(-1)[flat]),
-            "got": number(output.reshape(-1)[flat]),
-            "allowed": float(truth.allowed.reshape(-1)[flat]),
-            "around": around(truth.reference, output, index),
-        }
+        return Wrong(
+            index=dict(zip(self.dimensions, index, strict=True)),
+            expected=number(truth.reference.reshape(-1)[flat]),
+            got=number(output.reshape(-1)[flat]),
+            allowed=float(truth.allowed.reshape(-1)[flat]),
+            around=around(truth.reference, output, index),
+        )
 
 
-def around(reference: Tensor, output: Tensor, index: list[int]) -> list[list[float | None]]:
+def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[float | None, ...], ...]:
     """Expected and got of the elements beside one, along the last dimension."""
     if not index:
-        return []
+        return ()
     low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
     row = tuple(index[:-1])
-    return [[number(reference[row][i]), number(output[row][i])] for i in range(low, high)]
+    return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
 
 
-def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, list[dict[str, Any]]]:
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[Part, ...]]:
     """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
     found = {}
     for axis, name in enumerate(dimensions):
         size = wrong.shape[axis]
         step = -(-size // MAP_PARTS)
         parts = [(first, min(first + step, size)) for first in range(0, size, step)]
-        found[name] = [_part(wrong, error, axis, first, last) for first, last in parts]
+        found[name] = tuple(_part(wrong, error, axis, first, last) for first, last in parts)
     return found
 
 
-def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> dict[str, Any]:
+def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> Part:
     inside = error.narrow(axis, first, last - first)
     largest = number(inside.nan_to_num(math.inf).max())
-    return {
-        "first": first,
-        "last": last - 1,
-        "wrong": int(wrong.narrow(axis, first, last - first).sum()),
-        "largest": largest,
-    }
+    return Part(first, last - 1, int(wrong.narrow(axis, first, last - first).sum()), largest)
 
 
-def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, dict[str, int]]:
+def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, Stretch]:
     """Along each dimension: the first and the last index with a wrong element, and how many there are."""
     found = {}
     for axis, name in enumerate(dimensions):
         places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
-        ends = {"first": int(places[0]), "last": int(places[-1])}
-        found[name] = {**ends, "count": len(places), "size": wrong.shape[axis]}
+        found[name] = Stretch(int(places[0]), int(places[-1]), len(places), wrong.shape[axis])
     return found
-
-
-def badness(finding: dict[str, Any]) -> tuple[int, bool, float]:
-    """Order of findings: the worst counts."""
-    return finding["wrong"], bool(finding["message"]), finding["max_error"]
 
 
 def same(one: Tensor, other: Tensor) -> bool:
@@ -383,9 +388,9 @@ def number(value: Tensor) -> float | None:
     return max(min(found, 1.7976931348623157e308), -1.7976931348623157e308)
 
 
-def start(request: dict[str, Any]) -> Judge:
+def start(terms: Begin) -> Judge:
     """A judge; raises Refused when a function of the target cannot be found."""
     try:
-        return Judge(request)
+        return Judge(terms)
     except AttributeError as error:
         raise Refused(str(error)) from error

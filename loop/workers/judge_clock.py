@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from loop.base.processes import Tick
 from loop.calls.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.model.device import Device
-from loop.workers.worker import Refusal, Worker, WorkerLost
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Obey, Obeyed
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
@@ -32,14 +34,15 @@ class Orders:
         self.worker, self.limit_s, self.note = worker, limit_s, note
         self._draw = random.SystemRandom()
 
-    def begin(self, **more: Any) -> None:
+    def begin(self, empty: str | None = None) -> None:
         """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
-        self.worker.send("obey", seen=self.worker.arena.words[ORDER], **more)
+        self.worker.send(Obey(self.worker.arena.words[ORDER], empty))
 
-    def end(self) -> Generator[Tick, None, dict[str, Any]]:
+    def end(self) -> Generator[Tick, None, Obeyed]:
         """Let it answer requests again; what it noticed meanwhile."""
         yield from self.give(LEAVE)
-        return (yield from self.worker.receive(self.limit_s, self.note))
+        noticed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
+        return noticed
 
     def give(self, op: int, meanwhile: Callable[[], object] | None = None) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.
@@ -151,7 +154,7 @@ def _echo(
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
     """Seconds of orders of so many empty calls: by the judge's clock, and by one that belongs to them, or 0."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
-    orders.begin(empty=way)
+    orders.begin(way)
     words[COUNT] = calls
     with orders.aside():
         taken = []

@@ -2,11 +2,15 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from loop.base.processes import Tick
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import ToWorker
+
+R = TypeVar("R")
 
 
 class KeptWorker:
@@ -39,13 +43,14 @@ class KeptWorker:
             self._loaded = True
         return worker
 
-    def ask(self, do: str, *, limit_s: float, note: str, **fields: Any) -> Generator[Tick, None, dict[str, Any]]:
+    def ask(self, request: ToWorker[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no."""
         worker = yield from self.load()
-        worker.send(do, **fields)
-        return (yield from self._receive(worker, limit_s, note))
+        worker.send(request)
+        reply: R = yield from self._receive(worker, limit_s, note)
+        return reply
 
-    def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, dict[str, Any]]:
+    def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, Any]:
         try:
             return (yield from worker.receive(limit_s, note))
         except WorkerLost:

@@ -6,7 +6,8 @@ output to each as float64; it returns `(got, expected)`, which must agree, or no
 """
 
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
+from loop.calls.call import Call, attribute_number
 from loop.calls.refusal import Refused
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes, Tolerance
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
@@ -30,54 +33,53 @@ class Relations:
     """Walks one property after another; the variant computes in its own process in between."""
 
     def __init__(
-        self,
-        signature: dict[str, Any],
-        tolerance: dict[str, dict[str, float]],
-        plain: torch_side.Function | None,
+        self, shapes: Shapes, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
     ) -> None:
-        self.signature, self.tolerance, self.plain = signature, tolerance, plain
+        self.shapes, self.tolerance, self.plain = shapes, tolerance, plain
         self.lost = 0.0
         """How far the plain implementation is from holding the property, in the same type on the same inputs."""
         self.losses: dict[tuple[str, str], float] = {}
         """The same by property and call: it is worked out once, for all variants."""
         self.going: Property | None = None
-        self.call: dict[str, Any] = {}
-        self.derived: dict[str, Any] = {}
+        self.call: Call
+        self.derived: Call
         self.name = ""
         self.asked = 0
 
-    def begin(self, request: dict[str, Any]) -> dict[str, Any]:
+    def begin(self, request: Relate) -> Related:
         """Begin a property on a call whose inputs are there; the first call it asks for, or the end."""
-        self.call, self.asked = request["call"], 0
-        inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call["inputs"]]
-        self.name = request["property"]
+        self.call, self.asked, self.name = request.call, 0, request.property
+        inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
+        function = torch_side.find(self.name)
+        return self._blaming(lambda: self._begin(function, inputs, request.seed))
+
+    def _blaming(self, step: Callable[[], Related]) -> Related:
+        """The next step of the property; Refused with its name when it raises."""
         try:
-            return self._begin(torch_side.find(self.name), inputs, request["seed"])
+            return step()
         except Refused:
             raise
         except Exception as error:
-            raise self._broken(error) from error
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            what = f"property {self.name} on {self.call.key}"
+            raise Refused(f"{what}: {type(error).__name__}: {error} ({place})") from error
 
-    def _broken(self, error: Exception) -> Refused:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}:{last.lineno}"
-        return Refused(f"property {self.name} on {self.call['key']}: {type(error).__name__}: {error} ({place})")
-
-    def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> dict[str, Any]:
-        place = (self.name, self.call["key"])
+    def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> Related:
+        place = (self.name, self.call.key)
         if place not in self.losses:
             self.losses[place] = self._lost_by_plain(function, inputs, seed)
         self.lost = self.losses[place]
         torch.manual_seed(seed)
-        self.going = function(*inputs, **self.call["attributes"])
+        self.going = function(*inputs, **self.call.attributes)
         return self._next(None)
 
     def _lost_by_plain(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> float:
         if self.plain is None:
             return 0.0
         torch.manual_seed(seed)
-        going, output = function(*inputs, **self.call["attributes"]), None
-        types = [torch_side.TORCH_DTYPES[tensor["dtype"]] for tensor in self.call["inputs"]]
+        going, output = function(*inputs, **self.call.attributes), None
+        types = [torch_side.TORCH_DTYPES[tensor.dtype] for tensor in self.call.inputs]
         while True:
             try:
                 asked, attributes = going.send(output)
@@ -86,50 +88,37 @@ class Relations:
             rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
             output = self.plain(*rounded, **attributes).double()
 
-    def go_on(self, request: dict[str, Any]) -> dict[str, Any]:
+    def go_on(self, request: GiveOutput) -> Related:
         """Give the property the output it asked for; its next call, or its finding."""
-        result = {**self.derived["output"], "path": request["path"]}
-        try:
-            return self._next(torch_side.read_tensor(result).double())
-        except Refused:
-            raise
-        except Exception as error:
-            raise self._broken(error) from error
+        return self._blaming(
+            lambda: self._next(torch_side.read_tensor(self.derived.output, request.path).double())
+        )
 
-    def _next(self, output: Tensor | None) -> dict[str, Any]:
+    def _next(self, output: Tensor | None) -> Related:
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
         except StopIteration as end:
             self.going = None
-            return self._finding(end.value)
+            return Related(agreement=None if end.value is None else self._finding(*end.value))
         self.asked += 1
         self.derived = self._derive(inputs, attributes)
-        return {"call": self.derived}
+        return Related(self.derived)
 
-    def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> dict[str, Any]:
+    def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """A call of the same function on other inputs: their files are written, its output's shape follows."""
         sizes: dict[str, int] = {}
         files = []
-        for tensor, file in zip(inputs, self.call["inputs"], strict=True):
-            sizes |= dict(zip(self.signature["inputs"][file["name"]].split(), tensor.shape, strict=True))
-            path = f"{file['path']}.related"
-            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[file["dtype"]]))
-            files.append({**file, "path": path, "shape": list(tensor.shape), "room": 0, "offset": 0})
-        shape = [sizes[name] for name in self.signature["output"].split()]
-        output = {**self.call["output"], "shape": shape, "path": f"{self.call['output']['path']}.related"}
-        numbers = self._numbers(attributes)
-        return {**self.call, "inputs": files, "output": output, "attributes": attributes, "numbers": numbers}
-
-    def _numbers(self, attributes: dict[str, Any]) -> list[float | None]:
-        """Attributes as a C kernel gets them, as in loop.calls.call.attribute_number."""
-        numbers: list[float | None] = []
-        for name, attribute in self.signature["attributes"].items():
-            value = attributes[name]
-            if isinstance(value, str):
-                value = attribute["choices"].index(value)
-            numbers.append(None if value is None else float(value))
-        return numbers
+        for tensor, file in zip(inputs, self.call.inputs, strict=True):
+            sizes |= dict(zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True))
+            path = f"{file.path}.related"
+            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[file.dtype]))
+            files.append(replace(file, path=path, shape=tuple(tensor.shape), room=0, offset=0))
+        shape = tuple(sizes[name] for name in self.shapes.output.split())
+        output = replace(self.call.output, shape=shape, path=f"{self.call.output.path}.related")
+        choices = self.shapes.choices.items()
+        numbers = tuple(attribute_number(known, attributes[name]) for name, known in choices)
+        return replace(self.call, inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
     def _plausible_loss(self, expected: Tensor) -> float:
         """What the plain implementation loses, unless rounding cannot explain it: then the property itself is
@@ -138,26 +127,21 @@ class Relations:
         most = IMPLAUSIBLE * (float(finite.max()) if finite.numel() else 0.0)
         return self.lost if self.lost <= most else 0.0
 
-    def _finding(self, value: tuple[Tensor, Tensor] | None) -> dict[str, Any]:
+    def _finding(self, got: Tensor, expected: Tensor) -> Agreement:
         """Whether both sides agree: within the tolerance, once for each call that went into them, or within twice
         what the plain implementation loses."""
-        if value is None:
-            return {"applies": False}
-        got, expected = value
-        tolerance = self.tolerance[self.call["dtype"]]
-        allowed = self.asked * (tolerance["atol"] + tolerance["rtol"] * expected.abs())
+        tolerance = self.tolerance[self.call.dtype]
+        allowed = self.asked * (tolerance.atol + tolerance.rtol * expected.abs())
         allowed = allowed.clamp(min=SLACK * self._plausible_loss(expected))
         error = (got - expected).abs()
         wrong = ~(error <= allowed)
         largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-        return {
-            "applies": True,
-            "calls": self.asked,
-            "wrong": int(wrong.sum()),
-            "total": wrong.numel(),
-            "largest": min(largest, 1e300),
-            "allowed": float(allowed.max()) if allowed.numel() else 0.0,
-        }
+        return Agreement(
+            wrong=int(wrong.sum()),
+            total=wrong.numel(),
+            largest=min(largest, 1e300),
+            allowed=float(allowed.max()) if allowed.numel() else 0.0,
+        )
 
 
 def largest_difference(got: Tensor, expected: Tensor) -> float:

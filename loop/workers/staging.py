@@ -2,34 +2,36 @@
 
 import ctypes
 from functools import partial
-from typing import Any
 
+from loop.calls.call import Call
 from loop.calls.external import External
-from loop.calls.orders import Nothing, Shared, Stage
+from loop.calls.orders import Nothing, Shared
+from loop.calls.orders import Stage as StagedCall
 from loop.calls.peak import first_call_bytes
 from loop.calls.prepared import Loaded
 from loop.calls.refusal import Refused
 from loop.calls.stages import CompiledStage, Places, ProgramStage
 from loop.calls.variants import Compiled, Importable
+from loop.workers.worker_messages import Stage
 
 EMPTY_ELEMENTS = 64
 """Floats of the tensor that a call of PyTorch makes which does nothing else."""
 
 
-def stage(loaded: Loaded, shared: Shared, request: dict[str, Any], slow: float) -> tuple[Stage, dict[str, Any]]:
-    """The stage of a call, once the call was made on it, and what the judge is told of it.
+def stage(loaded: Loaded, shared: Shared, request: Stage, slow: float) -> tuple[StagedCall, int | None]:
+    """The stage of a call, once the call was made on it, and the memory that this took at its peak.
 
     `slow`: share of its time by which every call is made longer on purpose.
     """
-    call, places = request["call"], Places(shared.memory, request["places"], request["call"], request["turns"])
-    made = _make(loaded, places, call, slow)
-    made.ready([request["window"]], request["turns"], cold=False)
+    places = Places(shared.memory, request.call, request.inputs, request.slots, request.turns)
+    made = _make(loaded, places, request.call, slow)
+    made.ready([request.window], request.turns, cold=False)
     peak = first_call_bytes(lambda: made.run(1))
     made.give()
-    return made, {"peak_bytes": peak}
+    return made, peak
 
 
-def empty(way: str) -> Stage:
+def empty(way: str) -> StagedCall:
     """Calls of nothing by a way of being called, as in `orders.EMPTY`; none at all for any other word."""
     if way == "c_abi":
         nothing = object.__new__(Compiled)
@@ -53,7 +55,7 @@ def _nothing(*tensors: object, **attributes: object) -> None:
     """A function that computes nothing."""
 
 
-def _make(loaded: Loaded, places: Places, call: dict[str, Any], slow: float) -> Stage:
+def _make(loaded: Loaded, places: Places, call: Call, slow: float) -> StagedCall:
     if isinstance(loaded, Compiled) and loaded.device == "cuda":
         from loop.calls.cuda.stage import DeviceStage
 

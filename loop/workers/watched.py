@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from loop.calls.call import Call
 from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
 from loop.calls.variants import Compiled
+from loop.workers.worker_messages import Kernel, Kernels
 
 DRIVER = "libcuda.so.1"
 REGISTERS = "registers per thread"
@@ -47,8 +49,8 @@ def synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def traced(prepared: Prepared) -> list[dict[str, Any]]:
-    """Kernels of one prepared call by torch's profiler: `kernel`, `us` and `registers` of each launch.
+def traced(prepared: Prepared) -> Kernels:
+    """Kernels of one prepared call by torch's profiler.
 
     The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.
     """
@@ -65,23 +67,23 @@ def traced(prepared: Prepared) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(path))
-        return kernels_in(json.loads(path.read_text(errors="replace")))
+        return Kernels(kernels_in(json.loads(path.read_text(errors="replace"))))
 
 
-def kernels_in(trace: dict[str, Any]) -> list[dict[str, Any]]:
+def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
     """The kernels of a Chrome trace, as they began: copies, fills and the profiler's own work are left out."""
     events = [event for event in trace.get("traceEvents", []) if event.get("cat") == "kernel"]
-    return [
-        {
-            "kernel": str(event.get("name", "")),
-            "us": float(event["dur"]) if "dur" in event else None,
-            "registers": event.get("args", {}).get(REGISTERS),
-        }
+    return tuple(
+        Kernel(
+            kernel=str(event.get("name", "")),
+            us=float(event["dur"]) if "dur" in event else None,
+            registers=event.get("args", {}).get(REGISTERS),
+        )
         for event in sorted(events, key=lambda event: float(event.get("ts", 0)))
-    ]
+    )
 
 
-def once(loaded: Loaded, call: dict[str, Any]) -> None:
+def once(loaded: Loaded, call: Call) -> None:
     """Make one call.
 
     Of a compiled variant on a GPU each tensor is an allocation of exactly its size, without guard zones, and the
@@ -90,7 +92,7 @@ def once(loaded: Loaded, call: dict[str, Any]) -> None:
     if isinstance(loaded, Compiled) and loaded.device == "cuda":
         from loop.calls.cuda.exact import ExactCall
 
-        prepared: Prepared = ExactCall(loaded, call)
+        prepared: Prepared = ExactCall(loaded.invoke, call)
     else:
         prepared = loaded.prepare(call)
     run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.

@@ -17,7 +17,9 @@ from loop.timing import schedule
 from loop.timing.round import Round
 from loop.timing.timings import Terms
 from loop.workers.bench import Bench, Side
-from loop.workers.worker import START_LIMIT_S, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Compute
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
 
@@ -102,13 +104,13 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
 def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
     """A kernel that declines has not lost the device: the same process answers the next request."""
     (side,) = make_sides(bench, "right")
-    call = bench.call(some(bench)[0], "x").to_json()
+    call = bench.call(some(bench)[0], "x")
     finish(bench.expect(some(bench)[0]))
     with bench.open(side) as worker:
         finish(worker.receive(START_LIMIT_S, "loading"))
         with pytest.raises(Exception, match="error 801"):
-            finish(worker.ask("call", limit_s=20, note="", call=call, layout="strided"))
-        assert finish(worker.ask("call", limit_s=20, note="", call=call))["outputs"]
+            finish(worker.ask(Compute(call, "strided"), limit_s=20, note=""))
+        assert finish(worker.ask(Compute(call), limit_s=20, note="")).outputs
 
 
 def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
@@ -119,7 +121,7 @@ def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
     with bench.open(side) as worker:
         finish(worker.receive(START_LIMIT_S, "loading"))
         with pytest.raises(WorkerLost) as caught:
-            finish(worker.ask("call", limit_s=20, note="", call=bench.call(workload, "x").to_json()))
+            finish(worker.ask(Compute(bench.call(workload, "x")), limit_s=20, note=""))
         assert lost.LOST == worker.child.code
     assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
 

@@ -56,7 +56,7 @@ def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tm
             assert FakeGpu().uuid(0) == found.uuid
             extension = finish(environment.extension(context, environment.NoArguments())).output
             assert (False, f"right needs a build: {NEWER}") == (extension.ok, extension.message)
-        assert bench._examiner is None
+        assert bench._judge._program is None
 
 
 @CPU_TORCH

@@ -9,12 +9,12 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.calls.call import make_call
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.target import PythonFunction, Signature, Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
+from loop.workers.workload_call import make_call
 from tests.targets import make_builds, make_sides
 from tests.two_stage import open_two_stage
 
@@ -30,10 +30,13 @@ def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     """What the gate says of a component."""
     part = bench.target.components[name].model_copy(update=changes)
     side = bench.side(part.of, make_builds(bench, part.of)[part.of])
-    alone = replace(side, terms={**side.terms, "entry": part.entry})
-    with bench.part(part):
-        workloads = expand(bench.target, bench.target.workloads, "float32", 7)
-        (found,) = finish(verify(bench, [Job(alone, workloads, layouts=False)]))
+    alone = replace(
+        side,
+        terms=replace(side.terms, entry=part.entry),  # type: ignore[type-var]
+    )
+    judged = bench.part(part)
+    workloads = expand(judged.target, judged.target.workloads, "float32", 7)
+    (found,) = finish(verify(judged, [Job(alone, workloads, layouts=False)]))
     assert isinstance(found, VariantChecks)
     return found
 

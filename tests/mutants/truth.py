@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loop.base.places import project
-from loop.calls.torch_side import make_values
+from loop.calls.call import TensorFile
 from loop.gate.emulating import MOST_FLOPS, work_of
 from loop.library.targets import target
 from loop.model.device import Dtype
@@ -19,6 +19,8 @@ from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
 from loop.workers.attention import eager
 from loop.workers.judge import errors, most_lost
+from loop.workers.judge_messages import Values
+from loop.workers.values import make_values
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
 
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -89,10 +91,10 @@ def _values(one: Shaped, fill: Fill, index: int) -> Array:
     names = manifest().signature.inputs
     text = list(names.values())[index]
     axis = text.split().index(fill.nan_along) if fill.nan_along else None
-    recipe = {"kind": fill.kind, "scale": fill.scale, "axis": axis}
+    recipe = Values(fill.kind, fill.scale, axis)
     stream = numpy.random.RandomState((one.seed * 64 + index) % 2**32)
     sizes = shape(text, one)
-    return make_values(recipe, stream, {"shape": sizes, "room": 0}).reshape(sizes)
+    return make_values(recipe, stream, TensorFile("", "", sizes, one.dtype)).reshape(sizes)
 
 
 def judged(one: Workload, bits: list[Array], atol: float, rtol: float) -> dict[str, Array]:

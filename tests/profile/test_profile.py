@@ -15,6 +15,8 @@ from loop.model.workloads import expand
 from loop.profile import profile
 from loop.profile.profile import Report, compiler_report, count, is_gcc, vector_share
 from loop.workers.bench import Bench
+from loop.workers.wire import Count
+from loop.workers.worker_messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 LISTING = """
@@ -142,17 +144,17 @@ def test_without_counters_nothing_is_started(small: Bench, monkeypatch: pytest.M
 
 def test_a_worker_that_counts_is_believed(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it counted, without what it could not; its process prepares the call first."""
-    asked: list[str] = []
-    reply = {"counters": {"cycles": 10, "instructions": 20, "cache_misses": None}, "why": "no misses", "calls": 2}
-    found = _count(small, monkeypatch, lambda do: (asked.append(do), reply)[1])
-    assert ["prepare", "count"] == asked
+    asked: list[type] = []
+    reply = Counts({"cycles": Count(10), "instructions": Count(20), "cache_misses": None}, "no misses", Count(2))
+    found = _count(small, monkeypatch, lambda request: (asked.append(type(request)), reply)[1])
+    assert [Prepare, CountCalls] == asked
     assert (2, {"cycles": 10, "instructions": 20}, "no misses") == (found.calls, found.counts, found.why)
 
 
 def test_a_worker_that_refuses_leaves_the_counters_unknown(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile does without them."""
 
-    def refuse(do: str) -> Any:
+    def refuse(request: object) -> Any:
         raise profile.Refusal("cannot count")
 
     assert "fast could not be counted: cannot count" == _count(small, monkeypatch, refuse).why
@@ -170,9 +172,9 @@ def _count(bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any) -> Any:
         def receive(self, limit_s: float, note: str) -> Iterator[Any]:
             yield from ()
 
-        def ask(self, do: str, **_: object) -> Iterator[Any]:
+        def ask(self, request: object, **_: object) -> Iterator[Any]:
             yield from ()
-            return answer(do)
+            return answer(request)
 
     def nothing(*_: object, **__: object) -> Iterator[Any]:
         yield from ()

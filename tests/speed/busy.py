@@ -24,6 +24,7 @@ from typing import Any
 
 from loop.base.processes import finish
 from loop.base.stats import clipped
+from loop.calls.call import LibraryTerms
 from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
@@ -194,7 +195,7 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
 
 
 def _side(name: str) -> Side:
-    return Side(name, {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="recorded")
+    return Side(name, LibraryTerms("cpu", "f", "", ""), ("float32",), deterministic=True, build_id="recorded")
 
 
 def draw() -> list[str]:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 
+from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.timing.contest import Contest, Rival, itself, slowed, together
@@ -12,7 +13,7 @@ from loop.workers.bench import Side
 from tests.makers import make_workload
 
 ONE, TWO = make_workload("one"), make_workload("two")
-CANDIDATE = Side("new", {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="abc")
+CANDIDATE = Side("new", LibraryTerms("cpu", "f", "", ""), ("float32",), deterministic=True, build_id="abc")
 OLD = CANDIDATE.renamed("new known good", build_id="def")
 
 
@@ -145,7 +146,7 @@ def test_a_slowdown_that_is_not_there_is_not_seen() -> None:
 
 def test_contests_share_a_round() -> None:
     """Each has what is open of its own; what one has decided does not end the other."""
-    other = Side("old", {"kind": "c_abi"}, ("float32",), deterministic=True, build_id="fff")
+    other = Side("old", LibraryTerms("cpu", "f", "", ""), ("float32",), deterministic=True, build_id="fff")
     first, second = make_contest(), Contest(other, [itself(other, [ONE])])
     everything = together([first, second], Timings())
     assert ["new", "new again", "new known good", "old", "old again"] == everything["one"]

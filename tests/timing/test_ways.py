@@ -2,14 +2,21 @@
 
 import pytest
 
+from loop.calls.call import CommandTerms, FunctionTerms, LibraryTerms, Terms
 from loop.model.device import Device
 from loop.timing.ways import OFFERED, called
 from loop.workers.bench import Side
 
+TERMS: dict[str, Terms] = {
+    "c_abi": LibraryTerms("cpu", "f", "", ""),
+    "python": FunctionTerms("m:f"),
+    "command": CommandTerms(("./run",)),
+}
+
 
 def side(kind: str, **environment: str) -> Side:
     """A side of a kind."""
-    return Side("v", {"kind": kind}, ("float32",), deterministic=True, build_id=None, environment=environment)
+    return Side("v", TERMS[kind], ("float32",), deterministic=True, build_id=None, environment=environment)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from loop.base.places import shipped
 from loop.calls import torch_side
-from loop.calls.call import make_call
+from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.device import Dtype
 from loop.model.target import Fill, Target, Workload
 from loop.workers.attention import eager, torch_sdpa, visible
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes, Tolerance, Values
 from loop.workers.relations import Relations
+from loop.workers.values import make_tensor
+from loop.workers.workload_call import make_call
 
 Function = Callable[..., Tensor]
 
@@ -37,37 +40,37 @@ def make_workload(
     return Workload.model_validate(fields)
 
 
-def written(workload: Workload, folder: Path) -> dict[str, Any]:
+def written(workload: Workload, folder: Path) -> Call:
     """The call of a workload whose inputs are there."""
-    call = make_call(TARGET.signature, workload, str(folder), "test").to_json()
-    for index, tensor in enumerate(call["inputs"]):
-        fill = {"kind": "normal", "scale": Fill().scale, "axis": None}
-        flat = torch_side.make_tensor(fill, workload.seed, index, tensor)
-        torch_side.write_tensor(tensor["path"], flat)
+    call = make_call(TARGET.signature, workload, str(folder), "test")
+    for index, tensor in enumerate(call.inputs):
+        flat = make_tensor(Values("normal", Fill().scale, None), workload.seed, index, tensor)
+        torch_side.write_tensor(tensor.path, flat)
     return call
 
 
 def make_relations(plain: Function = eager) -> Relations:
     """The target's relations, as the judge has them."""
-    tolerance: dict[str, dict[str, float]] = {dtype: one.model_dump() for dtype, one in TARGET.tolerance.items()}
-    return Relations(TARGET.signature.model_dump(mode="json"), tolerance, plain)
+    signature = TARGET.signature
+    tolerance = {dtype: Tolerance(one.atol, one.rtol) for dtype, one in TARGET.tolerance.items()}
+    choices = {name: one.choices for name, one in signature.attributes.items()}
+    return Relations(Shapes(dict(signature.inputs), signature.output, choices), tolerance, plain)
 
 
-def find(name: str, function: Function, workload: Workload, folder: Path) -> dict[str, Any]:
+def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:
     """What the judge finds when it walks a property of a function, call by call."""
     relations = make_relations()
-    reply = relations.begin({"call": written(workload, folder), "property": name, "seed": workload.seed})
-    while "call" in reply:
-        path = compute(function, reply["call"])
-        reply = relations.go_on({"path": path})
-    return reply
+    reply = relations.begin(Relate(written(workload, folder), name, workload.seed))
+    while reply.call is not None:
+        reply = relations.go_on(GiveOutput(compute(function, reply.call)))
+    return reply.agreement
 
 
-def compute(function: Function, call: dict[str, Any]) -> str:
+def compute(function: Function, call: Call) -> str:
     """Compute the output of a call in its own type; its file."""
-    inputs = [torch_side.read_tensor(tensor) for tensor in call["inputs"]]
-    torch_side.write_tensor(call["output"]["path"], function(*inputs, **call["attributes"]))
-    return str(call["output"]["path"])
+    inputs = [torch_side.read_tensor(tensor) for tensor in call.inputs]
+    torch_side.write_tensor(call.output.path, function(*inputs, **call.attributes))
+    return call.output.path
 
 
 def mean_of_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
@@ -174,8 +177,8 @@ def test_it_holds_of_attention(name: str, dtype: Dtype, tmp_path: Path) -> None:
         workload = make_workload(queries, keys, features, dtype=dtype, seed=queries * 100 + features, **choice)
         for function in right_ones(workload):
             found = find(name, function, workload, tmp_path)
-            applied += found["applies"]
-            assert not found["applies"] or 0 == found["wrong"], (function, workload, found)
+            applied += found is not None
+            assert found is None or 0 == found.wrong, (function, workload, found)
     assert applied >= 6
 
 
@@ -194,7 +197,7 @@ def test_it_bites(name: str, wrong: Function, dtype: Dtype, tmp_path: Path) -> N
     cases = itertools.product((6, 33), (False, True))
     chosen = [make_workload(size, size, 16, dtype=dtype, causal=causal) for size, causal in cases]
     found = [find(name, wrong, workload, tmp_path) for workload in chosen]
-    assert any(one["applies"] and one["wrong"] for one in found), found
+    assert any(one is not None and one.wrong for one in found), found
 
 
 @pytest.mark.parametrize("name", BITES)
@@ -202,9 +205,9 @@ def test_it_bites(name: str, wrong: Function, dtype: Dtype, tmp_path: Path) -> N
 def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_path: Path) -> None:
     """Without queries or keys a property does not apply, or holds."""
     found = find(name, eager, make_workload(queries, keys, 4, causal=True), tmp_path)
-    assert not found["applies"] or 0 == found["wrong"]
+    assert found is None or 0 == found.wrong
     found = find(name, eager, make_workload(queries, keys, 4), tmp_path)
-    assert not found["applies"] or 0 == found["wrong"]
+    assert found is None or 0 == found.wrong
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_pat
 )
 def test_where_it_means_nothing_it_does_not_apply(name: str, workload: Workload, tmp_path: Path) -> None:
     """Under a mask keys have an order, and a single one has no halves."""
-    assert {"applies": False} == find(name, eager, workload, tmp_path)
+    assert find(name, eager, workload, tmp_path) is None
 
 
 def test_the_plain_implementation_is_asked_once_for_all_variants(tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ def test_the_plain_implementation_is_asked_once_for_all_variants(tmp_path: Path)
         return eager(*tensors, **attributes)
 
     workload, relations = make_workload(5, 9, 8), make_relations(plain)
-    request = {"call": written(workload, tmp_path), "property": "linear_in_v", "seed": workload.seed}
+    request = Relate(written(workload, tmp_path), "linear_in_v", workload.seed)
     lost = []
     for _ in range(2):
         relations.begin(request)

@@ -4,11 +4,11 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy
 import pytest
 
+from loop.calls.call import Call, TensorFile
 from loop.calls.guarded import Unguarded
 from loop.calls.guards import KINDS, NAN, Guard
 from loop.workers import checking
@@ -34,7 +34,7 @@ class Made:
     """A prepared call that computes one number."""
 
     timed_apart = False
-    call: dict[str, Any] = {"output": {"dtype": "float32"}}  # noqa: RUF012
+    call = Call("", "float32", (), TensorFile("output", "", (1,), "float32"), {}, ())
 
     def __init__(self, compute: Compute) -> None:
         self.guarded, self.compute, self.calls = Tensors(), compute, 0

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,9 @@ from loop.model.workloads import expand
 from loop.profile.profile import trace
 from loop.workers import watched
 from loop.workers.bench import Bench
-from loop.workers.worker import START_LIMIT_S, Refusal, Worker
+from loop.workers.program import START_LIMIT_S, Refusal
+from loop.workers.wire import Count, Done
+from loop.workers.worker_messages import Kernel, Once
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 TRACE = {
@@ -56,10 +57,10 @@ def five_rows(bench: Bench) -> Workload:
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
     assert [
-        {"kernel": "first", "us": 1.25, "registers": 40},
-        {"kernel": "void second<float>(float*)", "us": 2.5, "registers": None},
-    ] == watched.kernels_in(TRACE)
-    assert [] == watched.kernels_in({})
+        Kernel("first", 1.25, Count(40)),
+        Kernel("void second<float>(float*)", 2.5, None),
+    ] == list(watched.kernels_in(TRACE))
+    assert not watched.kernels_in({})
 
 
 def test_without_a_driver_a_marked_call_is_a_call() -> None:
@@ -91,30 +92,24 @@ def watched_by(source: Path, library: Path) -> None:
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
 
 
-def ask(bench: Bench, name: str, workload: Workload, do: str = "once") -> dict[str, Any]:
-    """A worker's reply to a request about one call."""
+def once(bench: Bench, name: str, workload: Workload) -> Done:
+    """Have one call made, which nothing stands beside."""
     (side,) = make_sides(bench, name)
     with bench.open(side) as worker:
         finish(worker.receive(START_LIMIT_S, "loading"))
-        return once(worker, bench.call(workload, name).to_json(), do)
-
-
-def once(worker: Worker, call: dict[str, Any], do: str) -> dict[str, Any]:
-    """Have a call made."""
-    reply: dict[str, Any] = finish(worker.ask(do, limit_s=20.0, note="watching", call=call))
-    return reply
+        return finish(worker.ask(Once(bench.call(workload, name)), limit_s=20.0, note="watching"))
 
 
 @pytest.mark.parametrize("name", ["right", "python"])
 def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
     """Of whatever kind the variant is; its output is nobody's business here."""
-    assert "ok" == ask(bench, name, five_rows)["status"]
+    assert Done() == once(bench, name, five_rows)
 
 
 def test_a_variant_that_says_no_is_heard(bench: Bench, five_rows: Workload) -> None:
     """With its own words: a tool that saw nothing has not found it clean."""
     with pytest.raises(Refusal, match="error 3: no such shape"):
-        ask(bench, "refuses", five_rows)
+        once(bench, "refuses", five_rows)
 
 
 @pytest.mark.parametrize("name", ["right", "python"])

@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.workers.worker import Refusal, Worker, WorkerLost
+from loop.calls.call import FunctionTerms
+from loop.workers.judge_messages import Discard
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker import Worker
+from loop.workers.worker_messages import Load, Unstage
 
 
-def ask(worker: Worker, do: str, **fields: object) -> dict[str, object]:
-    """A worker's reply."""
-    reply: dict[str, object] = finish(worker.ask(do, limit_s=20.0, note="asking", **fields))
-    return reply
+def load(folder: Path, python: str) -> Load:
+    """A request to load a function."""
+    return Load(FunctionTerms(python), str(folder), 1, "cpu")
 
 
-def test_an_unknown_request_is_a_bug_of_ours() -> None:
-    """Exit 3, and the worker goes on."""
-    with Worker(1) as worker:
-        for _ in range(2):
-            with pytest.raises(LoopError, match="worker: unknown request nonsense") as caught:
-                ask(worker, "nonsense")
-            assert 3 == caught.value.exit_code
+def test_a_request_that_no_worker_knows_ends_it() -> None:
+    """It is a mistake of ours, not of a variant: there is no such request in its table."""
+    with Worker(1) as worker, pytest.raises(WorkerLost, match="exit 1") as caught:
+        finish(worker.ask(Discard("x"), limit_s=20.0, note="asking"))
+    assert "unknown request Discard" in caught.value.errors
 
 
-def test_text_that_is_no_unicode_is_readable_all_the_same() -> None:
+def test_text_that_is_no_unicode_is_readable_all_the_same(tmp_path: Path) -> None:
     """Half a character in an error message must not break the journal it ends up in."""
-    with Worker(1) as worker, pytest.raises(LoopError, match=r"unknown request \?$"):
-        ask(worker, "\udc80")
+    with Worker(1) as worker, pytest.raises(Refusal, match=r"cannot import m:\?"):
+        finish(worker.ask(load(tmp_path, "m:\udc80"), limit_s=20.0, note="asking"))
 
 
 def test_a_killed_worker_is_lost() -> None:
@@ -37,7 +37,7 @@ def test_a_killed_worker_is_lost() -> None:
     with Worker(1) as worker:
         os.kill(worker.child.process.pid, signal.SIGKILL)
         worker.child.process.wait()
-        worker.send("load")
+        worker.send(Unstage())
         with pytest.raises(WorkerLost, match="crashed with SIGKILL") as caught:
             finish(worker.receive(5.0, "waiting"))
     assert "crashed" == caught.value.kind
@@ -70,8 +70,7 @@ def test_no_descriptor_is_leaked() -> None:
 def test_a_long_message_is_cut_where_it_is_made(text: str, tmp_path: Path) -> None:
     """An exception may hold a whole tensor: 34 MB are told in a line, and not taken for a forged reply."""
     (tmp_path / "loud.py").write_text(f"raise ValueError({text})\n")
-    variant = {"kind": "python", "python": "loud:f", "device": "cpu"}
     with Worker(1) as worker, pytest.raises(Refusal) as caught:
-        ask(worker, "load", variant=variant, folder=str(tmp_path), threads=1, device="cpu", slow=0.0, mistake=None)
+        finish(worker.ask(load(tmp_path, "loud:f"), limit_s=20.0, note="asking"))
     assert len(str(caught.value)) < 1200
     assert "ValueError" in str(caught.value)

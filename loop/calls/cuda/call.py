@@ -28,17 +28,16 @@ def the_stream() -> Stream:
     return the_device().stream()
 
 
-class DeviceTensor:
-    """Device memory with the face of `host_memory.Buffer`."""
+class DeviceTensor(Memory):
+    """Device memory for one tensor."""
 
     def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE) -> None:
-        self.size, self.data, self.shift = size, b"", shift
+        self.shift = shift
         self._memory: DeviceBuffer = the_device().memory(size + shift, zone)
         self._twice: DeviceBuffer | None = None
-        self.turned = 0
         self.address = self._memory.address + shift
         before, after = self._memory.zones
-        self._surroundings = Surroundings(before + shift, after, dtype)
+        super().__init__(size, Surroundings(before + shift, after, dtype))
         self.surround(draw(VALUES))
 
     def fill(self, data: bytes) -> None:
@@ -53,10 +52,6 @@ class DeviceTensor:
     def close(self) -> None:
         """Give the memory back."""
         self._memory.close()
-
-    def know(self, data: bytes) -> None:
-        """Learn what numbers like the tensor's own are."""
-        self._surroundings.know(data)
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end."""
@@ -76,13 +71,9 @@ class DeviceTensor:
         else:
             self._memory.write(self.address, self.between(guard))
 
-    def between(self, guard: Guard) -> bytes:
-        """Contents for the gaps of a tensor whose rows do not lie together, of its own size."""
-        return self._surroundings.fill(guard, self.size)
-
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-        before, after = self._surroundings.renew(guard)
+        before, after = self.zones.renew(guard)
         self._memory.write(self.address - len(before), before)
         self._memory.write(self.address + self.size, after)
 
@@ -90,27 +81,10 @@ class DeviceTensor:
         """The tensor's bytes."""
         return self._memory.read()[self.shift :]
 
-    @property
-    def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with, rotated as it was last."""
-        return self.read() != self.data[self.turned :] + self.data[: self.turned]
-
-    @property
-    def stray(self) -> str:
-        """What was written outside the tensor, in words; empty when nothing was."""
-        return self._surroundings.stray(*self._memory.read_zones(self.shift))
-
-    def enclose(self, *, at_end: bool) -> bool:
-        """Pages of a device cannot be closed: compute-sanitizer sees what the zones do not."""
-        return False
-
-    def release(self) -> None:
-        """Nothing to do: nothing was closed."""
-
-    @property
-    def reach(self) -> tuple[int, int]:
-        """No address of the host."""
-        return 0, 0
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """What stands in both zones."""
+        before, after = self._memory.read_zones(self.shift)
+        return before, after
 
 
 class DeviceCompiledCall(CompiledCall):

@@ -5,15 +5,15 @@ from typing import Any
 
 from loop.calls.cuda.call import DeviceCompiledCall, the_device, the_stream
 from loop.calls.cuda.driver import Owned
+from loop.calls.guarded import Memory
+from loop.calls.guards import Surroundings
 
 
-class ExactTensor:
+class ExactTensor(Memory):
     """Device memory for one tensor, no byte more; nobody has written to it before it is filled."""
 
-    stray, changed, reach = "", False, (0, 0)
-
     def __init__(self, size: int) -> None:
-        self.size, self.data = size, b""
+        super().__init__(size, Surroundings(0, 0))
         self._device = the_device()
         driver = self._device.driver
         address = driver.make("cuMemAlloc_v2", ctypes.c_uint64, max(size, 1))
@@ -30,7 +30,7 @@ class ExactTensor:
     def ignore(self, *_: Any, **__: Any) -> Any:
         """Nothing to do: nothing stands around it, and its one call is not looked at."""
 
-    know = surround = between = enclose = release = rotate = poison = read = ignore
+    know = surround = poison = ignore
 
 
 class ExactCall(DeviceCompiledCall):

@@ -5,42 +5,35 @@ Inputs come from the memory that is shared with the judge.
 The device's own clock is finer than the host's; the judge holds it against its own.
 """
 
-import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
+from loop.calls.call import Call
 from loop.calls.cuda.call import DeviceTensor, the_device, the_stream
 from loop.calls.cuda.driver import ALIGNMENT, DeviceBuffer
 from loop.calls.cuda.graph import Graph, Stopwatch, Uncapturable, capture
 from loop.calls.guards import differing, said_bytes
-from loop.calls.orders import Windows
+from loop.calls.orders import Stage, Windows
 from loop.calls.refusal import Refused
 from loop.calls.stages import Places
-from loop.calls.tensors import DTYPES, POISON, LoopTensor, describe, strides_of
+from loop.calls.tensors import POISON
 
 ZONE = 512
 """Random bytes before each output of a sample, and after the last, at least."""
 
 
-class DeviceStage:
+class DeviceStage(Stage):
     """Calls of a compiled CUDA variant. Each has an output of its own on the device."""
 
-    captured = False
-    strays: Sequence[str] = ()
-
-    def __init__(self, invoke: Callable[..., None], places: Places, call: dict[str, Any], slow: float) -> None:
+    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
         device = the_device()
-        self.items = [DTYPES[tensor["dtype"]][1] for tensor in call["inputs"]]
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
-        dtypes = [tensor["dtype"] for tensor in call["inputs"]]
-        self.pools = [DeviceTensor(size, 0, dtype) for size, dtype in zip(places.pool_bytes, dtypes, strict=True)]
+        self.pools = [DeviceTensor(tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
         self.slots = Slots(places.slot_bytes)
-        numbers = [float("nan") if number is None else number for number in call["numbers"]]
-        self.numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
+        self.numbers = call.c_numbers()
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
         self.runs: list[Callable[[], None]] = []
@@ -72,16 +65,10 @@ class DeviceStage:
         device.synchronise_all()
 
     def _bind(self, window: Sequence[int], number: int) -> Callable[[], None]:
-        tensors = self.call["inputs"]
-        places = [pool.address + n * item for pool, n, item in zip(self.pools, window, self.items, strict=True)]
-        described = [
-            describe(place, tuple(one["shape"]), strides_of(tuple(one["shape"]), "contiguous"), one["dtype"])
-            for place, one in zip(places, tensors, strict=True)
-        ]
-        shape, dtype = tuple(self.call["output"]["shape"]), self.call["output"]["dtype"]
-        output = describe(self.slots.address(number), shape, strides_of(shape, "contiguous"), dtype)
-        inputs = (LoopTensor * len(described))(*described)
-        return partial(self.invoke, inputs, (LoopTensor * 1)(output), self.numbers, the_stream().handle)
+        placed = zip(self.pools, window, self.call.inputs, strict=True)
+        inputs = self.call.c_inputs([pool.address + offset * tensor.item for pool, offset, tensor in placed])
+        output = self.call.c_output(self.slots.address(number))
+        return partial(self.invoke, inputs, output, self.numbers, the_stream().handle)
 
     def _capture(self, runs: Sequence[Callable[[], None]]) -> Graph | None:
         """The calls as one graph; None when they cannot be captured."""
@@ -108,8 +95,8 @@ class DeviceStage:
         """Bring the outputs into their slots; and look for what was written outside of them."""
         for output, slot in zip(self.slots.read(), self.places.slots, strict=False):
             self.places.memory[slot : slot + len(output)] = output
-        inputs = zip(self.call["inputs"], self.pools, strict=True)
-        said = [f"writes outside its input {one['name']}: {pool.stray}" for one, pool in inputs if pool.stray]
+        inputs = zip(self.call.inputs, self.pools, strict=True)
+        said = [f"writes outside its input {one.name}: {pool.stray}" for one, pool in inputs if pool.stray]
         said += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
         self.strays = list(dict.fromkeys([*self.strays, *said]))
 

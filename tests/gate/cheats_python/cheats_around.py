@@ -100,7 +100,7 @@ def cheat_forged_types(x):
 def cheat_forged_finding(x):
     # Names another side's output as its own.
     names = glob.glob(f"{SCRATCH}/*honest-output.bin.0")[:1] or ["/etc/hostname"]
-    fields = '"digests": ["a"], "changed": [], "writes": [], "broken": [], "flaky": false, "unwritten": false'
+    fields = '"digests": ["a"], "changed": [], "writes": [], "broken": [], "unwritten": false'
     reply(f'{{"status": "ok", "outputs": ["{names[0]}"], "reads": "", {fields}}}\n'.encode())
     return torch.empty_like(x)
 

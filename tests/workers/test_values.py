@@ -5,14 +5,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.torch_side import bytes_of, make_tensor
+from loop.calls.call import TensorFile
+from loop.calls.torch_side import bytes_of
+from loop.workers.judge_messages import Values
+from loop.workers.values import make_tensor
 
-NORMAL = {"kind": "normal", "scale": 1.0, "axis": None}
+NORMAL = Values("normal", 1.0, None)
 
 
 def drawn(seed: int, *shape: int, room: int = 0) -> Tensor:
     """One input."""
-    return make_tensor(NORMAL, seed, 0, {"shape": list(shape), "room": room, "dtype": "float32"})
+    return make_tensor(NORMAL, seed, 0, TensorFile("x", "", shape, "float32", room))
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (1, 1), (2, 0), (4,), ()])

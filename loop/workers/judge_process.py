@@ -1,0 +1,71 @@
+"""The judge: the parent's end of its process, which is started when it is first asked."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from loop.base.errors import WorkFailed
+from loop.base.processes import Tick
+from loop.machine.machine import cores
+from loop.workers.judge_messages import Begin, Examine, ToJudge
+from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment
+
+PROGRAM = "loop.workers.judge_program"
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
+"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
+R = TypeVar("R")
+
+
+@dataclass
+class JudgeProcess:
+    """One judge for all benches of a session: it judges one target at a time."""
+
+    target: Begin | None = None
+    """What it judges now."""
+    expected: dict[str, tuple[bool, list[bytes]]] = field(default_factory=dict)
+    """Calls whose answer it knows: whether their files have room, and digests of these, for any process can write
+    there."""
+    _program: Program | None = None
+
+    def warm_up(self) -> None:
+        """Start it if it does not run: it imports while something else is done."""
+        self.program()
+
+    def program(self) -> Program:
+        """Its process."""
+        if self._program is None:
+            self._program = Program(PROGRAM, environment={**thread_environment(cores()), **PATIENT})
+        return self._program
+
+    def dismiss(self) -> None:
+        """End it; the next request starts a new one."""
+        if self._program is not None:
+            self._program.close()
+        self._program, self.target = None, None
+        self.expected.clear()
+
+    def judge(self, target: Begin, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+        """The reply to a request about a target; it forgets any other one."""
+        if self.target != target:
+            self.expected.clear()
+            yield from self.ask(target, START_LIMIT_S, "importing torch")
+            self.target = target
+        return (yield from self.ask(request, limit_s, note))
+
+    def known(self, target: Begin, key: str) -> tuple[bool, list[bytes]] | None:
+        """What is noted of a call of a target whose answer it knows; None where it does not."""
+        return self.expected.get(key) if self.target == target else None
+
+    def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+        """The reply to a request. Raises WorkFailed where it is refused, or the process dies."""
+        try:
+            return (yield from self.program().ask(request, limit_s=limit_s, note=note))
+        except WorkerLost as lost:
+            self.dismiss()
+            last = lost.errors.strip().splitlines()[-1:]
+            message = f"the judging process was lost: {lost.how}"
+            raise WorkFailed(message, hint=last[0] if last else None) from lost
+        except Refusal as refusal:
+            examined = isinstance(request, Examine)
+            hint = "see `loop doctor`" if examined else "look at what target.yaml names for it"
+            raise WorkFailed(str(refusal), hint=hint) from refusal

@@ -1,0 +1,64 @@
+"""The judge's program: `python -m loop.workers.judge_program REPLIES`.
+
+Its memory and descriptors are closed to those that it judges. No request asks it to load a candidate.
+Torch is imported with the first request, so that a torch that cannot be imported is a finding.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from loop.workers.judge_messages import (
+    Begin,
+    Compare,
+    Discard,
+    Examine,
+    Examined,
+    Expect,
+    GiveOutput,
+    Relate,
+    Tell,
+)
+from loop.workers.serving import PR_SET_DUMPABLE, answer, prctl, serve
+from loop.workers.wire import Done, Request
+
+if TYPE_CHECKING:
+    from loop.workers.judge import Judge
+
+
+class Seat:
+    """Where a judge sits down, when it is told of its target."""
+
+    def __init__(self) -> None:
+        self.judge: Judge | None = None
+
+    def begin(self, request: Begin) -> Done:
+        """Become the judge of a target."""
+        sys.path.insert(0, request.folder)
+        from loop.workers.judge import start
+
+        self.judge = start(request)
+        return Done()
+
+    def ask(self, request: Request[Any]) -> object:
+        """What the judge says."""
+        assert self.judge is not None
+        return self.judge.answer(request)
+
+
+def examine(request: Examine) -> Examined:
+    """One check of the environment."""
+    from loop.workers.environment import CHECKS
+
+    return CHECKS[request.check](request)
+
+
+def main() -> None:
+    """Answer until the parent is gone."""
+    prctl(PR_SET_DUMPABLE, 0)
+    seat = Seat()
+    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)
+    serve({Examine: examine, Begin: seat.begin, **judged}, int(sys.argv[1]), answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""A child process that answers requests, judge or worker alike: the parent's end of it."""
+
+import contextlib
+import functools
+import os
+import random
+import socket
+import sys
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from loop.base.linux import Roused, stay_out
+from loop.base.processes import Child, Tick, describe_exit, python_path
+from loop.workers import sanitizers
+from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
+
+START_LIMIT_S = 60.0
+PADDING_BYTES = 4096
+"""The environment lies above the stack: one of a random size moves the stack, so that no layout is measured for
+ever."""
+FORGED = "something else than its worker wrote to the worker's replies"
+PASSED_ON = ("LOOP_EMULATOR_SEED",)
+"""Variables of the user's that a child sees besides the usual ones: the schedule to replay."""
+R = TypeVar("R")
+
+
+class WorkerLost(Exception):
+    """The child crashed or hung while it answered: `kind` says which, `how` in words."""
+
+    def __init__(self, kind: str, how: str, errors: str) -> None:
+        super().__init__(how)
+        self.kind, self.how, self.errors = kind, how, errors
+
+
+class Refusal(Exception):
+    """The child answered that it cannot do what was asked; the message says why, and `how` as in `wire.No`."""
+
+    def __init__(self, message: str, how: str = "unusable") -> None:
+        super().__init__(message)
+        self.how = how
+
+
+class Program:
+    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost.
+
+    One that is `unprivileged` gains no rights by what it starts: not on a GPU, whose driver may start a setuid
+    program.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str],
+        handles: Sequence[int] = (),
+        under: Sequence[str] = (),
+        unprivileged: bool = False,
+    ) -> None:
+        request_read, self._request = _channel()
+        self._reply, reply_write = _channel()
+        os.set_blocking(self._reply, False)
+        self._pending = bytearray()
+        self._searched = 0
+        """Bytes of what is pending that hold no line end."""
+        self._asked: deque[Request[Any]] = deque()
+        """Requests that are still to be answered."""
+        self._paused = False
+        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        try:
+            self.child = Child(
+                [*under, sys.executable, "-P", "-m", module, str(reply_write), *arguments],
+                env={"PYTHONPATH": python_path(), **passed_on, **environment},
+                stdin=request_read,
+                pass_fds=[reply_write, *handles],
+                first=functools.partial(stay_out, unprivileged=unprivileged),
+            )
+        except BaseException:
+            for fd in (self._request, self._reply):
+                os.close(fd)
+            raise
+        finally:
+            os.close(request_read)
+            os.close(reply_write)
+        self._roused = Roused(self.child.process.pid)
+        self.child.watch(self._reply)
+
+    def send(self, request: Request[Any]) -> None:
+        """Send a request without waiting for its reply; `receive` takes it up."""
+        self._asked.append(request)
+        with contextlib.suppress(ConnectionError):  # It has died: `receive` says how.
+            os.write(self._request, request_line(request).encode())
+
+    def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
+        """The reply to the oldest unanswered request.
+
+        Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
+        """
+        begun = self.child.seconds
+        while not self._has_line():
+            if self.child.seconds - begun > limit_s:
+                raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
+            self.child.pump()
+            if not self._paused:  # A kernel can stop the judge, and other workers.
+                self._roused.rouse()
+            if not self._take() and self.child.code is not None:
+                raise self.lost("crashed", describe_exit(self.child.code))
+            yield Tick(note)
+            if len(self._pending) > MOST_BYTES:
+                raise self.lost("tampered", FORGED)
+        line, _, self._pending = self._pending.partition(b"\n")
+        self._searched = 0
+        try:
+            reply = read_reply(bytes(line), self._asked.popleft().reply_type())
+        except (Malformed, IndexError) as error:  # Nobody answers what nobody asked.
+            raise self.lost("tampered", FORGED) from error
+        if self._pending and not self._asked:
+            raise self.lost("tampered", FORGED)
+        if isinstance(reply, No):
+            raise Refusal(reply.message, reply.how)
+        return reply
+
+    def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
+        """Send a request and wait for its reply."""
+        self.send(request)
+        reply: R = yield from self.receive(limit_s, note)
+        return reply
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether a reply is there to be received."""
+        self._take()
+        return self._has_line()
+
+    def _has_line(self) -> bool:
+        """Whether a whole reply is pending; no byte is looked at twice."""
+        found = self._pending.find(b"\n", self._searched) >= 0
+        self._searched = self._searched if found else len(self._pending)
+        return found
+
+    def _take(self) -> bool:
+        """Take over what has arrived; whether anything had."""
+        try:
+            data = os.read(self._reply, 1 << 16)
+        except (BlockingIOError, ConnectionError):
+            return False
+        self._pending += data
+        return bool(data)
+
+    def lost(self, kind: str, how: str) -> WorkerLost:
+        """Kill the child, and say how it was lost."""
+        self.child.kill()
+        errors = self.child.errors.text
+        return WorkerLost(kind, sanitizers.told(errors) or how, errors[-2000:])
+
+    def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
+        """Ask for nothing more and wait until the child has ended by itself; its exit status.
+
+        A tool that it runs under writes its findings then. Raises WorkerLost after `limit_s`.
+        """
+        begun = self.child.seconds
+        self._hang_up()
+        while self.child.code is None:
+            if self.child.seconds - begun > limit_s:
+                raise self.lost("hung", f"it did not end within {limit_s:g} s: killed")
+            self.child.pump()
+            yield Tick(note)
+        return self.child.code
+
+    def _hang_up(self) -> None:
+        """Close the pipe of requests: the child ends when it has read the last one."""
+        if self._request >= 0:
+            os.close(self._request)
+            self._request = -1
+
+    def close(self) -> None:
+        """End the child and free its pipes."""
+        try:
+            self.child.close()
+        finally:
+            self._hang_up()
+            os.close(self._reply)
+
+
+def _channel() -> tuple[int, int]:
+    """Two ends of a connection. Unlike a pipe's they cannot be opened by their names in /proc."""
+    one, other = socket.socketpair()
+    return one.detach(), other.detach()
+
+
+def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
+    """Variables that hold every runtime to that many threads, and each OpenMP thread to a core of its own.
+
+    Two threads that spin for each other on one core, because something else ran on the other for a moment, take
+    scheduler slices instead of microseconds. Which core the first thread has is left to chance: processes that
+    load at once do not all load there.
+    """
+    names = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    places = [f"{{{core}}}" for core in cores.split(",")]
+    first = random.randrange(len(places))
+    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
+    padding = {"LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
+    return {**dict.fromkeys(names, str(threads)), **(bound if len(places) > 1 else {}), **padding}

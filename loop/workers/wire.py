@@ -1,0 +1,133 @@
+"""Messages on the wire: dataclasses to lines of JSON, and strictly back.
+
+A line that is no message of the expected type was written by something else than its sender. Pure, and without
+any library: a worker starts in milliseconds.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+
+MOST_BYTES = 64 << 20
+"""No reply is as long: memory of ours that a stream without end may take."""
+LARGEST = 2**64
+"""No number on the wire is as large."""
+MOST_COUNTED = 2**53
+"""No count is as large."""
+Count = NewType("Count", int)
+"""A number of things, which is never negative."""
+R = TypeVar("R")
+
+
+class Malformed(ValueError):
+    """A line is no message of its type."""
+
+
+class Request(Generic[R]):
+    """What a program is asked; `R` is the type of its reply."""
+
+    @classmethod
+    def reply_type(cls) -> Any:
+        """The type of its reply."""
+        return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Done:
+    """It is done, and there is nothing to tell of it."""
+
+
+@dataclass(frozen=True)
+class No:
+    """A reply that says no."""
+
+    message: str
+    how: Literal["declined", "raised", "unusable"]
+    """`declined`: the variant said no in so many words; `raised`: another exception of its own; `unusable`: what
+    the worker found of its outcome."""
+
+
+def request_line(request: Request[Any]) -> str:
+    """A request as a line: the name of its type goes with it."""
+    return json.dumps({"do": type(request).__name__, **vars(request)}, default=vars) + "\n"
+
+
+def reply_line(reply: object) -> str:
+    """A reply as a line. What is no Unicode in it is left to whoever encodes the line."""
+    fields = {"status": "refused" if isinstance(reply, No) else "ok", **vars(reply)}
+    return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
+
+
+def read_request(line: str, known: Mapping[str, type]) -> Any:
+    """The request that a line holds, of those that are known by name. Raises Malformed for any other."""
+    name, fields = _fields(line, "do")
+    if name not in known:
+        raise Malformed(f"unknown request {name}")
+    return read(known[name], fields)
+
+
+def read_reply(line: bytes, kind: Any) -> Any:
+    """A reply of this type, or No. Raises Malformed for anything else."""
+    status, fields = _fields(line, "status")
+    if status not in ("ok", "refused"):
+        raise Malformed(f"unknown status {status}")
+    return read(kind if status == "ok" else No, fields)
+
+
+def _fields(line: str | bytes, tag: str) -> tuple[str, dict[str, Any]]:
+    """What the line says that it is, and the rest."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from error
+    if not isinstance(found, dict) or not isinstance(found.get(tag), str):
+        raise Malformed(f"no {tag} in it")
+    return found.pop(tag), found
+
+
+@cache
+def hints(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass with their types."""
+    return get_type_hints(kind)
+
+
+def read(kind: Any, value: Any) -> Any:
+    """What JSON holds, as a type that messages have. Raises Malformed for anything else."""
+    if is_dataclass(kind):
+        return _read_fields(kind, value)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _read_any(parts, value)
+    if origin in (tuple, list) and type(value) is list:
+        return origin(read(parts[0], item) for item in value)
+    if origin is dict and type(value) is dict:
+        return {name: read(parts[1], item) for name, item in value.items()}
+    if (origin is Literal and value in parts) or kind is Any:
+        return value
+    if kind is Count and type(value) is int and 0 <= value <= MOST_COUNTED:
+        return value
+    fits = type(value) is kind or (kind is float and type(value) is int)
+    if fits and (type(value) is not int or abs(value) < LARGEST):
+        return value
+    raise Malformed(f"no {kind}: {value!r:.100}")
+
+
+def _read_fields(kind: Any, value: Any) -> Any:
+    wanted = hints(kind)
+    if type(value) is not dict or value.keys() != wanted.keys():
+        raise Malformed(f"no {kind.__name__}: {value!r:.100}")
+    return kind(**{name: read(one, value[name]) for name, one in wanted.items()})
+
+
+def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
+    if value is None and NoneType in kinds:
+        return None
+    for kind in kinds:
+        try:
+            return read(kind, value)
+        except Malformed:
+            continue
+    raise Malformed(f"none of {kinds}: {value!r:.100}")

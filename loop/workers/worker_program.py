@@ -1,0 +1,288 @@
+"""A worker's program: `python -m loop.workers.worker_program REPLIES CORES ARENA BELL`.
+
+It holds one variant. It imports neither torch nor pydantic before a variant asks for it, so that it starts in tens
+of milliseconds.
+"""
+
+import contextlib
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from loop.calls import lost, variants
+from loop.calls.call import Call
+from loop.calls.counters import Counters
+from loop.calls.orders import Bell, Nothing, Shared, obey
+from loop.calls.orders import Stage as StagedCall
+from loop.calls.prepared import Loaded, Prepared
+from loop.calls.refusal import Refused
+from loop.calls.seal import Seal
+from loop.workers import checking
+from loop.workers.serving import Answers, answer, serve
+from loop.workers.wire import Count, Done, No, Request
+from loop.workers.worker_messages import (
+    Compute,
+    Computed,
+    CountCalls,
+    Counts,
+    Kernels,
+    Launched,
+    Launches,
+    Load,
+    Mark,
+    Mistake,
+    Obey,
+    Obeyed,
+    Once,
+    Prepare,
+    Stage,
+    Staged,
+    Trace,
+    Unstage,
+)
+
+COUNTED_CALLS = 20
+
+
+class Candidate:
+    """A loaded variant, and what it remembers from check to check."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.draw = random.Random(0)
+        self.last: tuple[object, Prepared] | None = None
+        """What the last prepared call looked like, and the call."""
+
+    def check(self, request: Compute) -> checking.Found:
+        """Compute one output twice at least.
+
+        Half the time there is a call on other values before, so that nobody can count which calls are looked at.
+        """
+        prepared = self.prepare(request.call, request.layout)
+        if request.layout == "contiguous" and not request.hurried and self.draw.randrange(2):
+            prepared.jumble(self.draw)
+            prepared.bind()()
+        return checking.Check(prepared, self.draw, hurried=request.hurried).run()
+
+    def prepare(self, call: Call, layout: str) -> Prepared:
+        """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
+        shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, call.output)]
+        form = (layout, call.attributes, shapes)
+        if self.last is not None and self.last[0] == form:
+            self.last[1].refill(call)
+            return self.last[1]
+        self.last = None  # Its memory first: there may be too little for both.
+        prepared = self.loaded.prepare(call, layout)
+        self.last = (form, prepared)
+        return prepared
+
+
+class Worker:
+    """What one process holds: a variant, and a call of it that is staged or prepared."""
+
+    def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
+        self.arena, self.bell = arena, Bell(bell)
+        """The file of the memory that is shared with the judge, and how we wait for orders about it."""
+        self.stage_: StagedCall = Nothing()
+        self.shared: Shared | None = None
+        self.inputs = 0
+        self.slow = 0.0
+        self.seal: Seal | None = None
+        self.candidates: dict[str, Candidate] = {}
+        """The variant as it was loaded, under no name, and with mistakes by their names."""
+        self.prepared: Prepared | None = None
+        self.dry: Any = None
+
+    def load(self, request: Load) -> Done:
+        """Load a variant, once what it is timed with is sealed."""
+        variants.ready(request.variant, request.threads, request.device)
+        self.seal = Seal()
+        sys.path.insert(0, request.folder)
+        loaded = variants.load(request.variant, request.folder, request.device)
+        self.slow = request.slow
+        self.candidates[""] = Candidate(_mistaken(loaded, request.mistake) if request.mistake else loaded)
+        return Done()
+
+    def compute(self, request: Compute) -> Computed:
+        """Compute one output: its digests, the files of those that differ, what else was noticed."""
+        found = self._candidate(request.mistake).check(request)
+        outputs = {**found.outputs, **found.enclosed}
+        paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
+        for path, output in zip(paths, outputs.values(), strict=True):
+            Path(path).write_bytes(output)
+        return Computed(
+            outputs=tuple(paths),
+            digests=tuple(found.outputs),
+            changed=tuple(sorted(found.changed)),
+            writes=tuple(found.writes),
+            reads=found.reads,
+            unwritten=found.unwritten,
+            broken=self._broken(),
+        )
+
+    def _candidate(self, mistake: Mistake | None = None) -> Candidate:
+        """The variant; with a mistake what erring remembers is kept from call to call."""
+        if "" not in self.candidates:
+            raise Refused("nothing is loaded")
+        if mistake is None:
+            return self.candidates[""]
+        from loop import mistakes
+
+        mistakes.clean()
+        if mistake["name"] not in self.candidates:
+            self.candidates[mistake["name"]] = Candidate(_mistaken(self.candidates[""].loaded, mistake))
+        return self.candidates[mistake["name"]]
+
+    def stage(self, request: Stage) -> Staged:
+        """Take a call's place in the shared memory, and make it once."""
+        from loop.workers import staging
+
+        self.unstage(Unstage())
+        self.shared = Shared(self.arena, request.size)
+        self.inputs = len(request.call.inputs)
+        loaded = self._candidate(request.mistake).loaded
+        self.stage_, peak = staging.stage(loaded, self.shared, request, self.slow)
+        return Staged(None if peak is None else Count(peak))
+
+    def obey(self, request: Obey) -> Obeyed:
+        """Carry out the judge's orders about the staged call until it says to leave."""
+        if self.shared is None:
+            self.shared = Shared(self.arena, 0)
+        if request.empty is not None:
+            from loop.workers import staging
+
+            self.stage_ = staging.empty(request.empty)
+        obey(self.shared, self.bell, self.stage_, self.inputs, request.seen)
+        return Obeyed(self._broken(), tuple(self.stage_.strays))
+
+    def unstage(self, request: Unstage) -> Done:
+        """Let go of the staged call."""
+        self.stage_.close()
+        self.stage_, self.shared, self.inputs = Nothing(), None, 0
+        return Done()
+
+    def prepare(self, request: Prepare) -> Done:
+        """Bring a call's inputs into memory of our own and make it once."""
+        self.prepared = self._candidate().loaded.prepare(request.call.at_start())
+        self.prepared.bind()()
+        return Done()
+
+    def _ready(self) -> Prepared:
+        if self.prepared is None:
+            raise Refused("no call is prepared")
+        return self.prepared
+
+    def count(self, request: CountCalls) -> Counts:
+        """Hardware counters over some calls; why there are none where the system gives none."""
+        run = self._ready().bind()
+        run()
+        with Counters() as counters:
+            if not counters.open():
+                return Counts({}, counters.why_not, Count(0))
+            counters.start()
+            for _ in range(COUNTED_CALLS):
+                run()
+            counted = {name: None if n is None else Count(n) for name, n in counters.stop().items()}
+            return Counts(counted, "", Count(COUNTED_CALLS))
+
+    def mark(self, request: Mark) -> Done:
+        """One call between the marks that a profiler waits for."""
+        from loop.workers import watched
+
+        watched.marked(self._ready())
+        return Done()
+
+    def trace(self, request: Trace) -> Kernels:
+        """Kernels of one call, by torch's own profiler."""
+        from loop.workers import watched
+
+        return watched.traced(self._ready())
+
+    def once(self, request: Once) -> Done:
+        """One call that nothing stands beside, for a sanitizer."""
+        from loop.workers import watched
+
+        watched.once(self._candidate().loaded, request.call)
+        return Done()
+
+    def launches(self, request: Launches) -> Launched:
+        """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
+        from loop.workers import dry
+
+        self.dry = self.dry or dry.DryRun(request)
+        launched: Launched = self.dry.launches(request.call)
+        return launched
+
+    def _broken(self) -> tuple[str, ...]:
+        return tuple(self.seal.broken()) if self.seal else ()
+
+
+def _mistaken(loaded: Loaded, mistake: Mistake) -> Loaded:
+    from loop import mistakes
+
+    return mistakes.wrap(loaded, mistake)
+
+
+LOSING = (Load, Compute, Stage, Obey, Prepare, CountCalls)
+"""Requests that may lose the device, and after which others come."""
+
+
+def keep_to(cores: str) -> None:
+    """Stay on the named cores with all threads; an empty list leaves the choice to the system."""
+    given = {int(core) for core in cores.split(",") if core}
+    for task in map(int, os.listdir("/proc/self/task")) if given else ():
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            if not os.sched_getaffinity(task) <= given:
+                os.sched_setaffinity(task, given)
+
+
+class Responding:
+    """How requests are responded to."""
+
+    def __init__(self, cores: str) -> None:
+        self.cores = cores
+        """Cores that it keeps to once it has loaded: several processes load at once, and would crowd there."""
+
+    def __call__(self, answers: Answers, request: Request[Any]) -> object:
+        """The reply. Where a kernel crashed the process ends instead: nothing works on the device any more."""
+        if self.cores and not isinstance(request, Load):
+            keep_to(self.cores)
+            self.cores = ""
+        reply = answer(answers, request)
+        if isinstance(reply, No) and isinstance(request, LOSING):
+            why = lost.why_lost()
+            if why:
+                lost.leave(reply.message, why)
+        return reply
+
+
+def main() -> None:
+    """Answer until the parent is gone."""
+    reply_fd, cores, arena = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    bell = [int(handle) for handle in sys.argv[4].split(",") if handle]
+    for handle in (arena, *bell):
+        os.set_inheritable(handle, False)
+    worker = Worker(arena, (bell[0], bell[1]) if bell else None)
+    serve(
+        {
+            Load: worker.load,
+            Compute: worker.compute,
+            Stage: worker.stage,
+            Obey: worker.obey,
+            Unstage: worker.unstage,
+            Prepare: worker.prepare,
+            CountCalls: worker.count,
+            Mark: worker.mark,
+            Trace: worker.trace,
+            Once: worker.once,
+            Launches: worker.launches,
+        },
+        reply_fd,
+        Responding(cores),
+    )
+
+
+if __name__ == "__main__":
+    main()
