@@ -177,7 +177,7 @@ HOSTILE = {
 @pytest.mark.parametrize("arithmetic", [False, True])
 def test_hostile_text_is_refused_without_much_work(text: str, arithmetic: bool) -> None:
     """No traceback and no waiting, however it is nested; what can be read is short enough to answer."""
-    Expression.parse("a")  # Jinja2 is imported once.
+    Expression.parse("a")
     said = "expected "
     with counted() as effort:
         try:

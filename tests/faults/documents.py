@@ -1,5 +1,6 @@
 """Generated YAML and expressions: read, or refused with line and column, quickly and in little memory."""
 
+import ast
 import functools
 import json
 import random
@@ -106,10 +107,7 @@ def answered(text: str, *, arithmetic: bool) -> str:
     """Answer it, or refuse it; nothing outside the allow-list is evaluated."""
     try:
         parsed = Expression.parse(text, arithmetic=arithmetic)
-        waiting = [parsed.tree]
-        for node in waiting:
-            waiting += node.iter_child_nodes()
-        foreign = {type(node).__name__ for node in waiting} - ALLOWED
+        foreign = {type(node).__name__ for node in ast.walk(parsed.tree)} - ALLOWED
         if foreign:
             return f"{sorted(foreign)} in {text!r}"
         answer = parsed.evaluate_number(VALUES) if arithmetic else parsed.evaluate_bool(VALUES)

@@ -1,8 +1,8 @@
-"""The language of `when`, `gate` and formulas: Jinja2's parser, an allow-list over its tree, our own evaluator.
+"""The language of `when`, `gate` and formulas: Python's parser, an allow-list over its tree, our own evaluator.
 
-Compare, and/or/not/in, constants, names, dotted access, + - /, `is defined` and `is none`; formulas also
-have `*`, `//` and `a if c else b`, conditions on sizes `%` too. No calls, filters, indices or powers: the full
-Jinja sandbox hangs on 9**(9**9).
+It has comparisons, and/or/not/in, constants, names, dotted access, + - /, `is defined` and `is none`.
+Formulas also have `*`, `//` and `a if c else b`; conditions on sizes have `%` too. There are no calls or indices.
+Nothing is executed: `evaluation` walks the tree that `grammar` has checked.
 """
 
 from loop.base.expressions.expression import Expression

@@ -1,9 +1,10 @@
 """A checked expression, and its answer for given values."""
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from loop.base.expressions.evaluation import finite_number, truth
 from loop.base.expressions.grammar import ALWAYS, CONDITION, FORMULA, conjuncts, names, read
@@ -17,7 +18,7 @@ class Expression:
     """A checked expression."""
 
     text: str
-    tree: Any
+    tree: ast.expr
     names: frozenset[str]
     """Dotted names it reads, except those it only asks about with `is defined`."""
 

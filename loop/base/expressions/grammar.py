@@ -1,66 +1,74 @@
-"""Which expressions there are: Jinja2 reads, an allow-list over its tokens and its tree decides."""
+"""Which expressions there are: Python's parser reads, an allow-list over its tokens and its tree decides."""
 
-import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+import ast
+import re
+from collections.abc import Iterator
 
-from loop.base.expressions.wording import MAX_NUMBER, SHOWN, ExpressionError, clip
+from loop.base.expressions.wording import MAX_NUMBER, SHOWN, ExpressionError
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
-ALWAYS = frozenset(
-    ("Compare", "Operand", "And", "Or", "Not", "Const", "Name", "Getattr", "Neg", "Add", "Sub", "Div", "Test")
-) | {"Tuple", "List"}
-FORMULA = ALWAYS | {"Mul", "FloorDiv", "CondExpr"}
+COMPARISONS = frozenset(("Compare", "Eq", "NotEq", "Lt", "LtE", "Gt", "GtE", "In", "NotIn", "Is", "IsNot"))
+LOGIC = frozenset(("BoolOp", "And", "Or", "UnaryOp", "Not"))
+VALUES = frozenset(("Constant", "Name", "Attribute", "Load", "Tuple", "List"))
+ALWAYS = COMPARISONS | LOGIC | VALUES | {"USub", "BinOp", "Add", "Sub", "Div"}
+ALWAYS = COMPARISONS | LOGIC | VALUES
+FORMULA = ALWAYS | {"Mult", "FloorDiv", "IfExp"}
 CONDITION = FORMULA | {"Mod"}
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - /"
 OPERATORS = {
-    "mul": "a product",
-    "pow": "a power",
-    "mod": "a remainder",
-    "floordiv": "a floor division",
-    "tilde": "a concatenation",
-    "pipe": "a filter",
-    "lbrace": "a mapping",
-    "rbrace": "a mapping",
-    "colon": "a colon",
-    "assign": "one equals sign; two compare",
-    "semicolon": "a semicolon",
+    "*": "a product",
+    "**": "a power",
+    "%": "a remainder",
+    "//": "a floor division",
+    "~": "a concatenation",
+    "|": "a filter",
+    "{": "a mapping",
+    "}": "a mapping",
+    ":": "a colon",
+    "=": "one equals sign; two compare",
+    ";": "a semicolon",
 }
 """Signs outside the language, and what they would be."""
-ADMITTED = {"mul": "Mul", "floordiv": "FloorDiv", "mod": "Mod"}
+ADMITTED = {"*": "Mult", "//": "FloorDiv", "%": "Mod"}
 """Those of them that formulas or conditions on sizes have, and their nodes."""
-NODES = {
-    "Call": "a call",
-    "Filter": "a filter",
-    "Getitem": "an index",
-    "Mul": "a product",
-    "FloorDiv": "a floor division",
-    "CondExpr": "an if-else",
-    "Pos": "a plus sign before a value",
-}
-BRACES = ("{{", "}}", "{%", "%}", "{#", "#}")
+NODES = {"Call": "a call", "Subscript": "an index", "IfExp": "an if-else", "UAdd": "a plus sign before a value"}
+CONSTANTS = {"true": "True", "false": "False", "none": "None"}
+"""How Python writes them: in as many letters, so that columns stay."""
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<name>[^\W\d]\w*)
+    |\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w])
+    |'[^'\\\n]*'|"[^"\\\n]*"
+    |[=!<>]=|\*\*|//|[-+*/%<>=~|(){}\[\].,:;]""",
+    re.VERBOSE,
+)
 
 
-def read(text: str, allowed: frozenset[str]) -> Any:
-    """Jinja's tree of an expression in which every node is allowed. Raises ExpressionError with the column."""
-    _refuse_monsters(text)
-    tree = _parse(text, allowed)
-    _check(tree, allowed)
-    return tree
-
-
-def _refuse_monsters(text: str) -> None:
-    """What would cost the parser more than it is worth, and what is meant for a template."""
+def read(text: str, allowed: frozenset[str]) -> ast.expr:
+    """Python's tree of an expression in which every node is allowed. Raises ExpressionError with the column."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
-    for braces in BRACES:
-        if braces in text:
-            raise ExpressionError("an expression without braces", braces, text.index(braces) + 1)
-    if "\\" in text:
-        raise ExpressionError("text without backslashes", "one", text.index("\\") + 1)
+    _refuse_brackets(text)
+    python = "".join(_tokens(text, allowed))
+    begin = len(python) - len(python.lstrip())
+    try:
+        tree = ast.parse(python.strip(), mode="eval").body
+    except SyntaxError as error:
+        rest = python[begin + error.offset - 1 :].split() if error.offset else []
+        column = begin + error.offset if error.offset else len(text.rstrip())
+        got = repr(rest[0][:SHOWN]) if rest else "it ends too early"
+        raise ExpressionError("an expression", f"a mistake: {got}", column) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}") from error
+    _Check(python, begin, allowed).check(tree)
+    return tree
+
+
+def _refuse_brackets(text: str) -> None:
+    """Deep nesting costs the parser more than it is worth."""
     depth = 0
     for column, character in enumerate(text, start=1):
         depth += (character in "([{") - (character in ")]}")
@@ -68,155 +76,128 @@ def _refuse_monsters(text: str) -> None:
             raise ExpressionError(f"at most {MAX_DEPTH // 2} brackets in one another", "more", column)
 
 
-@functools.cache
-def _environment() -> Any:
-    from jinja2 import Environment  # Here, because a command that reads no expression need not wait for it.
-
-    return Environment(autoescape=False)
-
-
-def _parse(text: str, allowed: frozenset[str]) -> Any:
-    """Jinja's tree. Its line numbers are columns here: the tokens are given that way."""
-    from jinja2 import TemplateSyntaxError
-    from jinja2.lexer import TokenStream
-    from jinja2.parser import Parser
-
-    try:
-        parser = Parser(_environment(), "", state="variable")
-        parser.stream = TokenStream(_tokens(text, allowed), None, None)
-        tree = parser.parse_expression()
-        if not parser.stream.eos:
-            found = parser.stream.current
-            raise ExpressionError("the end of the expression", repr(str(found.value)[:SHOWN]), found.lineno)
-    except TemplateSyntaxError as error:
-        reason = (error.message or "").replace("unexpected 'end of template'", "it ends too early")
-        raise ExpressionError("an expression", f"a mistake: {clip(reason)}", error.lineno) from error
-    except (ValueError, RecursionError, OverflowError, AssertionError) as error:
-        raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}") from error
-    return tree
-
-
-def _tokens(text: str, allowed: frozenset[str]) -> Iterator[Any]:
-    """Jinja's tokens, each with its column; nothing beyond the language's own signs."""
-    lexer = _environment().lexer
-    for token in lexer.wrap(_raw_tokens(lexer, text)):
-        if token.type in OPERATORS and ADMITTED.get(token.type) not in allowed:
-            raise ExpressionError(_language(allowed), OPERATORS[token.type], token.lineno)
-        yield token
-
-
-def _raw_tokens(lexer: Any, text: str) -> Iterator[tuple[int, str, str]]:
-    from jinja2 import TemplateSyntaxError
-
-    column = 1
-    try:
-        for _, kind, value in lexer.tokeniter(text, None, state="variable"):
-            yield column, kind, value
-            column += len(value)
-    except TemplateSyntaxError as error:
-        found = text[column - 1 : column]
-        raise ExpressionError("a name, number, text or sign", repr(found), column) from error
-
-
-def _kind(node: Any) -> str:
-    return type(node).__name__
+def _tokens(text: str, allowed: frozenset[str]) -> Iterator[str]:
+    """The text as Python has it, piece by piece; nothing beyond the language's own signs."""
+    at = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ExpressionError("a name, number, text or sign", repr(text[at]), at + 1)
+        if token[0] in OPERATORS and ADMITTED.get(token[0]) not in allowed:
+            raise ExpressionError(_language(allowed), OPERATORS[token[0]], at + 1)
+        yield " " * len(token[0]) if token["space"] else CONSTANTS.get(token[0], token[0])
+        at = token.end()
 
 
 def _language(allowed: frozenset[str]) -> str:
     remainder = " %" if "Mod" in allowed else ""
-    return LANGUAGE + (f" * //{remainder}, if-else" if "Mul" in allowed else "")
+    return LANGUAGE + (f" * //{remainder}, if-else" if "Mult" in allowed else "")
 
 
-def _check(tree: Any, allowed: frozenset[str]) -> None:
-    """Raise unless every node of the tree is in the language."""
-    waiting = [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            raise ExpressionError(f"at most {MAX_DEPTH} levels", "a deeper expression", node.lineno)
-        if _kind(node) not in allowed:
-            found = NODES.get(_kind(node), f"a {_kind(node).lower()}")
-            raise ExpressionError(_language(allowed), found, node.lineno)
-        CHECKS.get(_kind(node), _no_check)(node)
-        waiting += [(child, depth + 1) for child in node.iter_child_nodes()]
+class _Check:
+    """Raises unless every node of a tree is in the language."""
+
+    def __init__(self, python: str, begin: int, allowed: frozenset[str]) -> None:
+        self.python, self.begin, self.allowed = python, begin, allowed
+
+    def check(self, tree: ast.expr) -> None:
+        waiting: list[tuple[ast.AST, ast.expr, int]] = [(tree, tree, 1)]
+        while waiting:
+            node, around, depth = waiting.pop()
+            place = node if isinstance(node, ast.expr) else around
+            if depth > MAX_DEPTH:
+                raise ExpressionError(f"at most {MAX_DEPTH} levels", "a deeper expression", self._column(place))
+            kind = type(node).__name__
+            if kind not in self.allowed:
+                got = NODES.get(kind, f"a {kind.lower()}")
+                raise ExpressionError(_language(self.allowed), got, self._column(place))
+            if (refused := _refused(node)) is not None:
+                raise ExpressionError(*refused, self._column(place))
+            waiting += [(child, place, depth + 1) for child in ast.iter_child_nodes(node) if not is_defined(node)]
+
+    def _column(self, node: ast.expr) -> int:
+        """Where in the text a node shows what it is: at the dot, the bracket or the comparison."""
+        match node:
+            case ast.Attribute(value=before) | ast.Call(func=before) | ast.Subscript(value=before):
+                offset = before.end_col_offset or 0
+            case ast.Compare(left=before):
+                offset = (before.end_col_offset or 0) + 1
+            case _:
+                offset = node.col_offset
+        stripped = self.python.strip()
+        return self.begin + len(stripped.encode()[:offset].decode(errors="ignore")) + 1
 
 
-def _no_check(node: Any) -> None:
-    """Most nodes are right by their kind."""
+def _refused(node: ast.AST) -> tuple[str, str] | None:
+    """What is expected and what is there, where a node is of a known kind and yet outside the language."""
+    match node:
+        case ast.Attribute(attr=name) if name.startswith("_"):
+            return "a field", repr(name)
+        case ast.Attribute() if dotted(node) is None:
+            return "a name before the dot", "a value"
+        case ast.Name(id=name) if name.startswith("_"):
+            return "a name", repr(name)
+        case ast.Constant(value=int() | float() as number) if not -MAX_NUMBER < number < MAX_NUMBER:
+            return "a number below 1e300", "a larger one"
+        case ast.Constant(value=value) if not isinstance(value, str | int | float | None):
+            return "a name, number or text", f"a {type(value).__name__}"
+        case ast.Tuple(elts=items) | ast.List(elts=items) if not all(map(_is_constant, items)):
+            return "a list of constants", "something to work out"
+        case ast.Compare(ops=operators) if any(isinstance(sign, ast.Is | ast.IsNot) for sign in operators):
+            return _refused_test(node)
+    return None
 
 
-def _check_field(node: Any) -> None:
-    if node.attr.startswith("_"):
-        raise ExpressionError("a field", repr(node.attr), node.lineno)
-    if _kind(node.node) not in ("Name", "Getattr"):
-        raise ExpressionError("a name before the dot", "a value", node.lineno)
+def _refused_test(node: ast.Compare) -> tuple[str, str] | None:
+    match node.comparators[-1]:
+        case ast.Constant(value=None):
+            asked = "none"
+        case ast.Name(id=asked):
+            pass
+        case _:
+            asked = "..."
+    if asked not in ("defined", "none") or len(node.ops) > 1:
+        return "`is defined` or `is none`", f"`is {asked[:SHOWN]}`"
+    return None if dotted(node.left) else (f"a name before `is {asked}`", "a value")
 
 
-def _check_name(node: Any) -> None:
-    if node.name.startswith("_"):
-        raise ExpressionError("a name", repr(node.name), node.lineno)
+def _is_constant(item: ast.expr) -> bool:
+    negative = isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub)
+    return isinstance(item.operand if negative else item, ast.Constant)  # type: ignore[attr-defined]
 
 
-def _check_test(node: Any) -> None:
-    if node.name not in ("defined", "none") or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs:
-        raise ExpressionError("`is defined` or `is none`", f"`is {clip(node.name)}`", node.lineno)
-    if dotted(node.node) is None:
-        raise ExpressionError(f"a name before `is {node.name}`", "a value", node.lineno)
+def is_defined(node: ast.AST) -> bool:
+    """Whether a checked node is `a is defined` or `a is not defined`."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.Is | ast.IsNot)
+        and isinstance(node.comparators[0], ast.Name)
+    )
 
 
-def _check_items(node: Any) -> None:
-    values = [item.node if _kind(item) == "Neg" else item for item in node.items]
-    if not all(_kind(value) == "Const" for value in values):
-        raise ExpressionError("a list of constants", "something to work out", node.lineno)
-
-
-def _check_constant(node: Any) -> None:
-    value = node.value
-    if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
-        raise ExpressionError("a number below 1e300", "a larger one", node.lineno)
-
-
-def _check_choice(node: Any) -> None:
-    if node.expr2 is None:
-        raise ExpressionError("an `else`", "an `if` without one", node.lineno)
-
-
-CHECKS: dict[str, Callable[[Any], None]] = {
-    "Getattr": _check_field,
-    "Name": _check_name,
-    "Test": _check_test,
-    "Tuple": _check_items,
-    "List": _check_items,
-    "Const": _check_constant,
-    "CondExpr": _check_choice,
-}
-
-
-def dotted(node: Any) -> str | None:
+def dotted(node: ast.expr) -> str | None:
     """`a.b.c` for a name or dotted access."""
     parts: list[str] = []
-    while _kind(node) == "Getattr":
+    while isinstance(node, ast.Attribute):
         parts.append(node.attr)
-        node = node.node
-    return ".".join([node.name, *reversed(parts)]) if _kind(node) == "Name" else None
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
-def conjuncts(node: Any) -> Iterator[Any]:
+def conjuncts(node: ast.expr) -> Iterator[ast.expr]:
     """The trees that `and` joins at the top."""
-    if _kind(node) != "And":
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for part in node.values:
+            yield from conjuncts(part)
+    else:
         yield node
-        return
-    yield from conjuncts(node.left)
-    yield from conjuncts(node.right)
 
 
-def names(node: Any) -> Iterator[str]:
+def names(node: ast.AST) -> Iterator[str]:
     """Dotted names that the tree reads."""
-    if _kind(node) == "Test" and node.name == "defined":
-        return
-    whole = dotted(node)
+    whole = dotted(node) if isinstance(node, ast.expr) else None
     if whole is not None:
         yield whole
-        return
-    for child in node.iter_child_nodes():
-        yield from names(child)
+    elif not is_defined(node):
+        for child in ast.iter_child_nodes(node):
+            yield from names(child)
