@@ -12,7 +12,6 @@ COMPARISONS = frozenset(("Compare", "Eq", "NotEq", "Lt", "LtE", "Gt", "GtE", "In
 LOGIC = frozenset(("BoolOp", "And", "Or", "UnaryOp", "Not"))
 VALUES = frozenset(("Constant", "Name", "Attribute", "Load", "Tuple", "List"))
 ALWAYS = COMPARISONS | LOGIC | VALUES | {"USub", "BinOp", "Add", "Sub", "Div"}
-ALWAYS = COMPARISONS | LOGIC | VALUES
 FORMULA = ALWAYS | {"Mult", "FloorDiv", "IfExp"}
 CONDITION = FORMULA | {"Mod"}
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - /"
