@@ -8,8 +8,8 @@ from loop.base.errors import ExitCode
 from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
-from loop.model.tally import Listed
 from loop.store import index
+from loop.store.index import Listed
 
 if TYPE_CHECKING:
     from loop.model.record import Finished
@@ -45,9 +45,9 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 
 def say_damage(found: list[Listed], screen: Screen) -> None:
     """Name the folders that are damaged, copied or of another format."""
-    bad = [one for one in found if one.problem or one.copy_of]
+    bad = [one for one in found if one.reason]
     for one in bad[:SHOWN]:
-        screen.say(f"{one.folder}: {index.reason(one)}")
+        screen.say(f"{one.folder}: {one.reason}")
     if len(bad) > SHOWN:
         screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
 
@@ -66,7 +66,7 @@ def _row(one: Listed, root: Path) -> dict[str, object]:
     figures = {"grade": one.grade or None, "seconds": one.seconds, "usd": one.usd, "fastest": one.fastest}
     if not one.readable or one.copy_of:
         blank = dict.fromkeys(figures)
-        return {**known, "status": "copy" if one.copy_of else "damaged", **blank, "reason": index.reason(one)}
+        return {**known, "status": "copy" if one.copy_of else "damaged", **blank, "reason": one.reason}
     marks: dict[str, object] = {"recorded": True} if one.recorded else {}
     marks |= {"reason": one.problem} if one.problem else {}
     if one.recorded:

@@ -18,13 +18,13 @@ from loop.model.decision import StopCost, hours_text
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, latest_attempts
-from loop.model.tally import Listed
 from loop.money import keeping_gpu
 from loop.money.charging import gpu_rate
 from loop.session import closing
 from loop.session.bounds import spent_usd
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
+from loop.store.index import Listed
 from loop.store.journal import finished, open_step
 from loop.store.sessions import LOCK, SessionFolder
 

@@ -1,8 +1,8 @@
-"""The nouns of what earlier sessions say: failures with their cures, sessions beside each other."""
+"""The nouns of what earlier sessions say: failures with their cures, runs of patterns, sessions compared."""
 
 import datetime
 from collections import Counter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -194,3 +194,47 @@ class Series(Model):
     """Workload sets."""
     points: tuple[Point, ...]
     """Oldest first."""
+
+
+class Tally(NamedTuple):
+    """Runs of one pattern in one environment, summed up."""
+
+    pattern: str
+    """Name of the pattern."""
+    place: tuple[str | None, ...]
+    """Its environment: the values of `Environment`, in the order of its fields."""
+    successes: int
+    """Runs that came to an answer."""
+    passed: int
+    """Those of them that passed."""
+    broken: int
+    """Runs that ended with an error of their own."""
+    timed: int
+    """Runs with a time of all their steps."""
+    log_sum: float
+    """Sum of the logarithms of their seconds."""
+    log_squares: float
+    """Sum of the squares of these."""
+    last: str
+    """When the last one began."""
+    session: str
+    """The last session."""
+
+
+class Saved(NamedTuple):
+    """Savings of one pattern in one class of evidence, summed up."""
+
+    pattern: str
+    """Name of the pattern."""
+    evidence: str
+    """Class of evidence."""
+    sessions: int
+    """Sessions in which it saved something."""
+    minutes: float
+    """Sum of the minutes avoided."""
+    minutes_low: float
+    """The same from the most favourable rows."""
+    minutes_high: float
+    """The same from the least favourable rows."""
+    usd: float
+    """Sum of the dollars."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
 from loop.model.index import SessionRow
-from loop.model.tally import Saved
 
 AHEAD = 1.5
 """A variant with this ratio against the baseline is left alone (the profiling decision tree)."""

@@ -4,6 +4,8 @@ A run succeeds when it comes to an answer: it passed, or it failed because it fo
 a gate is for. It breaks when it ends with an error of its own. Interrupted and skipped runs say nothing.
 """
 
+import datetime
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +14,9 @@ from loop.base.stats import beta_quantile
 from loop.learning import durations
 from loop.learning.durations import Duration, Sums
 from loop.learning.environments import Place, alike, changed
-from loop.model.tally import Saved, Tally
+from loop.learning.model import Saved, Tally
+from loop.model.index import Environment, PatternRun, SessionRow
+from loop.model.money import Saving
 
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
 LEVEL = 0.9
@@ -89,6 +93,52 @@ def latest(tallies: Iterable[Tally]) -> Place | None:
     """The environment of the last run of all."""
     last = max(tallies, key=lambda one: one.last or "", default=None)
     return last.place if last else None
+
+
+def tallies(rows: Iterable[SessionRow]) -> list[Tally]:
+    """Runs of each pattern in each environment, summed up; those that were not let to say nothing."""
+    groups: dict[tuple[str, Environment], list[tuple[SessionRow, PatternRun]]] = {}
+    for row in rows:
+        for run in row.runs:
+            if run.success is not None:
+                groups.setdefault((run.pattern, row.environment), []).append((row, run))
+    return [_tally(pattern, where, mine) for (pattern, where), mine in groups.items()]
+
+
+def _tally(pattern: str, where: Environment, runs: Sequence[tuple[SessionRow, PatternRun]]) -> Tally:
+    logs = [math.log(run.seconds) for _, run in runs if run.whole and run.seconds > 0]
+    return Tally(
+        pattern=pattern,
+        place=tuple(where.model_dump().values()),
+        successes=sum(bool(run.success) for _, run in runs),
+        passed=sum(run.status == "passed" for _, run in runs),
+        broken=sum(not run.success for _, run in runs),
+        timed=len(logs),
+        log_sum=math.fsum(logs),
+        log_squares=math.fsum(log * log for log in logs),
+        last=max((run.started.astimezone(datetime.UTC).isoformat() for _, run in runs if run.started), default=""),
+        session=max(row.id for row, _ in runs),
+    )
+
+
+def savings(rows: Iterable[SessionRow]) -> list[Saved]:
+    """Savings of each pattern in each class of evidence, summed up."""
+    groups: dict[tuple[str, str], list[Saving]] = {}
+    for row in rows:
+        for one in row.savings:
+            groups.setdefault((one.pattern, one.evidence), []).append(one)
+    return [
+        Saved(
+            pattern=pattern,
+            evidence=evidence,
+            sessions=sum(one.minutes != 0 for one in mine),
+            minutes=math.fsum(one.minutes for one in mine),
+            minutes_low=math.fsum(one.minutes_low for one in mine),
+            minutes_high=math.fsum(one.minutes_high for one in mine),
+            usd=math.fsum(one.usd for one in mine),
+        )
+        for (pattern, evidence), mine in groups.items()
+    ]
 
 
 def of_patterns(

@@ -30,7 +30,8 @@ MANY_PLACES = 5
 def gather(chosen: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, Statistics]:
     """The statistics of all patterns, defined or ever run, for the environment of the last session."""
     estimates = {name: 60 * read.value.estimate.minutes for name, read in patterns.items()}
-    return statistics.of_patterns(estimates, *index.learned(chosen.sessions))
+    rows = index.rows(chosen.sessions)
+    return statistics.of_patterns(estimates, statistics.tallies(rows), statistics.savings(rows))
 
 
 def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:

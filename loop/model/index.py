@@ -186,23 +186,3 @@ class SessionRow(Model):
         sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
         best = max(sure, key=lambda variant: sure[variant], default=None)
         return f"{best} {sure[best]:.2f}x" if best else None
-
-
-class Damage(Model):
-    """A session folder that cannot be read, or only in part."""
-
-    id: str
-    """Name of the folder."""
-    reason: str
-    """What is wrong, with the file."""
-    counted: bool = False
-    """Whether what could be read of it counts."""
-
-
-class Index(Model):
-    """Everything that the sessions of a folder say."""
-
-    rows: tuple[SessionRow, ...]
-    """Sessions, oldest first."""
-    damaged: tuple[Damage, ...] = ()
-    """Folders that are left out, copied or damaged, each named."""

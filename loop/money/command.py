@@ -46,7 +46,7 @@ def show_costs(request: CostRequest, screen: Screen) -> int:
     if request.by not in BY:
         raise UsageError(f"--by {request.by}: expected {', '.join(BY)}", hint=f"--by {BY[0]}")
     chosen_project = project(request.target, Path.cwd())
-    kept = with_open(book(chosen_project.sessions, runs=request.by == "pattern"), chosen_project)
+    kept = with_open(book(chosen_project.sessions), chosen_project)
     chosen = choose(kept.accounts, request.sessions)
     made = ledger(kept, chosen, request.by, SHOWN if request.by == "session" and not request.json else None)
     if request.csv:

@@ -95,16 +95,16 @@ def _build(out: Path, target: Path | None, screen: Screen) -> Made:
 def gather(setting: Setting, now: datetime.datetime) -> Contents:
     """What the catalogue of a project shows."""
     root = setting.project.sessions
-    read = index.read(root)
+    rows, damaged = index.read(root)
     told = statistics.gather(setting.project, setting.patterns)
     return Contents(
         target=setting.target,
         patterns={name: _known(setting, name, told.get(name)) for name in setting.patterns},
         plans={name: plan.value for name, plan in setting.plans.items()},
-        rows=read.rows,
-        damaged=read.damaged,
-        resources=_resources(setting, read.rows),
-        reports=dict(_reports(root, read.rows)),
+        rows=tuple(rows),
+        damaged=tuple(damaged),
+        resources=_resources(setting, rows),
+        reports=dict(_reports(root, rows)),
         version=__version__,
         made=say.day(now),
     )

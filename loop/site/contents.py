@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from loop.model.index import Damage, SessionRow
+from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.profile.resources_section import KernelRow
+from loop.store.index import Listed
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Contents:
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """Sessions, oldest first."""
-    damaged: tuple[Damage, ...] = ()
+    damaged: tuple[Listed, ...] = ()
     resources: Mapping[str, tuple[Looked, ...]] = field(default_factory=dict)
     """By variant."""
     reports: Mapping[str, Path] = field(default_factory=dict)

@@ -8,14 +8,12 @@ the models: while no session has changed, none is needed.
 import contextlib
 import datetime
 import hashlib
-import json
-import math
 import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from loop import __version__
 from loop.base.errors import LoopError
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
 T = TypeVar("T")
-FORMAT = f"6 {__version__}"
+FORMAT = f"7 {__version__}"
 """Of the tables and of what a row says; another one is made anew."""
 BATCH = 500
 """Rows a transaction: a kill loses no more than these."""
@@ -39,51 +37,12 @@ TABLES = """
 CREATE TABLE about (format TEXT, root TEXT);
 CREATE TABLE sessions (
   folder TEXT PRIMARY KEY, stamp TEXT, id TEXT, copy_of TEXT, problem TEXT, started TEXT, target TEXT, plan TEXT,
-  device TEXT, gpu TEXT, status TEXT, grade TEXT, seconds REAL, usd REAL, fastest TEXT, recorded INTEGER
-) WITHOUT ROWID;
-CREATE TABLE bodies (folder TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID;
-CREATE TABLE runs (
-  folder TEXT, position INTEGER, pattern TEXT, status TEXT, success INTEGER, log_s REAL, started TEXT, place TEXT,
-  seconds REAL,
-  PRIMARY KEY (folder, position)
-) WITHOUT ROWID;
-CREATE TABLE charges (folder TEXT, resource TEXT, rate TEXT, seconds REAL, usd REAL, basis TEXT);
-CREATE TABLE savings (
-  folder TEXT, pattern TEXT, evidence TEXT, minutes REAL, minutes_low REAL, minutes_high REAL, usd REAL,
-  usd_low REAL, usd_high REAL
+  device TEXT, status TEXT, grade TEXT, seconds REAL, usd REAL, fastest TEXT, recorded INTEGER, row TEXT
 );
-CREATE TABLE money (
-  folder TEXT PRIMARY KEY, energy_j REAL, accepted INTEGER, accepted_us REAL, unmeasured TEXT, judged TEXT,
-  notes TEXT
-) WITHOUT ROWID;
-CREATE TABLE tallies (
-  pattern TEXT, place TEXT, successes INTEGER, passed INTEGER, broken INTEGER, timed INTEGER, log_sum REAL,
-  log_squares REAL, last TEXT, session TEXT
-);
-CREATE TABLE saved (
-  pattern TEXT, evidence TEXT, sessions INTEGER, minutes REAL, minutes_low REAL, minutes_high REAL, usd REAL
-);
-CREATE INDEX charges_folder ON charges (folder);
-CREATE INDEX savings_folder ON savings (folder);
 """
-
-
+"""What lists and choices are made of, and the whole row as JSON behind it."""
 COUNTED = "id IS NOT NULL AND copy_of IS NULL"
 """Sessions that say something, each once."""
-SUMS = (
-    "DELETE FROM tallies",
-    f"""INSERT INTO tallies
-    SELECT pattern, place, sum(success = 1), sum(success = 1 AND runs.status = 'passed'), sum(success = 0),
-      count(log_s), coalesce(sum(log_s), 0), coalesce(sum(log_s * log_s), 0), max(runs.started), max(id)
-    FROM runs JOIN sessions USING (folder) WHERE {COUNTED} AND success IS NOT NULL
-    GROUP BY pattern, place ORDER BY pattern, place""",
-    "DELETE FROM saved",
-    f"""INSERT INTO saved
-    SELECT pattern, evidence, sum(minutes != 0), sum(minutes), sum(minutes_low), sum(minutes_high),
-      sum(savings.usd)
-    FROM savings JOIN sessions USING (folder) WHERE {COUNTED} GROUP BY pattern, evidence""",
-)
-"""Made whenever a session has changed, so that nobody adds up thousands of runs to read a table."""
 
 
 def asked(root: Path, question: Callable[[sqlite3.Connection], T], *, anew: bool = False) -> T:
@@ -263,11 +222,8 @@ def _refresh(database: sqlite3.Connection, root: Path, first: Callable[[], objec
             for name, row, problem in rows:
                 _put(database, name, there[name], row, problem)
     with _writing(database):
-        for name in gone:
-            _forget(database, name)
+        database.executemany("DELETE FROM sessions WHERE folder = ?", [(name,) for name in gone])
         _mark_copies(database)
-        for statement in SUMS:
-            database.execute(statement)
     return True
 
 
@@ -278,87 +234,33 @@ def _read(root: Path, names: Iterable[str]) -> Iterator[tuple[str, "SessionRow |
         yield name, *row_of(root / name)
 
 
-def _forget(database: sqlite3.Connection, folder: str) -> None:
-    for table in ("sessions", "bodies", "runs", "charges", "savings", "money"):
-        database.execute(f"DELETE FROM {table} WHERE folder = ?", (folder,))
-
-
 def _put(database: sqlite3.Connection, folder: str, stamp: str, row: "SessionRow | None", problem: str) -> None:
-    _forget(database, folder)
-    if row is None:
-        database.execute(
-            "INSERT INTO sessions (folder, stamp, problem) VALUES (?, ?, ?)", (folder, stamp, problem)
-        )
-        return
-    database.execute(f"INSERT INTO sessions VALUES ({marks(16)})", _columns(folder, stamp, row, problem))
-    database.execute("INSERT INTO bodies VALUES (?, ?)", (folder, row.model_dump_json()))
-    place = json.dumps(list(row.environment.model_dump().values()), ensure_ascii=False)
-    runs = [
-        (
-            folder,
-            n,
-            r.pattern,
-            r.status,
-            r.success,
-            _log(r.seconds if r.whole else 0),
-            _text(r.started),
-            place,
-            r.seconds,
-        )
-        for n, r in enumerate(row.runs)
-    ]
-    database.executemany(f"INSERT INTO runs VALUES ({marks(9)})", runs)
-    charges = [(folder, c.resource, c.rate, c.seconds, c.usd, c.basis) for c in row.charges]
-    database.executemany(f"INSERT INTO charges VALUES ({marks(6)})", charges)
-    savings = [
-        (folder, s.pattern, s.evidence, s.minutes, s.minutes_low, s.minutes_high, s.usd, *s.interval_usd)
-        for s in row.savings
-    ]
-    database.executemany(f"INSERT INTO savings VALUES ({marks(9)})", savings)
-    database.execute(f"INSERT INTO money VALUES ({marks(7)})", _money(folder, row))
+    fields = {"folder": folder, "stamp": stamp, "problem": problem, **(_columns(row) if row else {})}
+    marks = ", ".join("?" * len(fields))
+    query = f"INSERT OR REPLACE INTO sessions ({', '.join(fields)}) VALUES ({marks})"
+    database.execute(query, tuple(fields.values()))
 
 
-def _money(folder: str, row: "SessionRow") -> tuple[Any, ...]:
-    """What a session's bill says besides charges and savings."""
-    unmeasured = {one.resource: one.reason for one in row.unmeasured}
-    told = (json.dumps(found, ensure_ascii=False) for found in (unmeasured, row.judged, row.notes))
-    return folder, row.energy_j, row.gains.accepted, row.gains.accepted_us, *told
-
-
-def marks(count: int) -> str:
-    """`?, ?, ?`"""
-    return ", ".join("?" * count)
-
-
-def _columns(folder: str, stamp: str, row: "SessionRow", problem: str) -> tuple[Any, ...]:
-    return (
-        folder,
-        stamp,
-        row.id,
-        None,
-        problem,
-        _text(row.started),
-        row.target,
-        row.plan,
-        row.device,
-        row.environment.gpu,
-        row.status,
-        row.grade,
-        row.seconds,
-        None if row.recorded and not row.charges else row.usd,
-        row.fastest,
-        row.recorded,
-    )
+def _columns(row: "SessionRow") -> dict[str, object]:
+    return {
+        "id": row.id,
+        "started": _text(row.started),
+        "target": row.target,
+        "plan": row.plan,
+        "device": row.device,
+        "status": row.status,
+        "grade": row.grade,
+        "seconds": row.seconds,
+        "usd": None if row.recorded and not row.charges else row.usd,
+        "fastest": row.fastest,
+        "recorded": row.recorded,
+        "row": row.model_dump_json(),
+    }
 
 
 def _text(at: datetime.datetime | None) -> str | None:
     """None stays unknown: what was recorded elsewhere comes before all that was run here."""
     return at.astimezone(datetime.UTC).isoformat(timespec="microseconds") if at else None
-
-
-def _log(seconds: float) -> float | None:
-    """None where the time says nothing."""
-    return math.log(seconds) if seconds > 0 else None
 
 
 def _mark_copies(database: sqlite3.Connection) -> None:

@@ -4,10 +4,10 @@ import datetime
 
 import pytest
 
+from loop.learning.model import Saved
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.statistics import Statistics, of_patterns
 from loop.model.index import Environment, FailureSeen, SessionRow
-from loop.model.tally import Saved
 from tests.makers import NOON
 
 STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [], [])

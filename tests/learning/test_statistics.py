@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from loop.learning.model import Saved, Tally
 from loop.learning.statistics import of_pattern, of_patterns, rate
-from loop.model.tally import Saved, Tally
 
 HERE = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")
 UPGRADED = ("AMD EPYC", None, None, None, "2.5.0", "g++ 12")

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.index import Damage, Environment
+from loop.model.index import Environment
 from loop.profile.resources_section import KernelRow
 from loop.site import chart
 from loop.site.contents import Contents, Looked
 from loop.site.names import page, stem
 from loop.site.plain import LONGEST, clean, in_script
+from loop.store.index import Listed
 from tests.makers import make_pattern
 from tests.site.catalogues import (
     HOSTILE,
@@ -33,7 +34,7 @@ SITES = {
     "open and recorded": make_contents(
         make_row(status=None, grade="", ratios={}, runs=(), steps=()),
         make_row("recorded-1", status=None, recorded=True, started=None, runs=()),
-        damaged=(Damage(id="old", reason="of format 0, by an older loop"),),
+        damaged=(Listed("old", *[None] * 8, False, "of format 0, by an older loop", None, False),),
     ),
     "hostile": make_hostile(),
 }

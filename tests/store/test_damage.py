@@ -69,7 +69,7 @@ def test_a_damaged_session_is_named_by_whoever_adds_up(
 ) -> None:
     """Sums over sessions would be other figures without a word."""
     (folder.path / "record.json").write_text("{")
-    assert ([], []) == index.learned(folder.path.parent)
+    assert [] == index.rows(folder.path.parent)
     assert "left out: " in capsys.readouterr().err
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.learning.statistics import tallies
 from loop.model.index import SessionRow
 from loop.model.money import Charge, Saving
 from loop.model.record import Opened
@@ -61,10 +62,10 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
 
 
 def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
-    """Counted in the file, without reading rows."""
+    """Of each pattern in each environment."""
     make_some(tmp_path)
-    (tally,) = index.tallies(tmp_path)
     rows = index.rows(tmp_path)
+    (tally,) = tallies(rows)
     assert ("baseline-first", 3, 3, 0, 3) == (
         tally.pattern, tally.successes, tally.passed, tally.broken, tally.timed
     )  # fmt: skip
@@ -124,12 +125,12 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "s1", tmp_path / "a copy")
     assert ["s0", "s1"] == names(tmp_path)
     assert [("a copy", "a copy of session s1", False)] == [
-        (one.id, one.reason, one.counted) for one in index.read(tmp_path).damaged
+        (one.folder, one.reason, one.counted) for one in index.read(tmp_path)[1]
     ]
-    assert 2 == index.tallies(tmp_path)[0].successes
+    assert 2 == tallies(index.rows(tmp_path))[0].successes
     shutil.rmtree(tmp_path / "s1")
     assert ["s0", "s1"] == names(tmp_path)
-    assert () == index.read(tmp_path).damaged
+    assert [] == index.damaged(tmp_path)
 
 
 def test_a_damaged_record_is_named_and_the_others_go_on(tmp_path: Path) -> None:
@@ -137,9 +138,9 @@ def test_a_damaged_record_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     make_some(tmp_path)
     (tmp_path / "s1" / "record.json").write_text('{"format": 1, "head"')
     assert ["s0", "s2"] == names(tmp_path)
-    (found,) = index.read(tmp_path).damaged
+    (found,) = index.damaged(tmp_path)
     assert "record.json: damaged" in found.reason
-    assert ("s1", False) == (found.id, found.counted)
+    assert ("s1", False) == (found.folder, found.counted)
 
 
 def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (found,) = index.read(tmp_path).damaged
+    (found,) = index.damaged(tmp_path)
     assert found.counted
     assert found.reason.endswith("journal.jsonl:3: damaged journal line")
 
@@ -162,7 +163,7 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path) -> None:
     with open(tmp_path / "s0" / "journal.jsonl", "ab") as file:
         file.write(b'{"format": 1, "seq": 4, "at"')
     assert ["s0"] == names(tmp_path)
-    assert () == index.read(tmp_path).damaged
+    assert [] == index.damaged(tmp_path)
 
 
 @pytest.mark.parametrize(("number", "whose"), [(0, "an older loop"), (7, "a newer loop")])
@@ -172,7 +173,7 @@ def test_another_format_is_refused_by_name(number: int, whose: str, tmp_path: Pa
     path = tmp_path / "s0" / "session.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": number, "new": 1}))
     assert ["s1"] == names(tmp_path)
-    (found,) = index.read(tmp_path).damaged
+    (found,) = index.damaged(tmp_path)
     assert f"{path}: of format {number}, by {whose}; this one reads format 1" == found.reason
 
 
@@ -219,7 +220,6 @@ def test_a_folder_without_sessions_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     assert [] == names(tmp_path)
     assert [] == names(tmp_path / "none")
-    assert [] == index.tallies(tmp_path)
 
 
 def test_several_processes_agree(tmp_path: Path) -> None:
@@ -265,3 +265,16 @@ def test_a_prediction_is_part_of_the_row(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert head.predicted == row.predicted
     assert row.complete
+
+
+def test_an_index_that_an_older_loop_wrote_is_made_anew(tmp_path: Path) -> None:
+    """It had a table for each part of a row."""
+    make_some(tmp_path)
+    path = database.file_of(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE about (format TEXT, root TEXT)")
+        file.execute("INSERT INTO about VALUES ('6 0.1.0', ?)", (str(tmp_path),))
+        file.execute("CREATE TABLE sessions (folder TEXT PRIMARY KEY, stamp TEXT) WITHOUT ROWID")
+        file.execute("CREATE TABLE bodies (folder TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID")
+    assert ["s0", "s1", "s2"] == names(tmp_path)
