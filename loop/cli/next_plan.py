@@ -14,7 +14,7 @@ from loop.learning.predicting import expected, foresee, predicted_cost
 from loop.library import figures
 from loop.model.record import SessionHead
 from loop.money.charging import rates_of
-from loop.session.run import SessionRequest, make_head, resolve
+from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, past_changes
 

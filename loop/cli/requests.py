@@ -7,7 +7,8 @@ from loop.agents.proposing import Agent
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.session.bounds import Asked
-from loop.session.run import SessionRequest, resume_session
+from loop.session.opening import SessionRequest
+from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
 
 

@@ -1,0 +1,126 @@
+"""What a session is before its first step: its plan, its head, and what it says first."""
+
+import datetime
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import loop
+from loop.agents.model import AiGiven
+from loop.agents.proposing import Agent
+from loop.base.documents import Document, complain
+from loop.base.errors import DefinitionError
+from loop.learning.predicting import expected, named
+from loop.library import definitions, targets
+from loop.machine.machine import machine
+from loop.model.plan import Plan, PlanBudget, ResolvedPlan
+from loop.model.record import SessionHead
+from loop.repository import revision
+from loop.session import course
+from loop.session import plan as planning
+from loop.session.bounds import Asked
+from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """What the user asked for."""
+
+    plan: str | None = None
+    """Name of a plan; `baseline` when none is named."""
+    pattern: str | None = None
+    """Run this pattern alone instead of a plan."""
+    target: Path | None = None
+    device: str = "auto"
+    variants: Sequence[str] = field(default_factory=tuple)
+    threads: int | None = None
+    seed: int | None = None
+    asked: Asked = field(default_factory=Asked)
+    """What may end it early."""
+    ai: AiGiven = field(default_factory=AiGiven)
+    """What the user stated so that AI can be charged."""
+    agent: Agent | None = None
+    """Who makes the changes that the session asks for; None leaves that to whoever resumes it."""
+    hypothesis: str = ""
+    """What the user thinks is wrong, and has changed something for."""
+    decline: bool = False
+    """Whether a session that waits for a change is to end without one."""
+    again: bool = False
+    """Whether what lost in an earlier session is to be tried all the same."""
+    dry_run: bool = False
+    json: bool = False
+    events: bool = False
+
+
+def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
+    """The plan asked for, with everything it could reach, checked against the target."""
+    read = _pattern_plan(request.pattern, setting) if request.pattern else None
+    read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
+    read = fitted(read, setting)
+    return planning.resolve(read, setting.patterns)
+
+
+def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
+    """A plan of one pattern, on the target's first workloads."""
+    pattern = definitions.choose(setting.patterns, name, "pattern")
+    plan = Plan(
+        format=1,
+        name=name,
+        title=f"Run the pattern: {pattern.value.title}",
+        patterns=(name,),
+        workloads=(next(iter(setting.target.workloads)),),
+        budget=PlanBudget(minutes=pattern.value.estimate.minutes),
+    )
+    return definitions.Read(plan, Document(name), pattern.path)
+
+
+def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
+    """The plan with workload sets that the target has.
+
+    A plan of the project's own has to name sets of its target: DefinitionError when it does not. One that ships
+    with loop runs on those of its sets that are there, else on the target's first.
+    """
+    target, own = setting.target, setting.project.own("plans")
+    known = [name for name in read.value.workloads if name in target.workloads]
+    if own is not None and read.path.is_relative_to(own) and len(known) < len(read.value.workloads):
+        missing = next(name for name in read.value.workloads if name not in target.workloads)
+        place = ("workloads", read.value.workloads.index(missing))
+        expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
+        raise DefinitionError([complain(read.document, place, expected, repr(missing))])
+    sets = tuple(known) or (next(iter(target.workloads)),)
+    return replace(read, value=read.value.model_copy(update={"workloads": sets}))
+
+
+def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
+    """What is known before the first step."""
+    device = choose_device(request.device, setting.target, request.variants)
+    return SessionHead(
+        id="",
+        started=datetime.datetime.now(datetime.UTC),
+        plan=resolved,
+        target=setting.target.name,
+        target_folder="bundled" if setting.project.bundled else str(setting.project.target),
+        baseline=setting.target.baseline.python,
+        variants=choose_variants(request.variants, setting.target, device),
+        emulated=choose_emulated(request.variants, setting.target, device),
+        device=device,
+        threads=choose_threads(request.threads),
+        seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
+        hypothesis=request.hypothesis.strip(),
+        ground=targets.ground(setting.project),
+        revision=revision(setting.project.target),
+        machine=machine(),
+        loop_version=loop.__version__,
+    )
+
+
+def announce(head: SessionHead) -> str:
+    """The first line of a session."""
+    plan = head.plan
+    where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    return (
+        f"session {head.id}: {plan.plan.title}\n"
+        f"  target {head.target}{named(head.variants)} on {where}; about {expected(head)}"
+        + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
+    )
