@@ -1,13 +1,14 @@
 """`loop sessions compare` and `trend`: sessions beside each other, by what they state themselves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.places import Project, project
-from loop.base.screen import Screen, fold, width
+from loop.base.screen import Screen
+from loop.cli.pages import print_page
 from loop.cli.sessions import say_damage
 from loop.learning import comparison_section as page
 from loop.learning.comparison import compare, trends
@@ -16,8 +17,6 @@ from loop.library import targets
 from loop.model.comparison import Revisions
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
-from loop.report.plain import shortened
-from loop.report.sections import LONGEST, Section, cleaned, markdown, pieces
 from loop.repository import between
 from loop.session import recorded
 from loop.store import index, sessions
@@ -46,7 +45,7 @@ def compare_sessions(
         screen.data(to_json({"schema_version": 2, **made.model_dump(mode="json")}))
     else:
         sections = page.sections(made, wide=as_markdown)
-        _print(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
+        print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
     return ExitCode.OK
 
 
@@ -68,32 +67,9 @@ def show_trend(
         screen.say(f"no session of {name} in {chosen.sessions} has a ratio; `loop run session` measures")
     else:
         title = f"Ratios of {name} over sessions"
-        _print(title, page.trend_sections(series), screen, as_markdown=as_markdown)
+        print_page(title, page.trend_sections(series), screen, as_markdown=as_markdown)
     say_damage(index.damaged(chosen.sessions), screen)
     return ExitCode.OK
-
-
-def _print(title: str, sections: Iterable[Section], screen: Screen, *, as_markdown: bool) -> None:
-    if as_markdown:
-        screen.data(markdown(title, sections))
-    else:
-        show(sections, screen)
-
-
-def show(sections: Iterable[Section], screen: Screen) -> None:
-    """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
-    room = width(screen.out)
-    for number, one in enumerate(filter(None, sections)):
-        screen.data(("\n" if number else "") + fold(shortened(one.title, LONGEST), room))
-        for line in one.lines:
-            screen.data(fold(f"  {shortened(line, LONGEST)}", room))
-        table = cleaned(one.table) if one.table is not None else None
-        for place, piece in enumerate(pieces(table, room) if table and one.wrap == 0 else filter(None, [table])):
-            if place:
-                screen.data("")
-            screen.table([column.title for column in piece.columns], piece.rows, wrap=one.wrap)
-        for line in one.after:
-            screen.data(fold(f"  {shortened(line, LONGEST)}", room))
 
 
 def _find(root: Path, name: str) -> Seen:

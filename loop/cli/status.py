@@ -11,7 +11,8 @@ from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import drafts, next_plan, worktrees
-from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, lines, markdown
+from loop.cli.pages import print_page
+from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library import figures
 from loop.model.decision import StopCost, hours_text
@@ -20,6 +21,7 @@ from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, latest_attempts
 from loop.money import keeping_gpu
 from loop.money.charging import gpu_rate
+from loop.report import format as say
 from loop.session import closing
 from loop.session.bounds import spent_usd
 from loop.steps.setting import Setting, read_setting
@@ -43,10 +45,9 @@ def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, a
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
         screen.data(to_json({"schema_version": 2, **asdict(status)}))
-    elif as_markdown:
-        screen.data(markdown(status))
     else:
-        screen.prose("\n".join(lines(status)))
+        title = f"Status of {status.target}, {say.day(status.at)}"
+        print_page(title, sections(status), screen, as_markdown=as_markdown)
     return ExitCode.OK
 
 
@@ -55,16 +56,13 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     here = project(target, Path.cwd())
     card = figures.rates(here)
     listed = [one for one in index.listing(here.sessions) if not one.recorded and not one.copy_of]
-    can = [one for one in listed if one.readable and one.status in (None, *GOES_ON)]
-    busy = {one.folder for one in can if held(here.sessions / one.folder / LOCK)}
-    running = tuple(_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy))
-    waiting = [one for one in can if one.folder not in busy]
+    running, waiting = _open(listed, here, card, now)
     setting, problem = _setting(target)
     milestone, no_milestone = _milestone(setting, card, target, problem)
     return Status(
         target=setting.target.name if setting else str(here.target),
         at=now,
-        running=running,
+        running=tuple(running),
         waiting=tuple(_waiting(one, here.sessions, card) for one in reversed(waiting[-SHOWN:])),
         more_waiting=max(0, len(waiting) - SHOWN),
         left=tuple(_left(setting, here, listed)),
@@ -75,6 +73,16 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
         milestone=milestone,
         no_milestone=no_milestone,
     )
+
+
+def _open(
+    listed: Sequence[Listed], here: Project, card: RateCard, now: datetime.datetime
+) -> tuple[list[Running], list[Listed]]:
+    """Sessions that run, and those that could go on."""
+    can = [one for one in listed if one.readable and one.status in (None, *GOES_ON)]
+    busy = {one.folder for one in can if held(here.sessions / one.folder / LOCK)}
+    running = [_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
+    return running, [one for one in can if one.folder not in busy]
 
 
 def _setting(target: Path | None) -> tuple[Setting | None, str]:
