@@ -2,7 +2,8 @@
 
 While the compiler works every file is written down that it, its assembler and its linker look for, and what the
 loader looks for afterwards (`reads`). The build id is a hash of those contents, of the recipe and of the processor
-that -march=native stands for. A cached build is used as long as each of those files is what it was (`answers`).
+that -march=native stands for. A cached build is used as long as each of those files is what it was
+(`known_builds`).
 """
 
 import os
@@ -11,15 +12,14 @@ import secrets
 import shutil
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import content_hash
 from loop.base.processes import Tick, environment, run
-from loop.builds import known_builds as answers
-from loop.builds import reads
+from loop.builds import known_builds, reads
 from loop.builds.compiler_errors import BuildFailed, failure, how_to_install
-from loop.builds.known_builds import LIBRARY, LOG, Answer
+from loop.builds.known_builds import LIBRARY, LOG, KnownBuild
 from loop.builds.opens import SEEN
 from loop.library.response_files import named_by
 from loop.machine.machine import compiler_version, processor_identity
@@ -33,7 +33,7 @@ FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 ENGLISH = {"LC_ALL": "C"}
 """Environment of a compiler whose messages are to be read here."""
 UNASKED = frozenset({"HOME", "TMPDIR"})
-"""Variables whose value makes no other question: answers know their home, each build has its own TMPDIR."""
+"""Variables whose value makes no other question: known builds know their home, each build has its own TMPDIR."""
 PLACES = UNASKED | {"PATH", "PYTHONPATH", "LC_ALL"}
 """Variables that are no part of an id, because they only tell where programs are: what those read is known."""
 THIS_COMMAND = secrets.token_hex(16)
@@ -116,7 +116,7 @@ def seen_environment() -> dict[str, str]:
 
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
-    """Hash of what is asked of the compiler and of its environment: for each there are answers, one a content."""
+    """Hash of what is asked of the compiler and of its environment: for each there are builds, one a content."""
     seen = sorted((name, value) for name, value in seen_environment().items() if name not in UNASKED)
     return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
         :32
@@ -125,14 +125,14 @@ def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of exactly what is there now, if it is whole."""
-    answer = answers.find(question(variant, folder, include), folder, cache)
-    record = answers.record_of(answer, cache) if answer else None
-    return _build(name, variant, answer, cache, record, cached=True) if answer and record else None
+    known = known_builds.find(question(variant, folder, include), folder, cache)
+    record = known_builds.record_of(known, cache) if known else None
+    return _build(name, variant, known, cache, record, cached=True) if known and record else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
-    record = answers.whole(cache / build_id)
+    record = known_builds.whole(cache / build_id)
     if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
         return None
     return Build(
@@ -161,23 +161,23 @@ def ground(
     Raises BuildFailed as `build` does.
     """
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    answer = answers.find(question(variant, folder, include), folder, cache)
-    if answer is None:
+    known = known_builds.find(question(variant, folder, include), folder, cache)
+    if known is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
     flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
     recipe = variant.build.model_copy(update={"flags": flags})
-    return _build_id(variant.model_copy(update={"build": recipe}), folder, include, answer)
+    return _build_id(variant.model_copy(update={"build": recipe}), folder, include, known)
 
 
-def _build_id(variant: CAbiVariant, folder: Path, include: Path, answer: Answer) -> str:
+def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
     """Hash of contents, names, recipe and environment; where the folder lies does not matter."""
     parts = [
         *_recipe(variant, folder),
-        *reads.identity(answer.facts, include),
-        *reads.identity(answer.loads, include),
+        *reads.identity(known.facts, include),
+        *reads.identity(known.loads, include),
     ]
     parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
-    return content_hash([*parts, THIS_COMMAND if answer.unknown else ""])[:32]
+    return content_hash([*parts, THIS_COMMAND if known.unknown else ""])[:32]
 
 
 def build(
@@ -188,47 +188,47 @@ def build(
     Raises BuildFailed with the first error's file and line when it does not compile.
     """
     asked = question(variant, folder, include)
-    known = answers.find(asked, folder, cache)
-    record = answers.record_of(known, cache) if known else None
+    known = known_builds.find(asked, folder, cache)
+    record = known_builds.record_of(known, cache) if known else None
     if known and record:
         return _build(name, variant, known, cache, record, cached=True)
     damaged = known is not None and (cache / known.build_id).exists()
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
-            answer, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
+            known, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
         except reads.Changed as changed:
             last = str(changed)
             continue
-        answers.keep(asked, answer, cache)
-        made = _build(name, variant, answer, cache, record, cached=False)
+        known_builds.keep(asked, known, cache)
+        made = _build(name, variant, known, cache, record, cached=False)
         note = "the cached build was damaged: not what was recorded; built again" if damaged else made.note
         return made.model_copy(update={"note": note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
 
 
 def _build(
-    name: str, variant: CAbiVariant, answer: Answer, cache: Path, record: answers.Record, *, cached: bool
+    name: str, variant: CAbiVariant, known: KnownBuild, cache: Path, record: known_builds.Record, *, cached: bool
 ) -> Build:
     return Build(
         variant=name,
-        build_id=answer.build_id,
-        library=str(cache / answer.build_id / LIBRARY),
+        build_id=known.build_id,
+        library=str(cache / known.build_id / LIBRARY),
         seconds=record["seconds"],
         cached=cached,
         units=len(variant.sources),
-        framework_headers=answer.framework_headers,
+        framework_headers=known.framework_headers,
         compiler=record["compiler"],
-        note=f"each command builds it again: {answer.unknown[0]}" if answer.unknown else None,
+        note=f"each command builds it again: {known.unknown[0]}" if known.unknown else None,
     )
 
 
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, tuple[Answer, answers.Record]]:
+) -> Generator[Tick, None, tuple[KnownBuild, known_builds.Record]]:
     """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed."""
     stand_in = question(variant, folder, include)
-    with answers.new_folder(cache) as made:
+    with known_builds.new_folder(cache) as made:
         scratch = made / "scratch"
         scratch.mkdir()
         command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
@@ -246,18 +246,18 @@ def _compile(
                 f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
             )
         seconds = time.monotonic() - begun
-        answer = yield from _answer(variant, folder, include, sources, looked, made)
+        known = yield from _known_build(variant, folder, include, sources, looked, made)
         (made / LOG).write_text(done.errors)
         shutil.rmtree(scratch)
         compiler = compiler_version(variant.build.compiler) or ""
-        answer, record = answers.finished(made, answer, stand_in, command, seconds, compiler)
-        answers.move_into_place(made, cache / answer.build_id, answer.library)
-        return answer, record
+        known, record = known_builds.finished(made, known, stand_in, command, seconds, compiler)
+        known_builds.move_into_place(made, cache / known.build_id, known.library)
+        return known, record
 
 
-def _answer(
+def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, looked: reads.Looked, made: Path
-) -> Generator[Tick, None, Answer]:
+) -> Generator[Tick, None, KnownBuild]:
     """What the library in `made` was built from, and its id."""
     loading = yield from reads.loading(made / LIBRARY, made / "looked.json", SCAN_LIMIT_S)
     (made / "looked.json").unlink(missing_ok=True)
@@ -267,8 +267,9 @@ def _answer(
     said = [*looked.unknown, *loading.unknown, *reads.changed(looked, folder, made)]
     said += reads.unknowns(facts, folder, made / LIBRARY, variant.build.flags)
     loads = reads.settled(loading, Path.cwd(), made, moves=False)
-    answer = Answer("", "", facts, loads, tuple(dict.fromkeys(said)), sources.framework_headers, answers.home())
-    return answer.named(_build_id(variant, folder, include, answer))
+    unknown, headers = tuple(dict.fromkeys(said)), sources.framework_headers
+    known = KnownBuild("", "", facts, loads, unknown, headers, known_builds.home())
+    return replace(known, build_id=_build_id(variant, folder, include, known))
 
 
 def linked(recipe: BuildRecipe) -> list[str]:

@@ -1,8 +1,8 @@
-"""The cache of builds: a folder a build, and for each question to the compiler the answers that are known.
+"""The cache of builds: a folder a build, and for each question to the compiler the builds that are known.
 
 `<build id>/` holds a library with its record. `questions/<question>/<build id>.json` holds what that library was
-built from: it answers the question as long as all of that is as it was. An answer of which something cannot be
-known is kept by this process alone.
+built from: it is used as long as all of that is as it was. A build of which something cannot be known is kept by
+this process alone.
 """
 
 import json
@@ -24,7 +24,7 @@ from loop.builds.reads import Fact, Facts
 LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
 FORMAT = 2
 MOST = 256
-"""Answers kept for a question: the oldest go first."""
+"""Builds kept for a question: the oldest go first."""
 
 
 class Record(TypedDict):
@@ -40,7 +40,7 @@ class Record(TypedDict):
 
 
 @dataclass(frozen=True)
-class Answer:
+class KnownBuild:
     """One library, and all that it was built from."""
 
     build_id: str
@@ -56,10 +56,6 @@ class Answer:
     home: str
     """The user's home folder when it was built."""
 
-    def named(self, build_id: str) -> "Answer":
-        """The same, with its id."""
-        return replace(self, build_id=build_id)
-
     def holds(self, folder: Path) -> bool:
         """Whether all that it was built from is as it was."""
         if self.home != home() and any(reads.is_below(str(folder / name), self.home) for name in self.facts):
@@ -72,18 +68,18 @@ def home() -> str:
     return os.environ.get("HOME", "/nowhere")
 
 
-OURS: dict[tuple[str, Path], dict[str, Answer]] = {}
-"""Question and cache, to the answers that only this process may use."""
+OURS: dict[tuple[str, Path], dict[str, KnownBuild]] = {}
+"""Question and cache, to the builds that only this process may use."""
 
 
-def find(question: str, folder: Path, cache: Path) -> Answer | None:
-    """The answer that holds for what is in `folder` now, whether or not its library is still there."""
-    known = (*OURS.get((question, cache), {}).values(), *_stored(cache / QUESTIONS / question))
-    return next((answer for answer in known if answer.holds(folder)), None)
+def find(question: str, folder: Path, cache: Path) -> KnownBuild | None:
+    """The build that holds for what is in `folder` now, whether or not its library is still there."""
+    every = (*OURS.get((question, cache), {}).values(), *_stored(cache / QUESTIONS / question))
+    return next((known for known in every if known.holds(folder)), None)
 
 
-def _stored(place: Path) -> Iterator[Answer]:
-    """The stored answers to a question, the latest first; one that is damaged does not count."""
+def _stored(place: Path) -> Iterator[KnownBuild]:
+    """What is stored of a question, the latest first; one that is damaged does not count."""
     for path in _by_age(place):
         try:
             yield _read(path)
@@ -100,12 +96,12 @@ def _by_age(place: Path) -> list[Path]:
         return []
 
 
-def _read(path: Path) -> Answer:
+def _read(path: Path) -> KnownBuild:
     if why := stranger(path):
         remark(f"{path} is not used: {why}")
         raise PermissionError(why)
     found = json.loads(sums.opened(path, sums.read_regular(path)))
-    return Answer(
+    return KnownBuild(
         path.stem,
         found["library"],
         reads.read_back(found["facts"]),
@@ -116,22 +112,22 @@ def _read(path: Path) -> Answer:
     )
 
 
-def keep(question: str, answer: Answer, cache: Path) -> None:
-    """Remember an answer: on disk, or in this process where something of it cannot be known."""
-    if answer.unknown:
-        OURS.setdefault((question, cache), {})[answer.build_id] = answer
+def keep(question: str, known: KnownBuild, cache: Path) -> None:
+    """Remember a build: on disk, or in this process where something of it cannot be known."""
+    if known.unknown:
+        OURS.setdefault((question, cache), {})[known.build_id] = known
         return
     place = cache / QUESTIONS / question
     fields = {
-        "library": answer.library,
-        "framework_headers": answer.framework_headers,
-        "home": answer.home,
-        "facts": reads.listed(answer.facts),
-        "loads": reads.listed(answer.loads),
+        "library": known.library,
+        "framework_headers": known.framework_headers,
+        "home": known.home,
+        "facts": reads.listed(known.facts),
+        "loads": reads.listed(known.loads),
     }
     try:
         place.mkdir(parents=True, exist_ok=True)
-        sums.write_sealed(place / f"{answer.build_id}.json", fields)
+        sums.write_sealed(place / f"{known.build_id}.json", fields)
         for old in _by_age(place)[MOST:]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -153,10 +149,10 @@ def whole(folder: Path) -> Record | None:
     return record if found == expected and complete else None
 
 
-def record_of(answer: Answer, cache: Path) -> Record | None:
-    """The record of an answer's library, if that is whole and the one that was meant."""
-    record = whole(cache / answer.build_id)
-    return record if record and record["sha256"] == answer.library else None
+def record_of(known: KnownBuild, cache: Path) -> Record | None:
+    """The record of a known build's library, if that is whole and the one that was meant."""
+    record = whole(cache / known.build_id)
+    return record if record and record["sha256"] == known.library else None
 
 
 @contextmanager
@@ -182,22 +178,22 @@ def _unusable(cache: Path, error: OSError) -> LoopError:
 
 
 def finished(
-    made: Path, answer: Answer, stand_in: str, command: list[str], seconds: float, compiler: str
-) -> tuple[Answer, Record]:
+    made: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
+) -> tuple[KnownBuild, Record]:
     """Give the library in `made` its id, in place of what stood in for it, and write its record."""
-    data = (made / LIBRARY).read_bytes().replace(stand_in.encode(), answer.build_id.encode())
+    data = (made / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
     (made / LIBRARY).write_bytes(data)
     record: Record = {
         "format": FORMAT,
-        "build_id": answer.build_id,
+        "build_id": known.build_id,
         "sha256": content_hash(data),
         "seconds": round(seconds, 3),
         "compiler": compiler,
-        "command": [word.replace(stand_in, answer.build_id) for word in command],
-        "loads": reads.listed(_absolute(answer.loads)),
+        "command": [word.replace(stand_in, known.build_id) for word in command],
+        "loads": reads.listed(_absolute(known.loads)),
     }
     (made / RECORD).write_text(sums.sealed(to_json(record)))
-    return replace(answer, library=record["sha256"]), record
+    return replace(known, library=record["sha256"]), record
 
 
 def _absolute(facts: Facts) -> dict[str, Fact]:

@@ -2,10 +2,9 @@
 
 import gc
 import mmap
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from loop.calls.bell import WorkerBell
 from loop.calls.control import (
     CAPTURED,
     COLD,
@@ -16,7 +15,6 @@ from loop.calls.control import (
     LEAVE,
     OFFSETS,
     OP,
-    ORDER,
     OWN_NS,
     READY,
     ROTATIONS,
@@ -80,29 +78,7 @@ class Shared:
         return [flat[first : first + inputs] for first in range(0, count, inputs)]
 
 
-class Bell:
-    """How the worker waits for the next order, and says that one is done."""
-
-    def __init__(self, handles: tuple[int, int] | None) -> None:
-        self.handles = handles
-        """Pipes to sleep at and to ring with; None: both sides watch the memory, each on a core of its own."""
-
-    def wait(self, words: Any, seen: int) -> int:
-        """The number of the next order."""
-        if self.handles is not None:
-            os.read(self.handles[0], 1)
-        while True:
-            number: int = words[ORDER]
-            if number != seen:
-                return number
-
-    def ring(self) -> None:
-        """Wake the judge."""
-        if self.handles is not None:
-            os.write(self.handles[1], b"x")
-
-
-def obey(shared: Shared, bell: Bell, stage: Stage, inputs: int, seen: int) -> None:
+def obey(shared: Shared, bell: WorkerBell, stage: Stage, inputs: int, seen: int) -> None:
     """Carry out orders until one says to leave. What a call raises passes through: its order stays undone.
 
     `seen`: the number of the last order before.

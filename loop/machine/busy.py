@@ -1,8 +1,11 @@
-"""Who else keeps the cores busy, asked of the kernel before a measurement (proc(5): `stat`, `<pid>/stat`)."""
+"""Who else keeps the cores busy, asked of the kernel before a measurement, and said in words.
+
+proc(5): `stat`, `<pid>/stat`.
+"""
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,13 @@ LOOK_S = 0.3
 """How long it is looked at: thirty of the kernel's ticks of 10 ms."""
 STEAL = 7
 """Place of the stolen time among the numbers of the first line of `stat`."""
+BUSY = 0.15
+"""Share of a core from which on a program counts; what a desktop does at rest stays below."""
+MUCH = 0.1
+"""Share of all cores from which on it is said."""
+COST = 2.0
+"""Further times that a verdict takes per program and core: one to wait for it, one for the noise it makes."""
+NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -94,3 +104,23 @@ def _stolen(root: Path) -> int:
         return int((root / "stat").read_text().split("\n", 1)[0].split()[1 + STEAL])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def warning(cores: int, seen: Crowd) -> str:
+    """That others keep so many cores busy, and what it will cost; empty when they hardly do."""
+    stolen = seen.stolen
+    busy = sorted((one for one in seen.programs if one.cores >= BUSY), key=lambda one: -one.cores)
+    taken = sum(one.cores for one in busy)
+    said = _said(busy, taken, cores) if taken >= MUCH * cores else []
+    said += [f"the host takes {stolen:.1f} of {cores} cores"] if stolen >= MUCH * cores else []
+    if not said:
+        return ""
+    times = 1 + COST * (max(taken, len(busy) if taken >= MUCH * cores else 0.0) + stolen) / cores
+    cost = f"verdicts take about {times:.0f} times as long" if times >= 1.5 else "verdicts take longer"
+    return f"{', '.join(said)}: {cost}; end what else runs, or allow more time"
+
+
+def _said(busy: Sequence[Program], taken: float, cores: int) -> list[str]:
+    names = ", ".join(dict.fromkeys(one.name for one in busy[:NAMED]))
+    many = "1 other program keeps" if len(busy) == 1 else f"{len(busy)} other programs keep"
+    return [f"{many} {min(taken, cores):.1f} of {cores} cores busy ({names})"]

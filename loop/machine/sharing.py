@@ -2,25 +2,14 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+
+from loop.machine.nvml import User
 
 BUSY_PERCENT = 5
 """Kernels of others that ran for a larger share of the time are worth a word; a desktop stays below."""
 MUCH_BYTES = 2 * 2**30
 """So much memory that no process which can be seen holds is somebody's: drivers reserve a half of one GiB."""
 REMEDY = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
-
-
-class User(Protocol):
-    """A process that has a context on the GPU."""
-
-    @property
-    def pid(self) -> int:
-        """Its number; to a driver that knows nothing of containers, its number outside."""
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Device memory that it holds; None where nobody tells."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import psutil
 from loop.base.locks import Held, locked
 from loop.base.processes import Tick
 from loop.gate.kernel import builds
-from loop.machine import crowding, sharing
-from loop.machine.busy import crowd
+from loop.machine import busy as busy_cores
+from loop.machine import sharing
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores
 from loop.machine.nvml import Sensors
@@ -111,8 +111,8 @@ def warn_after(bench: Bench) -> str:
 
 def warn_of_programs() -> Generator[Tick, None, str]:
     """What is to be said of other programs on our cores before anything is timed; empty when nothing is."""
-    seen = yield from crowd()
-    said = crowding.warning(cores(), seen.programs, seen.stolen)
+    seen = yield from busy_cores.crowd()
+    said = busy_cores.warning(cores(), seen)
     if said:
         yield Tick(said)
     return said

@@ -81,6 +81,8 @@ def _whole(program: Path) -> bool:
     try:
         noted = json.loads(sums.opened(program, program.with_suffix(NOTE).read_bytes()))
         return bool(noted["sha256"] == content_hash(program.read_bytes()))
+    except FileNotFoundError:  # None yet, or one of an older loop, which noted no checksum.
+        return False
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         if program.exists():
             remark(f"{program}: damaged; compiled again")

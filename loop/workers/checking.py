@@ -86,19 +86,28 @@ class Check:
     def run(self) -> Found:
         """Make the calls."""
         with self.watch:
-            self._run()
+            self._repeat()
+            if not self.spoilt:
+                self._look_closer()
         return self.found
 
-    def _run(self) -> None:
+    @property
+    def _enough(self) -> bool:
+        """Whether no call is made that could be left out."""
+        return self.slow or self.prepared.timed_apart
+
+    def _repeat(self) -> None:
+        """The same values with every kind of bytes around the tensors, then for a while with any."""
         for kind in (KINDS[0], *self.draw.sample(KINDS[1:], len(KINDS) - 1)):
-            if self.made >= LEAST and (self.slow or self.prepared.timed_apart or self.spoilt):
+            if self.made >= LEAST and (self._enough or self.spoilt):
                 break
             self._keep(self._all(kind))
         end = perf_counter() + REPEAT_S
-        while perf_counter() < end and len(self.first) < MOST and not (self.slow or self.prepared.timed_apart):
+        while perf_counter() < end and len(self.first) < MOST and not self._enough:
             self._keep(self._all(self.draw.choice(KINDS)))
-        if self.spoilt:
-            return
+
+    def _look_closer(self) -> None:
+        """What the output follows; and calls in which an access outside of a tensor faults."""
         if len(self.first) > 1 and self.guarded.names:
             self.found.reads = self._reads()
         elif self.guarded.prefills and not self.slow:

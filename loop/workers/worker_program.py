@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls import lost, variants
+from loop.calls.bell import WorkerBell
 from loop.calls.call import Call
 from loop.calls.counters import Counters
-from loop.calls.orders import Bell, Nothing, Shared, obey
+from loop.calls.orders import Nothing, Shared, obey
 from loop.calls.orders import Stage as StagedCall
 from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
@@ -83,7 +84,7 @@ class Worker:
     """What one process holds: a variant, and a call of it that is staged or prepared."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        self.arena, self.bell = arena, Bell(bell)
+        self.arena, self.bell = arena, WorkerBell(bell)
         """The file of the memory that is shared with the judge, and how we wait for orders about it."""
         self.stage_: StagedCall = Nothing()
         self.shared: Shared | None = None

@@ -14,7 +14,7 @@ from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
-from loop.builds import known_builds as answers
+from loop.builds import known_builds
 from loop.builds.build import dependencies, find, ground
 from loop.builds.compiler_errors import BuildFailed
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
@@ -368,7 +368,7 @@ def test_a_build_that_was_quicker_stands(folder: Path, tmp_path: Path, monkeypat
     """A session that lost the race leaves the winner's library in place: it may be loaded already."""
     first = built(folder, tmp_path / "cache")
     before = Path(first.library).stat().st_ino
-    monkeypatch.setattr(answers, "find", lambda *_: None)
+    monkeypatch.setattr(known_builds, "find", lambda *_: None)
     built(folder, tmp_path / "cache")
     assert before == Path(first.library).stat().st_ino
 

@@ -16,8 +16,7 @@ import pytest
 
 from loop.base.places import include_folder, project
 from loop.base.processes import finish
-from loop.builds import build, opens
-from loop.builds import known_builds as answers
+from loop.builds import build, known_builds, opens
 from loop.builds.compiler_errors import BuildFailed
 from loop.library.targets import target as read_target
 from loop.model.measurement import Build
@@ -132,12 +131,12 @@ def test_a_build_without_its_list_is_made_again(folder: Path, tmp_path: Path) ->
     """One that an older loop left, and one whose list is damaged."""
     cache = tmp_path / "cache"
     first = build_one(folder, variant(), cache)
-    (place,) = (cache / answers.QUESTIONS).glob("*/*.json")
+    (place,) = (cache / known_builds.QUESTIONS).glob("*/*.json")
     for damage in ("{", "{}", '{"facts": {"a": 1}}'):
         place.write_text(damage)
         assert (False, first.build_id) == ((made := again(folder, cache)).cached, made.build_id)
         assert again(folder, cache).cached
-    shutil.rmtree(cache / answers.QUESTIONS)
+    shutil.rmtree(cache / known_builds.QUESTIONS)
     assert not again(folder, cache).cached
 
 

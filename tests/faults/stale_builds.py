@@ -12,8 +12,7 @@ from unittest.mock import patch
 
 from loop.base.places import include_folder
 from loop.base.processes import environment, finish
-from loop.builds import build, reads
-from loop.builds import known_builds as answers
+from loop.builds import build, known_builds, reads
 from loop.machine import machine
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant
@@ -82,7 +81,7 @@ def _built(way: Way, scene: Scene) -> Build:
 
 def forget() -> None:
     """What a process knows, and the next one does not."""
-    answers.OURS.clear()
+    known_builds.OURS.clear()
     reads.forget()
     machine.compiler_version.cache_clear()
     build.THIS_COMMAND = os.urandom(8).hex()

@@ -1,27 +1,17 @@
 """Others on the GPU are noticed, our own processes are not taken for others."""
 
-from dataclasses import dataclass
-
 import pytest
 
+from loop.machine.nvml import User
 from loop.machine.sharing import MUCH_BYTES, Company, strangers, warning
-
-
-@dataclass(frozen=True)
-class User:
-    """A process on a GPU."""
-
-    pid: int
-    memory_bytes: int | None = None
-
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
 
 def test_our_own_processes_are_no_strangers() -> None:
     """Everybody else is."""
-    assert () == strangers([User(10), User(11)], OURS, HERE)
-    assert (User(40),) == strangers([User(10), User(40)], OURS, HERE)
+    assert () == strangers([User(10, None), User(11, None)], OURS, HERE)
+    assert (User(40, None),) == strangers([User(10, None), User(40, None)], OURS, HERE)
 
 
 def test_numbers_from_outside_a_container_may_be_ours() -> None:
@@ -29,14 +19,14 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
     outside = [User(9001, 500), User(9002, 9000), User(9003, 600)]
     assert (User(9002, 9000),) == strangers(outside, OURS, HERE)
     assert () == strangers(outside[:2], OURS, HERE)
-    assert (User(9002, 9000),) == strangers([User(10), User(11), User(9002, 9000)], OURS, HERE)
+    assert (User(9002, 9000),) == strangers([User(10, None), User(11, None), User(9002, 9000)], OURS, HERE)
 
 
 @pytest.mark.parametrize(
     ("company", "said"),
     [
         (Company(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
-        (Company(others=(User(7),)), "another process (pid 7) holds memory of it"),
+        (Company(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
         (
             Company(others=(User(7, 2**20), User(8, 2**20))),
             "2 other processes hold 2 MiB of it (pid 7 first)",
