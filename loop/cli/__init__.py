@@ -1,8 +1,8 @@
 """The command line: parse, call, exit code.
 
-`looking` and `working` are the table of commands: words, help, parameters and the function to call. `table` says
-how help, the reference and dispatch follow from it. `options` holds what several commands share. The other modules
-are the functions that commands call, where these need several rooms.
+`looking`, `working` and `cost` are the table of commands: words, help, parameters, the function to call. `table`
+says how help, the reference and dispatch follow from it. `options` holds what several commands share. The other
+modules are the functions that commands call, where these need several rooms.
 
 `main` is the one door where errors become exit codes. Commands that start processes fork first: the first process
 only watches, and ends what is left.
@@ -20,7 +20,7 @@ import typer
 from loop import __version__
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
 from loop.base.interrupts import SIGNALS
-from loop.cli.decisions import cost_app
+from loop.cli.cost import COST
 from loop.cli.looking import LOOKING
 from loop.cli.table import build, group, screen_for
 from loop.cli.working import WORKING
@@ -32,14 +32,14 @@ GROUPS = {
     "kernels": "Build, verify and measure kernels without a session.",
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
+    "cost": "What sessions cost, and decisions with money.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
 STARTING = {command.words.split()[0] for command in WORKING}
 """First words of commands that start processes: they are watched by one of their own."""
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.")
-build(app, GROUPS, (*LOOKING, *WORKING))
-app.add_typer(cost_app, name="cost")
+build(app, GROUPS, (*LOOKING, *WORKING, *COST))
 
 
 def _version(wanted: bool) -> None:

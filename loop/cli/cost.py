@@ -1,58 +1,90 @@
-"""`loop cost ...`"""
+"""The table of commands about money: what sessions cost, and decisions with money."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from loop.cli.options import JSON, TARGET
+from loop.cli.table import Command, option
 
-from loop.cli.table import group, screen_for
+COST = (
+    Command(
+        "cost show",
+        "loop.money.command:show_costs",
+        "What sessions cost and saved; what nobody measured is `?`, never 0.",
+        (
+            "loop cost show",
+            "loop cost show --sessions last~4..last --json",
+            "loop cost show --sessions N+4 --against N   (of the imported history)",
+        ),
+        (
+            option("--sessions", str | None, None, "From A to B, by id or its beginning; or one.", metavar="A..B"),
+            option("--against", str | None, None, "What they took less than this session.", metavar="A"),
+            TARGET,
+            JSON,
+        ),
+    ),
+    Command(
+        "cost rates",
+        "loop.money.command:show_rates",
+        "The prices that sessions are charged at, each with its source and age.",
+        ("loop cost rates",),
+        (TARGET, JSON),
+    ),
+    Command(
+        "cost keep-or-stop",
+        "loop.money.decisions:keep_or_stop",
+        """Keep an idle GPU, or stop it? Both sides, the break-even, the decision.
 
-Target = Annotated[
-    Path | None, typer.Option("--target", help="Folder with a target.yaml. Default: ./target.yaml, else bundled.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-cost_app = group("What sessions cost, and decisions with money.")
+        Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
+        """,
+        (
+            "loop cost keep-or-stop --idle-hours 5",
+            "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
+            "loop cost keep-or-stop --idle-hours 5 --gpu-usd-per-hour 0.20 --stop-cost-usd 0.80..1.20 --json",
+            "loop cost keep-or-stop --recorded",
+        ),
+        (
+            option("--idle-hours", float | None, None, "Hours until the GPU is needed again."),
+            option("--gpu-usd-per-hour", float | None, None, "Default: the rate card's."),
+            option("--stop-cost-usd", str | None, None, "What a stop costs as a whole; a range: 0.80..1.20."),
+            option(
+                "--restart-minutes", str | None, None, "A number or a range. Default: as own sessions measured it."
+            ),
+            option(
+                "--waiting",
+                str | None,
+                None,
+                "Who waits for a restart: nobody, agent, engineer. Default: the card's.",
+            ),
+            option("--recorded", bool, False, "What the money says of the recorded history's decisions."),
+            TARGET,
+            JSON,
+        ),
+        request="KeepRequest",
+    ),
+    Command(
+        "cost pivot",
+        "loop.money.decisions:pivot",
+        """Go on, or pivot? Stop rules from own sessions, expected value of each option.
 
+        An option without a probability or a value has no expected value: what it would need is shown instead.
 
-@cost_app.command("show")
-def show(
-    sessions: Annotated[
-        str | None, typer.Option("--sessions", metavar="A..B", help="From A to B, by id or its beginning; or one.")
-    ] = None,
-    by: Annotated[str, typer.Option("--by", help="session, pattern, target or week.")] = "session",
-    against: Annotated[
-        str | None, typer.Option("--against", metavar="A", help="What they took less than this session.")
-    ] = None,
-    target: Target = None,
-    json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="A line a charge, in the columns of FOCUS 1.2.")] = False,
-) -> None:
-    """What sessions cost, saved and brought; what nobody measured is `?`, never 0.
+        The form of the file:
 
-    Examples:
+          format: 1
 
-      loop cost show
+          question: what next
 
-      loop cost show --sessions last~4..last --by pattern
+          options:
 
-      loop cost show --by week --json
+            - {name: go on, usd: [150, 250], probability: 0.5, value_usd: 600}
 
-      loop cost show --sessions N+4 --against N   (of the imported history)
-
-      loop cost show --csv > charges.csv
-    """
-    from loop.money import command as cost
-
-    request = cost.CostRequest(sessions, by, against, target, json, csv)
-    raise typer.Exit(cost.show_costs(request, screen_for()))
-
-
-@cost_app.command("rates")
-def rates(target: Target = None, json: Json = False) -> None:
-    """The prices that sessions are charged at, each with its source and age.
-
-    Example: loop cost rates
-    """
-    from loop.money import command as cost
-
-    raise typer.Exit(cost.show_rates(target, screen_for(), as_json=json))
+            - {name: rewrite, usd: [250, 350], value_usd: 600}
+        """,
+        ("loop cost pivot --options pivot.yaml",),
+        (
+            option("--options", Path | None, None, "YAML file with the options; without one, the stop rules."),
+            TARGET,
+            JSON,
+        ),
+    ),
+)

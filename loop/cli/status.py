@@ -15,12 +15,12 @@ from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library import figures
-from loop.model.decision import StopCost, hours_text
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, latest_attempts
-from loop.money import keeping_gpu
+from loop.money import keep_or_stop as keeping
 from loop.money.charging import gpu_rate
+from loop.money.model import hours_text
 from loop.report import format as say
 from loop.session import closing
 from loop.session.bounds import spent_usd
@@ -182,39 +182,25 @@ def _gpu(setting: Setting | None, here: Project, card: RateCard, now: datetime.d
         return Gpu("in use", "a session runs")
     if rate is None:
         return Gpu("unknown", f"the rate card has no price for {last.environment.gpu}: loop cost rates")
-    stop = _stop(on_gpu, card, rate.usd_per_hour)
-    if isinstance(stop, str):
-        return Gpu("unknown", stop)
-    return _weighed(on_gpu, last, rate.usd_per_hour, stop, now)
-
-
-def _stop(rows: Sequence[SessionRow], card: RateCard, usd_per_hour: float) -> StopCost | str:
-    """What a stop costs, or why that is not known."""
-    restart = keeping_gpu.restart_of(rows, "cuda")
+    restart = keeping.restart_of(on_gpu, "cuda")
     if restart is None:
-        return "no restart was measured: in no session was anything compiled and then timed on a GPU"
+        why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
+        return Gpu("unknown", why)
     try:
-        who, waiting = keeping_gpu.who_waits(card, None)
-    except ValueError as error:
-        return str(error)
-    return keeping_gpu.stop_cost(restart, usd_per_hour, who, waiting, 0.0)
+        stop = keeping.stop_cost(restart, rate.usd_per_hour, *keeping.who_waits(card, None))
+    except LoopError as error:
+        return Gpu("unknown", error.message)
+    even = stop.low_usd / rate.usd_per_hour, stop.high_usd / rate.usd_per_hour
+    return _weighed(last, rate.usd_per_hour, even, now)
 
 
-def _weighed(
-    rows: Sequence[SessionRow], last: SessionRow, usd_per_hour: float, stop: StopCost, now: datetime.datetime
-) -> Gpu:
+def _weighed(last: SessionRow, usd_per_hour: float, even: tuple[float, float], now: datetime.datetime) -> Gpu:
     """By how long it has stood: whoever stops at the break-even pays at most twice what foresight would."""
     assert last.started is not None
     idle = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
-    even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
-    ways = keeping_gpu.policies(
-        keeping_gpu.gaps_hours(rows, "cuda"), usd_per_hour, (stop.low_usd + stop.high_usd) / 2
-    )
     stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} (${idle * usd_per_hour:.2f})"
-    at_once = bool(ways) and ways[0].keep_hours == 0
-    kept = bool(ways) and ways[0].keep_hours is None
-    decision = "stop" if at_once or (idle > even[1] and not kept) else "keep"
-    return Gpu(decision, f"if it is still held: {stood}. {keeping_gpu.advice(even, ways)}")
+    decision = "stop" if idle > even[1] else "keep"
+    return Gpu(decision, f"if it is still held: {stood}. {keeping.advice(even)}")
 
 
 def _milestone(

@@ -5,7 +5,7 @@ import datetime
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.money import Charge, Gains, Saving, Unmeasured
+from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
 from loop.model.record import DeviceName, Machine, Status
 
@@ -151,8 +151,6 @@ class SessionRow(Model):
     """Resources without a figure."""
     energy_j: float | None = None
     """Joules that the GPU took while it was measured; None where no sensor told."""
-    gains: Gains = Gains()
-    """What it brought."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
     runs: tuple[PatternRun, ...] = ()
@@ -173,12 +171,6 @@ class SessionRow(Model):
     """Steps that failed."""
     recorded: bool = False
     """Whether it was recorded elsewhere and imported."""
-
-    @property
-    def judged(self) -> dict[str, bool]:
-        """Variants that the gate judged, and whether it let them through."""
-        bad = {*self.incorrect, *self.regressed}
-        return {name: name not in bad for name in dict.fromkeys((*self.ratios, *self.incorrect, *self.regressed))}
 
     @property
     def fastest(self) -> str | None:

@@ -2,17 +2,14 @@
 
 import time
 
-from pydantic import Field
-
-from loop.base.errors import UsageError
 from loop.base.processes import Tick
 from loop.library.definitions import read_file
 from loop.model.base import Model
-from loop.model.decision import Hours, KeepOutput, Options, PivotOutput, PreemptionOutput, Restart, Waiting
-from loop.model.money import RateCard
 from loop.model.pattern import Text
-from loop.money import keeping_gpu, pivoting
+from loop.money import keep_or_stop as keeping
+from loop.money import pivot as pivoting
 from loop.money.charging import gpu_rate
+from loop.money.model import Hours, KeepOutput, Options, PivotOutput, PreemptionOutput, Waiting
 from loop.steps.context import Context, NoArguments, Result, Working
 
 SETTLED_WITHIN_S = 1.0
@@ -43,74 +40,39 @@ class KeepTerms(Model):
     """Hours until the GPU is needed again; leave it out where nobody knows."""
     waiting: Waiting | None = None
     """Who waits for a restart. Default: whoever the rate card names."""
-    boot_minutes: float = Field(default=0.0, ge=0, lt=1e4, allow_inf_nan=False)
-    """Minutes from a stopped machine to a shell: no session can measure them."""
-    context_usd: float = Field(default=0.0, ge=0, lt=1e6, allow_inf_nan=False)
-    """What is lost with the machine besides, in dollars."""
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
     yield from ()
-    gpu = context.task.machine.gpus[0] if context.task.machine.gpus else None
-    card = context.task.card
-    rate = gpu_rate(card, gpu) if card else None
-    restart = _restart(context, arguments)
+    card, gpus, device = context.task.card, context.task.machine.gpus, context.bench.device
+    rate = gpu_rate(card, gpus[0] if gpus else None) if card else None
     if card is None or rate is None:
         return _undecided("the rate card has no price for this GPU")
+    earlier = keeping.restart_of(context.past.sessions, device)
+    restart = keeping.with_own(earlier, context.task.session, context.finished, device)
     if restart is None:
         return _undecided(
             "no restart was measured: nothing was compiled and then timed here or in a session before"
         )
-    return Result(_weighed(context, arguments, card, rate.usd_per_hour, restart))
+    usd_per_hour = rate.usd_per_hour
+    stop = keeping.stop_cost(restart, usd_per_hour, *keeping.who_waits(card, arguments.waiting))
+    even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
+    hours = arguments.idle_hours
+    expected = None if hours is None else keeping.decide(hours, usd_per_hour, stop)
+    output = KeepOutput(
+        ok=True,
+        message=keeping.sentence(expected) if expected else keeping.advice(even),
+        gpu_usd_per_hour=usd_per_hour,
+        stop=stop,
+        break_even_hours=even,
+        expected=expected,
+    )
+    return Result(output)
 
 
 def _undecided(why: str) -> Result[KeepOutput]:
     return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
-
-
-def _weighed(
-    context: Context, terms: KeepTerms, card: RateCard, usd_per_hour: float, restart: Restart
-) -> KeepOutput:
-    try:
-        who, waiting = keeping_gpu.who_waits(card, terms.waiting)
-    except ValueError as error:
-        raise UsageError(str(error), hint="add one to rates.yaml, or let nobody wait") from error
-    stop = keeping_gpu.stop_cost(restart, usd_per_hour, who, waiting, terms.context_usd)
-    even = stop.low_usd / usd_per_hour, stop.high_usd / usd_per_hour
-    gaps = keeping_gpu.gaps_hours(context.past.sessions, context.bench.device)
-    ways = keeping_gpu.policies(gaps, usd_per_hour, (stop.low_usd + stop.high_usd) / 2)
-    expected = None
-    if terms.idle_hours is not None:
-        expected = keeping_gpu.decide(terms.idle_hours, usd_per_hour, stop)
-    return KeepOutput(
-        ok=True,
-        message=keeping_gpu.sentence(expected) if expected else keeping_gpu.advice(even, ways),
-        gpu_usd_per_hour=usd_per_hour,
-        stop=stop,
-        break_even_hours=even,
-        idle=keeping_gpu.idle_seen(gaps),
-        policies=ways,
-        expected=expected,
-    )
-
-
-def _restart(context: Context, terms: KeepTerms) -> Restart | None:
-    """This session's own where a compiler ran in it, beside earlier ones."""
-    device = context.bench.device
-    earlier = keeping_gpu.restart_of(context.past.sessions, device, terms.boot_minutes)
-    own_s = keeping_gpu.own_restart_s(context.finished)
-    if own_s is None:
-        return earlier
-    minutes = own_s / 60 + terms.boot_minutes
-    return Restart(
-        low_minutes=min(minutes, earlier.low_minutes if earlier else minutes),
-        high_minutes=max(minutes, earlier.high_minutes if earlier else minutes),
-        boot_minutes=terms.boot_minutes,
-        device=device,
-        sessions=(*(earlier.sessions if earlier else ()), context.task.session),
-        missing=() if keeping_gpu.checked_environment(context.finished) else keeping_gpu.UNCHECKED,
-    )
 
 
 class PivotTerms(Model):
@@ -128,6 +90,6 @@ def pivot(context: Context, arguments: PivotTerms) -> Working[PivotOutput]:
     spent_s = sum(record.seconds for record in context.finished)
     rows = [row for row in context.past.sessions if row.device == context.bench.device]
     rules = pivoting.stop_rules(rows, context.task.plan.budget.minutes * 60, spent_s)
-    found = pivoting.pivot(options, rules)
+    weighed = pivoting.pivot(options, rules)
     hint = None if options else f"write the options to {path}; `loop cost pivot --help` shows the form"
-    return Result(PivotOutput(ok=True, message=found.decision, hint=hint, pivot=found))
+    return Result(PivotOutput(ok=True, message=weighed.decision, hint=hint, pivot=weighed))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from loop.model.metering import AiUse
 from loop.model.money import Charge, EnergyRate, Rate, RateCard, Unmeasured
-from loop.model.record import DeviceName
+from loop.model.record import DeviceName, Finished
 
 STALE_DAYS = 30
 """A price list older than this may no longer be true."""
@@ -105,7 +105,7 @@ def _charge_ai(found: Charged, used: Used, card: RateCard) -> None:
     ai, rate = used.ai, card.find(card.ai) if card.ai else None
     if ai is not None and ai.usd is not None:
         basis = "stated" if ai.source == "stated" else "measured"
-        found.charges.append(Charge(resource="ai", rate=ai_label(ai), seconds=0, usd=ai.usd, basis=basis))
+        found.charges.append(Charge(resource="ai", rate=_ai_label(ai), seconds=0, usd=ai.usd, basis=basis))
     elif ai is None and rate is not None:
         usd = used.seconds / 3600 * rate.usd_per_hour
         found.charges.append(Charge(resource="ai", rate=rate.name, seconds=used.seconds, usd=usd, basis="stated"))
@@ -121,10 +121,9 @@ def _charge_ai(found: Charged, used: Used, card: RateCard) -> None:
         found.unmeasured.append(Unmeasured(resource="ai", reason=what))
 
 
-def ai_label(ai: AiUse) -> str:
-    """Where a figure comes from: `claude-code's own result`, `logs of codex`, `stated`."""
-    agents = " and ".join(ai.agents) or "an agent"
-    return {"result": f"{agents}, its own result", "logs": f"{agents}, its logs", "stated": "stated"}[ai.source]
+def _ai_label(ai: AiUse) -> str:
+    """Where a figure comes from: `claude-code, its own result`, `stated`."""
+    return "stated" if ai.source == "stated" else f"{' and '.join(ai.agents) or 'an agent'}, its own result"
 
 
 def _charge_energy(found: Charged, used: Used, rate: EnergyRate | None) -> None:
@@ -136,6 +135,22 @@ def _charge_energy(found: Charged, used: Used, rate: EnergyRate | None) -> None:
     else:
         usd = used.energy_j / JOULES_PER_KWH * rate.usd_per_kwh
         found.charges.append(Charge(resource="energy", rate="energy", seconds=used.energy_s, usd=usd))
+
+
+def energy(finished: Iterable[Finished]) -> tuple[float, float] | None:
+    """Joules and seconds over all measurements, of every attempt: what was used was used. None where none told."""
+    told = [one for record in finished if (one := _joules(record.output)) is not None]
+    return (sum(joules for joules, _ in told), sum(seconds for _, seconds in told)) if told else None
+
+
+def _joules(output: dict[str, object]) -> tuple[float, float] | None:
+    """A measurement's own, or that of the measurement of a change."""
+    of_change = output.get("found")
+    fields: dict[str, object] = of_change if isinstance(of_change, dict) else output
+    joules, seconds = fields.get("energy_j"), fields.get("energy_s")
+    if isinstance(joules, int | float) and isinstance(seconds, int | float):
+        return float(joules), float(seconds)
+    return None
 
 
 def age_days(as_of: datetime.date, today: datetime.date) -> int:

@@ -1,23 +1,20 @@
-"""`loop cost show|rates`: what sessions cost, saved and brought, and the prices behind it."""
+"""`loop cost show|rates`: what sessions cost and saved, and the prices behind it."""
 
 import datetime
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
-from loop.model.ledger import Account, Book, Spent
-from loop.money.ledger import BY, OPEN, Ledger, choose, is_open, ledger, settle
-from loop.money.stored_ledger import book
-from loop.money.totals import RESOURCES, Saved, Totals
-
-if TYPE_CHECKING:
-    from loop.model.money import Rate, RateCard
-    from loop.model.record import DeviceName
+from loop.library.rates import rates
+from loop.model.index import SessionRow
+from loop.model.money import Rate, RateCard
+from loop.money.charging import STALE_DAYS, age_days
+from loop.money.ledger import RESOURCES, Saved, Totals, choose, notes, own_usd, savings, totals, with_open
+from loop.store import index, recorded
 
 SHOWN = 30
 """Sessions in a table for people; totals are over all of them."""
@@ -27,85 +24,45 @@ EXACT = 9
 """Decimals of what is added up: sums of cents come out as cents."""
 
 
-@dataclass(frozen=True)
-class CostRequest:
-    """What the user asked for."""
-
-    sessions: str | None = None
-    """`A..B`, `A..`, `..B` or one; all where nothing is said."""
-    by: str = "session"
-    against: str | None = None
-    """An earlier session, to see what was saved since."""
-    target: Path | None = None
-    json: bool = False
-    csv: bool = False
-
-
-def show_costs(request: CostRequest, screen: Screen) -> int:
-    """Totals, then rows, savings by class of evidence, and what has no figure."""
-    if request.by not in BY:
-        raise UsageError(f"--by {request.by}: expected {', '.join(BY)}", hint=f"--by {BY[0]}")
-    chosen_project = project(request.target, Path.cwd())
-    kept = with_open(book(chosen_project.sessions), chosen_project)
-    chosen = choose(kept.accounts, request.sessions)
-    made = ledger(kept, chosen, request.by, SHOWN if request.by == "session" and not request.json else None)
-    if request.csv:
-        screen.data(_csv(kept, chosen, chosen_project))
-        return ExitCode.OK
-    since = choose(kept.accounts, request.against) if request.against else []
-    saved = _since(kept, chosen, since, chosen_project) if since else None
-    if request.json:
-        screen.data(json.dumps(_json(request, made, kept, saved), indent=1))
+def show_costs(
+    *, sessions: str | None, against: str | None, target: Path | None, as_json: bool, screen: Screen
+) -> int:
+    """Totals, then sessions, savings by class of evidence, and what has no figure."""
+    here = project(target, Path.cwd())
+    rows, damaged = index.read(here.sessions)
+    rows = with_open(rows, rates(here))
+    chosen = choose(rows, sessions)
+    earlier = choose(rows, against) if against else []
+    less = _less_than(chosen, earlier, here) if earlier else None
+    if as_json:
+        shown = {
+            "schema_version": 2,
+            "totals": _plain(totals(chosen)),
+            "rows": [{"name": row.id, **_plain(totals([row]))} for row in chosen],
+            "savings": {name: _saving(one, own_usd(chosen)) for name, one in savings(chosen).items()},
+            "saved_against": {"sessions": against, **less} if less else None,
+            "notes": notes(chosen),
+            "damaged": [{"folder": one.folder, "reason": one.reason} for one in damaged],
+        }
+        screen.data(json.dumps(shown, indent=1))
     elif not chosen:
-        screen.say(f"no sessions in {chosen_project.sessions}; `loop run session` makes one")
+        screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
-        _show(request, made, kept, saved, screen)
+        lines = [*_savings(chosen), *_less_lines(against, less), *(f"note: {note}" for note in notes(chosen))]
+        lines += [f"damaged: {one.folder}: {one.reason}" for one in damaged]
+        _show_costs(chosen, lines, screen)
     return ExitCode.OK
 
 
-def with_open(kept: Book, chosen: Project) -> Book:
-    """The book with charges for sessions that never closed, at today's card where none closed on their device."""
-    settled = settle(kept)
-    left = [one for one in settled.accounts if is_open(one)]
-    if not left:
-        return settled
-    from loop.library.rates import rates
-
-    card = rates(chosen)
-    by_card = {one.session: _by_card(one, card) for one in left}
-    accounts = tuple(by_card[one.session][0] if one.session in by_card else one for one in settled.accounts)
-    more = (charge for _, charges in by_card.values() for charge in charges)
-    return settled._replace(accounts=accounts, spent=(*settled.spent, *more))
-
-
-def _by_card(one: Account, card: "RateCard") -> tuple[Account, list[Spent]]:
-    from loop.money.charging import Used, charge
-
-    device: DeviceName = "cuda" if one.device == "cuda" else "cpu"
-    charged = charge(Used(seconds=one.seconds, device=device, gpu=one.gpu), card)
-    unmeasured: dict[str, str] = {found.resource: found.reason for found in charged.unmeasured}
-    spent = [Spent(one.session, c.resource, c.rate, c.seconds, c.usd, c.basis) for c in charged.charges]
-    return one._replace(status="open", unmeasured=unmeasured, notes=(OPEN,)), spent
-
-
-def _csv(kept: Book, chosen: Sequence[Account], where: Project) -> str:
-    from loop.library.rates import rates
-    from loop.money.focus import to_csv
-
-    clouds = {rate.name: rate.cloud for rate in rates(where).every if rate.cloud}
-    return to_csv(chosen, kept.spent, clouds)
-
-
-def _since(kept: Book, chosen: Sequence[Account], since: Sequence[Account], where: Project) -> dict[str, Any]:
+def _less_than(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow], here: Project) -> dict[str, Any]:
     """What the chosen sessions took less than earlier ones, and their environments."""
-    now, then = (ledger(kept, some, "session").totals for some in (chosen, since))
-    minutes = [_environment(some, where) for some in (since, chosen)]
-    environment = None if None in minutes else minutes[0] - minutes[1]  # type: ignore[operator]
+    now, then = totals(chosen), totals(earlier)
+    ours, theirs = _environment(chosen, here), _environment(earlier, here)
     return {
         "minutes": round(then.minutes - now.minutes, EXACT),
         **{f"{name}_usd": _less(then.of(name), now.of(name)) for name in RESOURCES},
-        "usd": _less(then.known_usd, now.known_usd),
-        "environment_minutes": environment,
+        "usd": _less(then.usd, now.usd),
+        "environment_minutes": _less(theirs, ours),
     }
 
 
@@ -113,87 +70,50 @@ def _less(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else round(before - after, EXACT)
 
 
-def _environment(some: Sequence[Account], where: Project) -> float | None:
+def _environment(sessions: Sequence[SessionRow], here: Project) -> float | None:
     """Minutes that a recorded session's environment took; None for any other, or where its report does not say."""
-    if len(some) != 1 or not some[0].recorded:
+    if len(sessions) != 1 or not sessions[0].recorded:
         return None
-    from loop.store import recorded
-
-    found = recorded.read(where.sessions / some[0].session).row.environment
-    return found.minutes if found else None
+    stated = recorded.read(here.sessions / sessions[0].id).row.environment
+    return stated.minutes if stated else None
 
 
-def _plain(totals: Totals) -> dict[str, Any]:
+def _plain(sums: Totals) -> dict[str, Any]:
     """Totals as JSON has them: `null` is not known, 0 is nothing used."""
-    dollars = {
-        f"{name}_usd": None if (usd := totals.of(name)) is None else round(usd, EXACT) for name in RESOURCES
-    }
+    dollars = {f"{name}_usd": _rounded(sums.of(name)) for name in RESOURCES}
     return {
-        "sessions": totals.sessions,
-        "minutes": round(totals.minutes, EXACT),
+        "sessions": sums.sessions,
+        "minutes": round(sums.minutes, EXACT),
         **dollars,
-        "energy_j": totals.energy_j,
-        "usd": None if totals.known_usd is None else round(totals.known_usd, EXACT),
+        "energy_j": sums.energy_j,
+        "usd": _rounded(sums.usd),
     }
 
 
-def _json(
-    request: CostRequest,
-    made: Ledger,
-    kept: Book,
-    saved: dict[str, Any] | None,
-) -> dict[str, Any]:
-    bugs = sum(len(variants) for variants in made.bugs.values())
-    return {
-        "schema_version": 1,
-        "by": request.by,
-        "totals": _plain(made.totals),
-        "rows": [{"name": name, **_plain(row)} for name, row in made.rows.items()],
-        "savings": {name: _saving(one, made.own_usd) for name, one in made.saved.items()},
-        "saved_against": {"sessions": request.against, **saved} if saved else None,
-        "accepted": {
-            "changes": made.accepted,
-            "us_per_call": made.accepted_us,
-            "usd_per_us": made.usd_per_accepted_us,
-        },
-        "bugs": {"found": bugs, "usd_per_bug": made.usd_per_bug, "sessions": made.bugs},
-        "notes": made.notes,
-        "damaged": [{"folder": folder, "reason": reason} for folder, reason in kept.damaged],
-    }
+def _rounded(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, EXACT)
 
 
-def _saving(one: Saved, cost: float) -> dict[str, Any]:
-    roi = one.roi(cost)
-    return {**asdict(one), "roi": dict(zip(("value", "low", "high"), roi, strict=True)) if roi else None}
+def _saving(saved: Saved, cost: float) -> dict[str, Any]:
+    roi = saved.roi(cost)
+    return {**saved._asdict(), "roi": dict(zip(("value", "low", "high"), roi, strict=True)) if roi else None}
 
 
-def _show(
-    request: CostRequest,
-    made: Ledger,
-    kept: Book,
-    saved: dict[str, Any] | None,
-    screen: Screen,
-) -> None:
-    if request.by == "session" and len(made.rows) < made.totals.sessions:
-        screen.data(f"the last {len(made.rows)} of {made.totals.sessions} sessions; --json has all")
-    heads = (request.by, "min", "GPU", "AI", "engineer", "all")
-    cells = [_cells(name, row) for name, row in made.rows.items()]
-    screen.table(heads, [*cells, _cells("sum", made.totals)], wrap=0)
-    lines = [*_savings(made), *_since_lines(request, saved), *_gains(made)]
-    lines += [f"note: {note}" for note in made.notes]
-    lines += [f"damaged: {folder}: {reason}" for folder, reason in kept.damaged]
+def _show_costs(chosen: Sequence[SessionRow], lines: Sequence[str], screen: Screen) -> None:
+    shown = chosen[-SHOWN:]
+    if len(shown) < len(chosen):
+        screen.data(f"the last {len(shown)} of {len(chosen)} sessions; --json has all")
+    heads = ("session", "min", "GPU", "AI", "engineer", "all")
+    cells = [_cells(row.id, totals([row])) for row in shown]
+    screen.table(heads, [*cells, _cells("sum", totals(chosen))], wrap=0)
     screen.data("")
     for line in lines:
         screen.data(fold(line, width(screen.out)))
 
 
-def _cells(name: str, row: Totals) -> tuple[str, ...]:
-    return (
-        name,
-        f"{row.minutes:.1f}",
-        *(_usd(row.of(one)) for one in ("gpu", "ai", "engineer")),
-        _usd(row.known_usd),
-    )
+def _cells(name: str, sums: Totals) -> tuple[str, ...]:
+    dollars = [*(sums.of(resource) for resource in ("gpu", "ai", "engineer")), sums.usd]
+    return name, f"{sums.minutes:.1f}", *map(_usd, dollars)
 
 
 def _usd(value: float | None) -> str:
@@ -203,42 +123,31 @@ def _usd(value: float | None) -> str:
     return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.4f}"
 
 
-def _savings(made: Ledger) -> Iterator[str]:
+def _savings(chosen: Sequence[SessionRow]) -> Iterator[str]:
     """One line a class of evidence; they are never added up."""
+    by_class = savings(chosen)
     for name in CLASSES:
-        one = made.saved.get(name)
-        if one is None:
-            continue
-        roi = one.roi(made.own_usd)
-        told = f"; ROI {roi[0]:.3g} [{roi[1]:.3g}, {roi[2]:.3g}]" if roi else "; ROI undefined"
-        minutes = f"{one.minutes:.1f} min [{one.minutes_low:.1f}, {one.minutes_high:.1f}]"
-        yield f"saved, {name} evidence: ${one.usd:.2f} [{one.usd_low:.2f}, {one.usd_high:.2f}], {minutes}{told}"
+        if name in by_class:
+            saved = by_class[name]
+            roi = saved.roi(own_usd(chosen))
+            told = f"ROI {roi[0]:.3g} [{roi[1]:.3g}, {roi[2]:.3g}]" if roi else "ROI undefined"
+            usd = f"${saved.usd:.2f} [{saved.usd_low:.2f}, {saved.usd_high:.2f}]"
+            minutes = f"{saved.minutes:.1f} min [{saved.minutes_low:.1f}, {saved.minutes_high:.1f}]"
+            yield f"saved, {name} evidence: {usd}, {minutes}; {told}"
 
 
-def _since_lines(request: CostRequest, saved: dict[str, Any] | None) -> Iterator[str]:
-    if saved is None:
+def _less_lines(against: str | None, less: dict[str, Any] | None) -> Iterator[str]:
+    if less is None:
         return
-    usd = saved["usd"]
+    usd = less["usd"]
     dollars = "dollars unknown" if usd is None else f"{'-' if usd < 0 else ''}${abs(usd):.2f}"
-    yield f"less than {request.against}: {saved['minutes']:.1f} min, {dollars}"
-    if saved["environment_minutes"] is not None:
-        yield f"its environment took {saved['environment_minutes']:g} min less"
+    yield f"less than {against}: {less['minutes']:.1f} min, {dollars}"
+    if less["environment_minutes"] is not None:
+        yield f"its environment took {less['environment_minutes']:g} min less"
 
 
-def _gains(made: Ledger) -> Iterator[str]:
-    if made.usd_per_accepted_us is not None:
-        changes = f"{made.accepted} kept change{'s' if made.accepted > 1 else ''}"
-        yield f"accepted: {made.accepted_us:.3g} µs a call by {changes}, ${made.usd_per_accepted_us:.4f} a µs"
-    if made.usd_per_bug is not None:
-        found = sum(len(variants) for variants in made.bugs.values())
-        failures = "1 new failure" if found == 1 else f"{found} new failures"
-        yield f"found: {failures} of the gate, ${made.usd_per_bug:.2f} each"
-
-
-def show_rates(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """The card, with the age of each price."""
-    from loop.library.rates import rates
-
     card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     rows = [_rate(rate, card, today) for rate in card.every]
     if as_json:
@@ -266,9 +175,7 @@ def show_rates(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _rate(rate: "Rate", card: "RateCard", today: datetime.date) -> dict[str, Any]:
-    from loop.money.charging import STALE_DAYS, age_days
-
+def _rate(rate: Rate, card: RateCard, today: datetime.date) -> dict[str, Any]:
     age = age_days(rate.as_of, today)
     return {
         **rate.model_dump(mode="json"),

@@ -84,7 +84,6 @@ def _passed(attempts: Iterable[Finished], run: int, pattern: Pattern) -> bool:
 def savings(
     patterns: Sequence[Applied],
     histories: Sequence[History],
-    own_without_s: Mapping[str, Sequence[float]],
     repeated: Mapping[str, str],
     usd_per_minute: float,
     finished: Sequence[Finished] = (),
@@ -93,12 +92,12 @@ def savings(
     recorded = RecordedMinutes(histories)
     found = []
     for used in patterns:
-        without = _without(used.pattern, recorded, own_without_s.get(used.pattern.name, ()))
+        without = _without(used.pattern, recorded)
         if without is not None and used.pattern.name in repeated:
             source = f"nothing has changed since session {repeated[used.pattern.name]}"
             without = Without((0.0,), without.evidence, source)
         if without is not None:
-            found.append(_saving(used, without, usd_per_minute))
+            found.append(_saving(used.pattern.name, without, used.seconds, usd_per_minute))
     return (*found, *_spared(finished, usd_per_minute))
 
 
@@ -106,17 +105,8 @@ def _spared(finished: Sequence[Finished], usd_per_minute: float) -> Iterator[Sav
     """Compiling that the cache spared: what the very same build took when it was compiled, pattern by pattern."""
     for pattern, seconds in cached_seconds(finished).items():
         minutes = sum(seconds.values()) / 60
-        yield Saving(
-            pattern=pattern,
-            evidence="measured",
-            source=f"{', '.join(seconds)} from the cache; compiling took {sum(seconds.values()):.1f} s then",
-            minutes=minutes,
-            minutes_low=minutes,
-            minutes_high=minutes,
-            usd=minutes * usd_per_minute,
-            usd_low=minutes * usd_per_minute,
-            usd_high=minutes * usd_per_minute,
-        )
+        source = f"{', '.join(seconds)} from the cache; compiling took {sum(seconds.values()):.1f} s then"
+        yield _saving(pattern, Without((minutes,), "measured", source), 0.0, usd_per_minute)
 
 
 def cached_seconds(finished: Sequence[Finished]) -> dict[str, dict[str, float]]:
@@ -136,11 +126,12 @@ def cached_seconds(finished: Sequence[Finished]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _saving(used: Applied, without: Without, usd_per_minute: float) -> Saving:
-    took = used.seconds / 60 if any(without.minutes) else 0.0
+def _saving(pattern: str, without: Without, seconds: float, usd_per_minute: float) -> Saving:
+    """`seconds`: what it took with the pattern."""
+    took = seconds / 60 if any(without.minutes) else 0.0
     low, middle, high = min(without.minutes) - took, median(without.minutes) - took, max(without.minutes) - took
     return Saving(
-        pattern=used.pattern.name,
+        pattern=pattern,
         evidence=without.evidence,
         source=without.source,
         minutes=middle,
@@ -152,12 +143,8 @@ def _saving(used: Applied, without: Without, usd_per_minute: float) -> Saving:
     )
 
 
-def _without(pattern: Pattern, recorded: "RecordedMinutes", own_s: Sequence[float]) -> Without | None:
-    """The best evidence there is: own records, then the history, then the author's word."""
-    if own_s:
-        plural = "s" if len(own_s) > 1 else ""
-        source = f"{len(own_s)} session{plural} of this project without it"
-        return Without(tuple(seconds / 60 for seconds in own_s), "measured", source)
+def _without(pattern: Pattern, recorded: "RecordedMinutes") -> Without | None:
+    """The best evidence there is: the history, then the author's word."""
     if pattern.without is None:
         return None
     rows = recorded.take(pattern.without.history) if pattern.without.history else None

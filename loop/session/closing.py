@@ -20,9 +20,9 @@ from loop.model.money import Bill
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
-from loop.money import costing
-from loop.money.charging import NO_AI, Used
-from loop.money.energy import energy
+from loop.money.bill import bill
+from loop.money.charging import NO_AI, Used, energy
+from loop.money.savings import applied, unchanged
 from loop.optimize.gains import gains
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
@@ -61,11 +61,11 @@ def conclude(
         status, reason = ending.status, ending.reason
     letter, why = grading.grade(status, reason, finished, findings.verdicts)
     card = figures.rates(setting.project)
-    used = costing.applied(finished, head.plan)
+    used = applied(finished, head.plan)
     before = sessions.concluded(setting.project.sessions, head.target)
     before = {name: steps for name, steps in before.items() if name < head.id}
     same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
-    repeated = costing.unchanged(finished, before, same_files)
+    repeated = unchanged(finished, before, same_files)
     return SessionRecord(
         head=head,
         status=status,
@@ -73,9 +73,8 @@ def conclude(
         seconds=took.seconds,
         own_seconds=took.own_seconds,
         verdicts=findings.verdicts,
-        bill=costing.bill(
+        bill=bill(
             measured_use(setting, head, folder, took.seconds, now),
-            head.device,
             card,
             used,
             figures.histories(),

@@ -11,11 +11,9 @@ from loop.debug.section import diagnoses
 from loop.learning.prediction_section import predicted
 from loop.model.grade import RULE
 from loop.model.history import History
-from loop.model.money import Bill
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Line, SessionRecord, latest_attempts
-from loop.money import account
-from loop.money.decisions_section import decisions
+from loop.money.section import decisions, money
 from loop.optimize.section import changes, spared, timed, verified
 from loop.profile.section import bottleneck
 from loop.proving.section import trust
@@ -25,7 +23,7 @@ from loop.report.figures.svg import Figure
 from loop.report.findings import Correctness, Rounds, correctness, reasons, speeds
 from loop.report.plain import shortened
 from loop.report.templates import environment, fitted
-from loop.session import course
+from loop.session import course, earlier
 from loop.session.chain import chain, mermaid
 from loop.session.course import Recalled
 from loop.session.headline import headline
@@ -124,9 +122,9 @@ def _account(given: ReportInput) -> Shown:
         "patterns": course.patterns(finished, head.plan),
         "predicted": predicted(record, finished),
         "calibration": given.calibration,
-        "money": _money(record.bill),
-        "earlier": account.earlier(record, given.earlier),
-        "recorded": account.recorded(given.histories) if head.target_folder == "bundled" else (),
+        "money": money(record.bill),
+        "earlier": earlier.earlier(record, given.earlier),
+        "recorded": earlier.recorded(given.histories) if head.target_folder == "bundled" else (),
         "not_exercised": tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished)))),
         "learnings": record.learnings,
         "grade": shortened(record.grade, LONGEST_GRADE),
@@ -180,20 +178,6 @@ def _chapters(finished: Sequence[Finished]) -> Iterator[Chapter]:
             chapter = action.chapter(output) if output else None
             if chapter is not None:
                 yield chapter
-
-
-def _money(bill: Bill) -> Shown:
-    """Cost, saving and what came of it."""
-    return {
-        "total": say.usd(bill.usd),
-        "charges": account.charges(bill),
-        "unmeasured": account.unmeasured(bill),
-        "savings": account.savings(bill),
-        "returns": account.returns(bill),
-        "tokens": account.tokens(bill),
-        "notes": account.notes(bill),
-        "gains": account.gains(bill),
-    }
 
 
 def _next(proposal: str) -> Shown:

@@ -82,7 +82,6 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "usd": bill.usd,
         "unmeasured": bill.unmeasured,
         "energy_j": bill.energy_j,
-        "gains": bill.gains,
         "notes": bill.notes,
         **_judged(record.verdicts),
     }

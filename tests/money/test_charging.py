@@ -86,15 +86,15 @@ def test_measured_ai_goes_before_the_card_s_hours() -> None:
     priced = card(rates=(*make_card().rates, stated), ai="guess")
     (guessed,) = (one for one in charge(Used(1800.0, "cpu"), priced).charges if one.resource == "ai")
     assert (pytest.approx(0.4), "stated") == (guessed.usd, guessed.basis)
-    logs = AiUse(source="logs", agents=("codex",), usd=0.03)
-    (measured,) = (one for one in charge(Used(1800.0, "cpu", ai=logs), priced).charges if one.resource == "ai")
-    assert (0.03, "measured", "codex, its logs") == (measured.usd, measured.basis, measured.rate)
+    result = AiUse(source="result", agents=("codex",), usd=0.03)
+    (measured,) = (one for one in charge(Used(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai")
+    assert (0.03, "measured", "codex, its own result") == (measured.usd, measured.basis, measured.rate)
 
 
 def test_tokens_without_a_price_are_shown_and_not_charged() -> None:
     """Their model and their number stand where a price would."""
     model = ModelUse(model="wizard", calls=2, tokens=Tokens(input=1200, output=34), usd=None)
-    ai = AiUse(source="logs", models=(model,), usd=None, unpriced=("wizard",))
+    ai = AiUse(source="result", models=(model,), usd=None, unpriced=("wizard",))
     charged = charge(Used(60.0, "cpu", ai=ai), card())
     assert "ai" not in of(charged)
     assert "the cost of 1,234 tokens of wizard is unknown" == unknown(charged)["ai"]

@@ -24,11 +24,11 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     assert 0 == done.returncode, done.stderr
     found = json.loads(done.stdout)
     keys = ("schema_version", "idle_usd", "stop_usd", "break_even_hours", "decision")
-    assert [1, 1.0, 0.8, 4.0, "stop"] == [found[key] for key in keys]
+    assert [2, 1.0, 0.8, 4.0, "stop"] == [found[key] for key in keys]
 
 
 def test_people_see_both_sides_in_eighty_columns() -> None:
-    """And how the decision changes with the gap."""
+    """And where the decision turns."""
     done = loop(*KEEP, "--idle-hours", "5", "--gpu-usd-per-hour", "0.20", "--stop-cost-usd", "0.80..1.20")
     for part in ("$1.00", "$0.80 to $1.20", "4.0 h to 6.0 h", "it depends", "stop at $0.80 a stop, keep at $1.20"):
         assert part in done.stdout
@@ -37,7 +37,7 @@ def test_people_see_both_sides_in_eighty_columns() -> None:
 
 def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     """12 minutes at $0.70 and nobody: the break-even is 12 minutes."""
-    words = ("--idle-hours", "1", "--gpu-usd-per-hour", "0.70", "--restart-minutes", "10", "--boot-minutes", "2")
+    words = ("--idle-hours", "1", "--gpu-usd-per-hour", "0.70", "--restart-minutes", "12")
     found = json.loads(loop(*KEEP, *words, "--waiting", "nobody", "--json").stdout)
     assert (pytest.approx(0.2), "stop") == (found["break_even_hours"], found["decision"])
     assert "keep" == json.loads(loop(*KEEP, *words, "--waiting", "engineer", "--json").stdout)["decision"]

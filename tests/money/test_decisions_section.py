@@ -2,15 +2,15 @@
 
 import pytest
 
-from loop.model.decision import KeepOutput, Option, Options, PivotOutput, Restart
 from loop.model.record import Finished
-from loop.money import keeping_gpu, pivoting
+from loop.money import keep_or_stop, pivot
+from loop.money.model import KeepOutput, Option, Options, PivotOutput, Restart
 from tests.makers import make_finished, make_record, make_report
 
 
 def kept() -> Finished:
     """Keep or stop, at $1 an hour and 6 minutes of restart for an agent at $2."""
-    stop = keeping_gpu.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "agent", 2.0, 0.0)
+    stop = keep_or_stop.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "agent", 2.0)
     output = KeepOutput(ok=True, message="Keep it.", gpu_usd_per_hour=1.0, stop=stop, break_even_hours=(0.3, 0.6))
     return make_finished("decide", action="session.keep_or_stop", output=output)
 
@@ -18,7 +18,7 @@ def kept() -> Finished:
 def weighed(*options: Option) -> Finished:
     """Options, and stop rules of which nothing is known."""
     made = Options(format=1, question="what next", options=options) if options else None
-    found = pivoting.pivot(made, pivoting.stop_rules([]))
+    found = pivot.pivot(made, pivot.stop_rules([]))
     output = PivotOutput(ok=True, message=found.decision, pivot=found)
     return make_finished("weigh", action="session.pivot", output=output)
 

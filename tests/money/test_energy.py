@@ -1,7 +1,7 @@
 """Energy: joules from the counter that measurements read, of every attempt."""
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.money.energy import energy
+from loop.money.charging import energy
 from loop.timing.energy import taken
 from tests.makers import make_finished
 

@@ -4,7 +4,7 @@ import pytest
 
 from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for, step_seconds
 from tests.makers import make_pattern, make_plan
-from tests.money.test_keeping_gpu import row
+from tests.money.test_keep_or_stop import row
 
 KNOWN = {("p", "quick"): Expected(5, "measured"), ("p", "slow"): Expected(50, "prior")}
 

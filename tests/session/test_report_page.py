@@ -14,7 +14,9 @@ from loop.model.grade import RULE
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
-from loop.money.costing import Applied, bill
+from loop.money.bill import bill
+from loop.money.charging import Used
+from loop.money.savings import Applied
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
@@ -256,7 +258,7 @@ def test_charges_savings_and_returns_are_kept_apart() -> None:
     """One ROI a class of evidence, with its arithmetic; the unmeasured is named."""
     without = {"history": "environment_minutes", "evidence": "e"}
     applied = [Applied(make_pattern("environment", ("t",), without=without), 180.0)]
-    made = bill(180.0, "cpu", make_card(), applied, [make_history()])
+    made = bill(Used(180.0, "cpu"), make_card(), applied, [make_history()])
     text = section(report(make_record(bill=made)), "Cost and savings")
     assert (
         "On history evidence (the recorded history): $36.30 avoided, ROI 19.2 = ($36.30 - $1.80) / $1.80" in text

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from loop.library.figures import histories
-from loop.model.decision import Option, Options
 from loop.model.index import Predicted, SessionRow
-from loop.money.pivoting import no_progress, over_budget, pivot, stop_rules, weigh, worse
-from tests.money.test_keeping_gpu import row
+from loop.money.model import Option, Options
+from loop.money.pivot import no_progress, over_budget, pivot, stop_rules, weigh, worse
+from tests.money.test_keep_or_stop import row
 
 
 def option(name: str = "go on", usd: tuple[float, float] = (150, 250), **fields: Any) -> Option:
@@ -45,10 +45,7 @@ def options_of_history() -> Options:
     """What N+7G had to choose from, as its report states it."""
     (history,) = histories()
     row = next(row for row in history.model_dump()["decisions"] if row["question"] == "what next")
-    made = [
-        option(one["name"], tuple(one["usd"]), probability=one["confidence"], gain=one["gain"])
-        for one in row["options"]
-    ]
+    made = [option(one["name"], tuple(one["usd"]), probability=one["confidence"]) for one in row["options"]]
     return of(*made)
 
 

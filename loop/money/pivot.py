@@ -6,8 +6,8 @@ which on it would pay. Nothing is guessed in its place.
 
 from collections.abc import Iterator, Sequence
 
-from loop.model.decision import Option, Options, OptionValue, Pivot, StopRule
 from loop.model.index import SessionRow
+from loop.money.model import Option, Options, OptionValue, Pivot, StopRule
 
 OVERRUN = 1.5
 """Budget + 50 %: beyond it a session was planned on something that is not so."""
@@ -70,20 +70,19 @@ def _range(low: float, high: float) -> str:
 def pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Stop rules and options together."""
     weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
-    stop = any(rule.holds for rule in rules)
     best = _best(weighed)
     return Pivot(
-        stop=stop,
+        stop=any(rule.holds for rule in rules),
         rules=tuple(rules),
         options=weighed,
         best=best,
-        decision=f"{_going_on(stop, rules)} {_choice(weighed, best)}",
+        decision=f"{_going_on(rules)} {_choice(weighed, best)}",
     )
 
 
-def _going_on(stop: bool, rules: Sequence[StopRule]) -> str:
-    if stop:
-        met = "; ".join(rule.rule for rule in rules if rule.holds)
+def _going_on(rules: Sequence[StopRule]) -> str:
+    met = "; ".join(rule.rule for rule in rules if rule.holds)
+    if met:
         return f"Do not go on as before: {met}."
     unknown = any(rule.holds is None for rule in rules)
     return "No stop rule is met" + (", as far as the records tell." if unknown else ".")
@@ -91,10 +90,10 @@ def _going_on(stop: bool, rules: Sequence[StopRule]) -> str:
 
 def _best(options: Sequence[OptionValue]) -> str | None:
     """The option that is better at its worst than every other at its best, and better than to do nothing."""
-    known = [(one, one.expected_usd) for one in options if one.expected_usd is not None]
-    for one, (worst, _) in known:
-        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not one):
-            return one.name
+    known = [(option, option.expected_usd) for option in options if option.expected_usd is not None]
+    for option, (worst, _) in known:
+        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not option):
+            return option.name
     return None
 
 
@@ -102,14 +101,14 @@ def _choice(options: Sequence[OptionValue], best: str | None) -> str:
     """What the expected values say; an option without one is named, for it may be the best of all."""
     if not options:
         return "No options were given: write them down, with cost, probability and value, and weigh them."
-    unknown = [one.name for one in options if one.expected_usd is None]
-    known = [one for one in options if one.expected_usd is not None]
+    unknown = [option.name for option in options if option.expected_usd is None]
+    values = [option.expected_usd for option in options if option.expected_usd is not None]
     left = f" Unknown stays: {'; '.join(unknown)}." if unknown else ""
     if best is not None:
         return f"Of what is known, {best} has the highest expected value.{left}"
-    if not known:
+    if not values:
         return "No option has an expected value: say how likely it succeeds, and what success is worth."
-    if all(one.expected_usd[1] <= 0 for one in known if one.expected_usd):
+    if all(high <= 0 for _, high in values):
         return f"No option with a known value pays: doing none of them is the best known choice.{left}"
     return f"The ranges of the expected values overlap: it depends.{left}"
 
@@ -130,11 +129,12 @@ def no_progress(rows: Sequence[SessionRow]) -> StopRule:
     rule = f"{WITHOUT_PROGRESS} sessions without measurable progress"
     if len(rows) <= WITHOUT_PROGRESS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
-    judged = [(row, list(_progress(rows[:index], row))) for index, row in enumerate(rows)][-WITHOUT_PROGRESS:]
-    if not any(found for _, found in judged):
-        return StopRule(rule=rule, holds=True, why=f"nothing new in {' and '.join(row.id for row, _ in judged)}")
-    row, found = next((row, found) for row, found in reversed(judged) if found)
-    return StopRule(rule=rule, holds=False, why=f"{row.id}: {'; '.join(found)}")
+    last = range(len(rows) - WITHOUT_PROGRESS, len(rows))
+    for index in reversed(last):
+        progress = "; ".join(_progress(rows[:index], rows[index]))
+        if progress:
+            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
+    return StopRule(rule=rule, holds=True, why=f"nothing new in {' and '.join(rows[index].id for index in last)}")
 
 
 def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
@@ -145,11 +145,22 @@ def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
         past = [row for row in before if variant in row.variants]
         if past and variant in past[-1].incorrect and _right(now, variant):
             yield f"{variant} is right"
-        ratio = now.ratios.get(variant)
-        sure = [row for row in past if variant in row.ratios and variant not in row.unsure]
-        best = max((row.ratios[variant] for row in sure), default=None)
-        if ratio is not None and variant not in now.unsure and (best is None or ratio > best * (1 + MARGIN)):
-            yield f"{variant} at {ratio:.2f}x" + ("" if best is None else f", its best before was {best:.2f}x")
+        if _sure(now, variant):
+            yield from _faster(past, now.ratios[variant], variant)
+
+
+def _faster(past: Sequence[SessionRow], ratio: float, variant: str) -> Iterator[str]:
+    """A ratio above the best before, beyond noise; or the first one that counts."""
+    best = max((row.ratios[variant] for row in past if _sure(row, variant)), default=None)
+    if best is None:
+        yield f"{variant} at {ratio:.2f}x"
+    elif ratio > best * (1 + MARGIN):
+        yield f"{variant} at {ratio:.2f}x, its best before was {best:.2f}x"
+
+
+def _sure(row: SessionRow, variant: str) -> bool:
+    """Whether a session has a ratio of a variant that was judged everywhere."""
+    return variant in row.ratios and variant not in row.unsure
 
 
 def _right(row: SessionRow, variant: str) -> bool:
@@ -158,16 +169,12 @@ def _right(row: SessionRow, variant: str) -> bool:
 
 def over_budget(rows: Sequence[SessionRow], budget_s: float | None, spent_s: float | None) -> StopRule:
     """This session against its budget, else the last one against what was predicted for it."""
-    rule = f"budget + {100 * (OVERRUN - 1):.0f} %"
-    if budget_s is not None and spent_s is not None:
-        return _overrun(rule, "this session", spent_s, budget_s)
-    last = rows[-1] if rows else None
-    if last is None or last.predicted is None:
-        return StopRule(rule=rule, holds=None, why="no session with a prediction")
-    return _overrun(rule, last.id, last.seconds, last.predicted.seconds)
-
-
-def _overrun(rule: str, who: str, spent_s: float, budget_s: float) -> StopRule:
+    rule, who = f"budget + {100 * (OVERRUN - 1):.0f} %", "this session"
+    if budget_s is None or spent_s is None:
+        last = rows[-1] if rows else None
+        if last is None or last.predicted is None:
+            return StopRule(rule=rule, holds=None, why="no session with a prediction")
+        who, spent_s, budget_s = last.id, last.seconds, last.predicted.seconds
     why = f"{who} took {spent_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * spent_s / budget_s:.0f} %)"
     return StopRule(rule=rule, holds=spent_s > OVERRUN * budget_s, why=why)
 
@@ -181,7 +188,6 @@ def worse(rows: Sequence[SessionRow]) -> StopRule:
     for variant in now.incorrect:
         past = [row for row in rows[:-1] if variant in row.variants]
         if past and _right(past[-1], variant) and past[-1].ground != now.ground:
-            return StopRule(
-                rule=rule, holds=True, why=f"{variant} was right in {past[-1].id}, is wrong in {now.id}"
-            )
+            why = f"{variant} was right in {past[-1].id}, is wrong in {now.id}"
+            return StopRule(rule=rule, holds=True, why=why)
     return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {now.id}")

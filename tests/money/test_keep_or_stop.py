@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from loop.base.errors import LoopError
 from loop.library.figures import histories
-from loop.model.decision import KeepOrStop, Restart, StopCost
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.money import keeping_gpu
-from loop.money.keeping_gpu import decide
+from loop.money import keep_or_stop as keeping
+from loop.money.keep_or_stop import decide
+from loop.money.model import KeepOrStop, Restart, StopCost
 from tests.makers import NOON, make_build, make_built, make_card, make_finished
 
 
@@ -31,7 +32,7 @@ def test_five_idle_hours_cost_a_dollar_against_eighty_cents() -> None:
     decided, found = recorded("N+4")
     assert (1.0, 0.8, 4.0, "stop") == (found.idle_usd, found.stop_usd, found.break_even_hours, found.decision)
     said = "keep: the money says stop (idle $1.00, stop $0.80, break-even 4.0 h)"
-    assert said == keeping_gpu.agrees(decided, found)
+    assert said == keeping.agrees(decided, found)
 
 
 def test_twelve_idle_hours_are_too_many_at_both_ends_of_what_a_stop_costs() -> None:
@@ -39,7 +40,7 @@ def test_twelve_idle_hours_are_too_many_at_both_ends_of_what_a_stop_costs() -> N
     decided, found = recorded("N+7A")
     assert pytest.approx(2.4) == found.idle_usd
     assert pytest.approx((4.0, 6.0)) == (found.low.break_even_hours, found.high.break_even_hours)
-    assert ("stop", True) == (found.decision, "says stop" in keeping_gpu.agrees(decided, found))
+    assert ("stop", True) == (found.decision, "says stop" in keeping.agrees(decided, found))
 
 
 def test_seven_idle_hours_are_nothing_beside_an_engineer_who_waits() -> None:
@@ -47,14 +48,14 @@ def test_seven_idle_hours_are_nothing_beside_an_engineer_who_waits() -> None:
     decided, found = recorded("N+7G")
     assert pytest.approx(1.4) == found.idle_usd
     assert pytest.approx((250.0, 375.0)) == (found.low.break_even_hours, found.high.break_even_hours)
-    assert ("keep", True) == (found.decision, "the money agrees" in keeping_gpu.agrees(decided, found))
+    assert ("keep", True) == (found.decision, "the money agrees" in keeping.agrees(decided, found))
 
 
 def test_ends_that_differ_depend() -> None:
     """At one end of the range it is cheaper to stop, at the other to keep."""
     found = decide(5, 0.2, given(0.8, 1.2))
     assert ("stop", "keep", "it depends") == (found.low.decision, found.high.decision, found.decision)
-    assert "it depends" in keeping_gpu.agrees("keep", found)
+    assert "it depends" in keeping.agrees("keep", found)
 
 
 @pytest.mark.parametrize(("hours", "said"), [(4.0, "keep"), (4.0001, "stop"), (0.0, "keep")])
@@ -63,22 +64,16 @@ def test_equal_sides_mean_to_keep(hours: float, said: str) -> None:
     assert said == decide(hours, 0.2, given(0.8)).decision
 
 
-def test_the_decision_is_shown_for_other_estimates_of_the_pause() -> None:
-    """A quarter of it to four times: where it turns can be read off."""
-    found = [(one.idle_hours, one.decision) for one in decide(5, 0.2, given(0.8)).estimates]
-    assert [(1.25, "keep"), (2.5, "keep"), (5, "stop"), (10, "stop"), (20, "stop")] == found
-
-
 def test_with_nobody_waiting_the_break_even_is_the_restart_itself() -> None:
     """Stop once the gap is longer than the restart takes, whatever the rate."""
-    stop = keeping_gpu.stop_cost(Restart(low_minutes=12, high_minutes=12), 0.7, "nobody", 0.0, 0.0)
+    stop = keeping.stop_cost(Restart(low_minutes=12, high_minutes=12), 0.7, "nobody", 0.0)
     assert pytest.approx(12 / 60) == decide(1, 0.7, stop).break_even_hours
 
 
-def test_who_waits_and_lost_context_make_a_stop_dearer() -> None:
-    """Minutes x (GPU + engineer) + context."""
-    stop = keeping_gpu.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "engineer", 49.0, 2.0)
-    assert pytest.approx((7.0, 12.0)) == (stop.low_usd, stop.high_usd)
+def test_who_waits_makes_a_stop_dearer() -> None:
+    """Minutes x (GPU + engineer)."""
+    stop = keeping.stop_cost(Restart(low_minutes=6, high_minutes=12), 1.0, "engineer", 49.0)
+    assert pytest.approx((5.0, 10.0)) == (stop.low_usd, stop.high_usd)
 
 
 def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) -> SessionRow:
@@ -102,22 +97,22 @@ def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) 
 
 def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -> None:
     """Environment, build, verification, measurement; not what else its patterns did."""
-    found = keeping_gpu.restart_of([row()], "cuda", boot_minutes=2)
+    found = keeping.restart_of([row()], "cuda")
     assert found is not None
-    assert (6.0, 6.0, ("a",)) == (found.low_minutes, found.high_minutes, found.sessions)
+    assert (4.0, 4.0, ("a",)) == (found.low_minutes, found.high_minutes, found.sessions)
 
 
 def test_a_warm_session_says_nothing_of_a_restart() -> None:
     """Nor does one whose measurement failed, one on another device, or one that was imported."""
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
     others = [row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True)]
-    assert None is keeping_gpu.restart_of(others, "cuda")
+    assert None is keeping.restart_of(others, "cuda")
 
 
 def test_restarts_of_several_sessions_are_a_range() -> None:
     """Both ends lead to a decision of their own."""
     slow = [run.model_copy(update={"seconds": 3 * run.seconds}) for run in row().runs]
-    found = keeping_gpu.restart_of([row(), row("b", runs=tuple(slow))], "cuda")
+    found = keeping.restart_of([row(), row("b", runs=tuple(slow))], "cuda")
     assert found is not None
     assert (4.0, 10.0) == (found.low_minutes, found.high_minutes)
 
@@ -125,7 +120,7 @@ def test_restarts_of_several_sessions_are_a_range() -> None:
 def test_a_restart_on_another_gpu_is_another_restart() -> None:
     """The last one's counts."""
     h200, l4 = (Environment(processor="x", gpu=name) for name in ("NVIDIA H200", "NVIDIA L4"))
-    found = keeping_gpu.restart_of([row(environment=h200), row("b", environment=l4)], "cuda")
+    found = keeping.restart_of([row(environment=h200), row("b", environment=l4)], "cuda")
     assert found is not None
     assert ("b",) == found.sessions
 
@@ -139,35 +134,20 @@ def test_the_session_under_way_measures_its_own_restart() -> None:
         make_finished("controls", seconds=90.0, action="kernel.prove_gate"),
         make_finished("measure", seconds=7.0),
     ]
-    assert 45.0 == keeping_gpu.own_restart_s(steps)
+    assert 45.0 == keeping.own_restart_s(steps)
     steps[1] = make_finished("build", pattern="compile", output=make_built(make_build(cached=True)))
-    assert None is keeping_gpu.own_restart_s(steps)
+    assert None is keeping.own_restart_s(steps)
 
 
-def test_pauses_lie_between_the_end_of_a_session_and_the_next() -> None:
-    """Half an hour each; begun at 0, 2 and 12: gaps of 1.5 and 9.5 h."""
-    rows = [row("a"), row("b", hour=2), row("c", hour=12), row("d", hour=13, device="cpu")]
-    assert pytest.approx((1.5, 9.5)) == keeping_gpu.gaps_hours(rows, "cuda")
-
-
-def test_pauses_seen_tell_which_way_of_handling_them_is_cheapest() -> None:
-    """Mostly short, none very long: keep it. Long: stop at once. A very long one among short: break-even time."""
-    seen = ([0.1] * 5 + [3.0], [20.0] * 6, [0.1] * 20 + [40.0])
-    assert [None, 0.0, 2.0] == [keeping_gpu.policies(gaps, 1.0, 2.0)[0].keep_hours for gaps in seen]
-    assert () == keeping_gpu.policies([0.5] * 4, 1.0, 2.0)
-
-
-def test_stopping_after_the_break_even_costs_at_most_twice_what_foresight_would() -> None:
-    """Whatever the gap: it is either rent below the price, or rent up to the price and the price."""
-    for hours in (0.01, 1.0, 1.999, 2.001, 50.0):
-        (after,) = (p for p in keeping_gpu.policies([hours] * 5, 1.0, 2.0) if p.keep_hours)
-        assert after.usd_per_gap <= 2 * min(hours * 1.0, 2.0) + 1e-9
+def test_without_an_estimate_the_break_even_time_is_the_limit() -> None:
+    """Whoever stops then pays at most twice what foresight would."""
+    assert keeping.advice((2.0, 3.0)).startswith("Keep the GPU for 2.0 h to 3.0 h of idling, then stop it")
 
 
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
     """Nobody costs nothing; an agent without a price is an error, not free."""
     card = make_card()
-    assert ("engineer", 36.0) == keeping_gpu.who_waits(card, None)
-    assert ("nobody", 0.0) == keeping_gpu.who_waits(card, "nobody")
-    with pytest.raises(ValueError, match="no price for an agent"):
-        keeping_gpu.who_waits(card, "agent")
+    assert ("engineer", 36.0) == keeping.who_waits(card, None)
+    assert ("nobody", 0.0) == keeping.who_waits(card, "nobody")
+    with pytest.raises(LoopError, match="no price for an agent"):
+        keeping.who_waits(card, "agent")

@@ -1,14 +1,24 @@
 """Money: measured use times dated prices, savings by class of evidence, nothing counted twice."""
 
+from typing import Any
+
 import pytest
 
 from loop.base.places import project, shipped
 from loop.library import figures
+from loop.model.money import Bill
 from loop.model.pattern import Pattern
-from loop.money.costing import Applied, applied, bill, unchanged
-from loop.money.recorded_costs import environment_minutes_saved, saved_against, totals_through
+from loop.model.record import DeviceName
+from loop.money import bill as billing
+from loop.money.charging import Used
+from loop.money.savings import Applied, applied, unchanged
 from tests.conftest import ROOT
 from tests.makers import make_build, make_built, make_card, make_finished, make_history, make_pattern, make_plan
+
+
+def bill(seconds: float, device: DeviceName, *given: Any, **named: Any) -> Bill:
+    """The bill of a session that took so long."""
+    return billing.bill(Used(seconds, device), *given, **named)
 
 
 def environment(**without: object) -> Pattern:
@@ -86,13 +96,6 @@ def test_the_authors_word_counts_only_where_no_row_does() -> None:
     assert [("prior", 49.0)] == [(saving.evidence, saving.minutes) for saving in made.savings]
 
 
-def test_own_records_count_before_the_history() -> None:
-    """What this project took without the pattern is the best evidence there is."""
-    used = [Applied(environment(), 60.0)]
-    made = bill(60.0, "cpu", make_card(), used, [make_history()], {"environment-validation": [600.0, 1200.0]})
-    assert [("measured", 14.0)] == [(saving.evidence, saving.minutes) for saving in made.savings]
-
-
 def test_classes_of_evidence_are_never_added_up() -> None:
     """A prior beside a row of the history: two sums, two returns."""
     other = make_pattern("explicit-instantiation", ("list",), without={"minutes": 45.0, "evidence": "its author"})
@@ -146,29 +149,6 @@ def test_a_mended_attempt_counts_with_the_time_of_both() -> None:
         make_finished("measure"),
     ]
     assert [6.0] == [one.seconds for one in applied(attempts, make_plan(make_pattern()))]
-
-
-def test_known_answers_of_the_history() -> None:
-    """N+4 got its environment 64 minutes sooner than N+3; the sums after N+4 and N+7A follow from the rows."""
-    (history,) = figures.histories()
-    assert 64.0 == environment_minutes_saved(history, "N+4", "N+3")
-    assert None is environment_minutes_saved(history, "N+4", "N+1")
-    after = [totals_through(history, name) for name in ("N+4", "N+7A")]
-    assert [5, 8] == [total.sessions for total in after]
-    assert [pytest.approx(1.47), pytest.approx(2.44)] == [total.gpu_usd for total in after]
-    assert [pytest.approx(6.81), pytest.approx(10.06)] == [total.ai_usd for total in after]
-    assert [442.0, 734.0] == [total.minutes for total in after]
-    assert [pytest.approx(8.28), pytest.approx(12.50)] == [total.usd for total in after]
-    whole = totals_through(history, "N+7G")
-    assert (9, 764.0, ("N+7G",)) == (whole.sessions, whole.minutes, whole.not_stated)
-    assert [pytest.approx(3.84), pytest.approx(25.0)] == [whole.gpu_usd, whole.engineer_usd]
-
-
-def test_n_4_against_n() -> None:
-    """180 minutes and 3.60 dollars became 25 minutes and 0.41: 155 minutes and 3.19 dollars less."""
-    (history,) = figures.histories()
-    assert (155.0, pytest.approx(3.19)) == saved_against(history, "N+4", "N")
-    assert (42.0, pytest.approx(0.66)) == saved_against(history, "N+4", "N+3")
 
 
 def test_the_shipped_rate_card_is_complete() -> None:

@@ -1,16 +1,15 @@
-"""Decisions about money: keep or stop a GPU, go on or pivot."""
+"""Decisions about money: keep or stop a GPU, go on or pivot; and what is known of a preemption."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from loop.model.base import Model
+from loop.model.base import Model, Stored
 from loop.model.output import Output
 from loop.model.pattern import Text
 from loop.model.record import DeviceName
 
 Waiting = Literal["nobody", "agent", "engineer"]
-Choice = Literal["keep", "stop", "it depends"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 
@@ -20,25 +19,21 @@ def hours_text(hours: float) -> str:
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.1f} h"
 
 
-class Restart(Model):
+class Restart(Stored):
     """How long it takes from a stopped machine to the first good measurement."""
 
     low_minutes: float
     """The shortest seen, or given."""
     high_minutes: float
     """The longest."""
-    boot_minutes: float = 0.0
-    """The part of it before the first step, as given: no session can measure its own boot."""
     device: DeviceName | None = None
     """Where it was measured; None where it was given."""
     sessions: tuple[str, ...] = ()
     """The sessions in which a compiler ran and something was measured; none where it was given."""
-    missing: tuple[str, ...] = ()
-    """Parts of a restart that those sessions did not go through."""
 
 
-class StopCost(Model):
-    """What stopping the GPU costs: its restart, and what is lost besides."""
+class StopCost(Stored):
+    """What stopping the GPU costs."""
 
     low_usd: float
     """At the shortest restart."""
@@ -50,13 +45,11 @@ class StopCost(Model):
     """Who waits for the restart; None where the cost was given as a whole."""
     waiting_usd_per_hour: float = 0.0
     """What an hour of theirs costs."""
-    context_usd: float = 0.0
-    """Context that is lost, as stated."""
     restart: Restart | None = None
     """How long it takes; None where the cost was given as a whole."""
 
 
-class End(Model):
+class End(Stored):
     """The decision at one end of what a stop may cost."""
 
     stop_usd: float
@@ -67,18 +60,7 @@ class End(Model):
     """The cheaper of both; to keep where both cost the same."""
 
 
-class Estimate(Model):
-    """The decision at another estimate of the idle time."""
-
-    idle_hours: float
-    """The estimate."""
-    idle_usd: float
-    """What it costs to keep the GPU for so long."""
-    decision: Choice
-    """The cheaper side; it depends where the ends of the stop's cost differ."""
-
-
-class KeepOrStop(Model):
+class KeepOrStop(Stored):
     """Both sides of keeping an idle GPU, and what follows."""
 
     idle_hours: float
@@ -95,32 +77,8 @@ class KeepOrStop(Model):
     """The decision where a stop costs least."""
     high: End
     """The decision where it costs most."""
-    decision: Choice
+    decision: Literal["keep", "stop", "it depends"]
     """What both ends agree on; it depends where they do not."""
-    estimates: tuple[Estimate, ...]
-    """How the decision changes with the idle time."""
-
-
-class IdleSeen(Model):
-    """How long the GPU stood between sessions so far."""
-
-    median_hours: float
-    """Middle one of the gaps."""
-    low_hours: float
-    """The shortest."""
-    high_hours: float
-    """The longest."""
-    gaps: int
-    """How many there were."""
-
-
-class Policy(Model):
-    """What a way of handling gaps would have cost, had it been kept to in all of those seen."""
-
-    keep_hours: float | None
-    """Idle hours after which the GPU is stopped: 0 at once; None never."""
-    usd_per_gap: float
-    """Mean cost of a gap."""
 
 
 class KeepOutput(Output):
@@ -134,10 +92,6 @@ class KeepOutput(Output):
     """What a stop costs; None where no restart is known."""
     break_even_hours: tuple[float, float] | None = None
     """Idle hours that cost as much, at both ends."""
-    idle: IdleSeen | None = None
-    """Gaps between earlier sessions; None where there were none."""
-    policies: tuple[Policy, ...] = ()
-    """Ways to handle such gaps, the cheapest first; none where too few were seen."""
     expected: KeepOrStop | None = None
     """The decision for the idle time that was given; None where none was."""
 
@@ -153,18 +107,11 @@ class Option(Model):
     """How likely it succeeds; leave it out where nobody knows."""
     value_usd: Dollars | None = None
     """What success is worth; leave it out where nobody knows."""
-    sessions: tuple[Hours, Hours] | None = None
-    """How many sessions it takes, from fewest to most."""
-    gpu_usd_per_hour: Annotated[float, Field(gt=0, lt=500, allow_inf_nan=False)] | None = None
-    """Rate of another GPU that it needs."""
-    gain: str = ""
-    """What success is, in words."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Option":
-        for low, high in (self.usd, self.sessions or (0.0, 0.0)):
-            if low > high:
-                raise ValueError("expected a range from least to most")
+        if self.usd[0] > self.usd[1]:
+            raise ValueError("expected a range from least to most")
         return self
 
 
@@ -181,7 +128,7 @@ class Options(Model):
     """The options."""
 
 
-class OptionValue(Model):
+class OptionValue(Stored):
     """One option, weighed."""
 
     name: str
@@ -202,7 +149,7 @@ class OptionValue(Model):
     """What follows, in words."""
 
 
-class StopRule(Model):
+class StopRule(Stored):
     """A reason to stop that was agreed on before."""
 
     rule: str
@@ -213,7 +160,7 @@ class StopRule(Model):
     """The records that say so."""
 
 
-class Pivot(Model):
+class Pivot(Stored):
     """Whether to go on, and with what."""
 
     stop: bool

@@ -1,0 +1,185 @@
+"""Keep an idle GPU, or stop it and start again? Both sides in money.
+
+Keeping costs rate x idle hours. Stopping costs restart hours x (rate + rate of whoever waits).
+Break-even hours = stop cost / rate; with nobody waiting that is the restart time itself.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from loop.base.errors import UsageError
+from loop.gate.model import BuildOutput
+from loop.model.index import SessionRow
+from loop.model.money import RateCard
+from loop.model.output import read_output
+from loop.model.record import DeviceName, Finished, latest_attempts
+from loop.money.model import End, KeepOrStop, Restart, StopCost, Waiting, hours_text
+
+ENVIRONMENT = "environment-validation"
+GOOD = ("verify", "measure")
+"""The steps that a first good measurement takes, by id, in whichever pattern they are."""
+RECENT = 10
+"""Restarts that a range is taken from; older ones say little of today's machine."""
+
+
+def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
+    """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
+    middle = (stop.low_usd + stop.high_usd) / 2
+    low, high = (_end(idle_hours, gpu_usd_per_hour, usd) for usd in (stop.low_usd, stop.high_usd))
+    return KeepOrStop(
+        idle_hours=idle_hours,
+        gpu_usd_per_hour=gpu_usd_per_hour,
+        idle_usd=idle_hours * gpu_usd_per_hour,
+        stop_usd=middle,
+        break_even_hours=middle / gpu_usd_per_hour,
+        low=low,
+        high=high,
+        decision=low.decision if low.decision == high.decision else "it depends",
+    )
+
+
+def _end(idle_hours: float, rate: float, stop_usd: float) -> End:
+    """A cent is no reason: equal sides, within rounding, mean to keep."""
+    dearer = idle_hours * rate > stop_usd * (1 + 1e-9)
+    return End(stop_usd=stop_usd, break_even_hours=stop_usd / rate, decision="stop" if dearer else "keep")
+
+
+def agrees(decided: str, weighed: KeepOrStop) -> str:
+    """What the money says of a decision that was taken: whether it agrees, and what the other side would cost."""
+    low, high = weighed.low, weighed.high
+    stop, even = f"${low.stop_usd:.2f}", f"{low.break_even_hours:.1f}"
+    if low.stop_usd != high.stop_usd:
+        stop, even = f"{stop} to ${high.stop_usd:.2f}", f"{even} to {high.break_even_hours:.1f}"
+    both = f"idle ${weighed.idle_usd:.2f}, stop {stop}, break-even {even} h"
+    if weighed.decision == "it depends":
+        return f"{decided}: it depends on what a stop costs ({both})"
+    return (
+        f"{decided}: the money {'agrees' if weighed.decision == decided else f'says {weighed.decision}'} ({both})"
+    )
+
+
+def stop_cost(
+    restart: Restart, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
+) -> StopCost:
+    """A stop by its restart: minutes times the rates of the GPU and of whoever waits."""
+    per_minute = (gpu_usd_per_hour + waiting_usd_per_hour) / 60
+    return StopCost(
+        low_usd=restart.low_minutes * per_minute,
+        high_usd=restart.high_minutes * per_minute,
+        source=_source(restart),
+        waiting=waiting,
+        waiting_usd_per_hour=waiting_usd_per_hour,
+        restart=restart,
+    )
+
+
+def _source(restart: Restart) -> str:
+    low, high = f"{restart.low_minutes:.1f}", f"{restart.high_minutes:.1f}"
+    minutes = f"{low} min" if low == high else f"{low} to {high} min"
+    if restart.device is None:
+        return f"a restart of {minutes}, as given"
+    count = len(restart.sessions)
+    where = "a GPU" if restart.device == "cuda" else "a processor: a GPU's restart was not measured"
+    return f"a restart of {minutes}, measured in {count} cold session{'s' * (count > 1)} on {where}, without boot"
+
+
+def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
+    """Who waits for a restart, and their dollars an hour; None: whoever the card names.
+
+    Raises LoopError where the card has no price for them.
+    """
+    named = card.find(card.waiting)
+    who: Waiting = waiting or ("agent" if named is not None and named.resource == "ai" else "engineer")
+    if who == "nobody":
+        return who, 0.0
+    resource = "ai" if who == "agent" else "engineer"
+    first = (named, card.find(card.ai) if card.ai else None, *card.rates)
+    rate = next((rate for rate in first if rate is not None and rate.resource == resource), None)
+    if rate is None:
+        raise UsageError(
+            f"the rate card has no price for an {who}", hint="add one to rates.yaml, or let nobody wait"
+        )
+    return who, rate.usd_per_hour
+
+
+def restart_of(rows: Iterable[SessionRow], device: DeviceName) -> Restart | None:
+    """The restart as the last cold sessions on a device, and the same GPU, measured it; None where there was none.
+
+    A session is cold where a compiler ran and something was measured: then its environment check, its build, its
+    verification and its measurement are what a stopped machine costs again.
+    """
+    there = [row for row in rows if row.device == device and not row.recorded]
+    cold = [(row, seconds) for row in there if (seconds := restart_s(row)) is not None]
+    same = [(row.id, seconds) for row, seconds in cold if row.environment.gpu == cold[-1][0].environment.gpu]
+    return _restart(same[-RECENT:], device)
+
+
+def with_own(
+    earlier: Restart | None, session: str, finished: Sequence[Finished], device: DeviceName
+) -> Restart | None:
+    """The same beside a session that is under way, where a compiler ran in it."""
+    own_s = own_restart_s(finished)
+    own = _restart([(session, own_s)], device) if own_s is not None else None
+    if own is None or earlier is None:
+        return own or earlier
+    return Restart(
+        low_minutes=min(earlier.low_minutes, own.low_minutes),
+        high_minutes=max(earlier.high_minutes, own.high_minutes),
+        device=device,
+        sessions=(*earlier.sessions, session),
+    )
+
+
+def _restart(cold: Sequence[tuple[str, float]], device: DeviceName) -> Restart | None:
+    """`cold`: sessions with their seconds; None where there is none."""
+    if not cold:
+        return None
+    minutes = [seconds / 60 for _, seconds in cold]
+    sessions = tuple(session for session, _ in cold)
+    return Restart(low_minutes=min(minutes), high_minutes=max(minutes), device=device, sessions=sessions)
+
+
+def restart_s(row: SessionRow) -> float | None:
+    """Seconds from an empty machine to the first good measurement; None where the session did not go that way."""
+    built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
+    environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
+    passed = [step for step in row.steps if step.status == "passed"]
+    good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
+    return _sum([environment, built, *good])
+
+
+def own_restart_s(finished: Sequence[Finished]) -> float | None:
+    """The same of a session that is under way."""
+    passed = [step for step in latest_attempts(finished) if step.status == "passed"]
+    builds = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
+    if builds is None or not builds[1].builds or any(build.cached for build in builds[1].builds):
+        return None
+    before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, builds[0].pattern))
+    good = [next((step.seconds for step in passed if step.action == f"kernel.{name}"), None) for name in GOOD]
+    return _sum([before, *good])
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """None where a part is not known."""
+    known = [seconds for seconds in parts if seconds is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def advice(break_even: tuple[float, float]) -> str:
+    """What to do while nobody knows how long the GPU will stand, in a sentence.
+
+    Whoever stops after the break-even time pays at most twice what foresight would (to rent or to buy: Karlin,
+    Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
+    """
+    low, high = (hours_text(hours) for hours in break_even)
+    within = low if low == high else f"{low} to {high}"
+    return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
+
+
+def sentence(weighed: KeepOrStop) -> str:
+    """Both sides, the break-even and the decision, in a sentence."""
+    both = f"idle ${weighed.idle_usd:.2f} against ${weighed.stop_usd:.2f} for a stop"
+    even = f"break-even {hours_text(weighed.break_even_hours)}"
+    if weighed.decision == "it depends":
+        ends = f"${weighed.low.stop_usd:.2f} and ${weighed.high.stop_usd:.2f}"
+        return f"It depends: idle ${weighed.idle_usd:.2f} lies between what a stop may cost, {ends} ({even})."
+    return f"{weighed.decision.capitalize()} it: {both} ({even})."
