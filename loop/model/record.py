@@ -67,6 +67,8 @@ class Finished(StepKey):
     """What the action found."""
     skipped_because: str = ""
     """Why it was skipped, as in `only when verify.right != []`; empty for any other step."""
+    killed: bool = False
+    """Whether it failed because it took longer than its limit."""
     longest_silence_s: float = 0.0
     """Longest time without a sign of life on the screen while the step ran."""
     artifacts: tuple[str, ...] = ()
@@ -75,7 +77,9 @@ class Finished(StepKey):
     @model_validator(mode="before")
     @classmethod
     def _of_older_versions(cls, data: Any) -> Any:
-        """Where older versions say only in the message why a step was skipped, it is taken from there."""
+        """What older versions say only in the message: why it was skipped, that it was killed."""
+        if isinstance(data, dict) and data.get("status") == "failed" and "killed" not in data:
+            return {**data, "killed": str(data.get("message", "")).startswith("killed after ")}
         if isinstance(data, dict) and data.get("status") == "skipped" and "skipped_because" not in data:
             reason = str(data.get("message", "")).removeprefix("skipped: ")
             words = f"only when {reason.removeprefix('not ')}" if reason.startswith("not ") else reason

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.errors import LoopError, MachineFailure
+from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
 from loop.base.processes import Tick
@@ -72,6 +72,8 @@ class Outcome:
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     skipped_because: str = ""
     """Why it was skipped."""
+    killed: bool = False
+    """Whether it was ended at its limit."""
     failure: MachineFailure | None = None
     """What failed of the machine, where that is why it is paused."""
     bug: bool = False
@@ -182,6 +184,7 @@ class Walk:
             hint=outcome.hint,
             output=dict(outcome.output),
             skipped_because=outcome.skipped_because,
+            killed=outcome.killed,
             **({"seconds": 0.0} if skipped else timer.end()),
         )
         forget_what_stood_on(self.standing, record)
@@ -240,7 +243,10 @@ class Walk:
                 heartbeat = timer.tick()
                 yield Ticked(started, timer.seconds, tick.note, heartbeat)
                 if timer.seconds > limit_s:
-                    raise LoopError(f"killed after {timer.seconds:.0f} s, its limit ({tick.note})", exit_code=124)
+                    raise LoopError(
+                        f"killed after {timer.seconds:.0f} s, its limit ({tick.note})",
+                        exit_code=ExitCode.OVER_BUDGET,
+                    )
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
@@ -316,7 +322,9 @@ def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> Non
 
 def _failed(error: LoopError, step: Step) -> Outcome:
     """How a step ended that said what is wrong."""
-    return Outcome("failed", error.message, step.mend or error.hint)
+    return Outcome(
+        "failed", error.message, step.mend or error.hint, killed=error.exit_code == ExitCode.OVER_BUDGET
+    )
 
 
 def _bug(error: Exception) -> Outcome:

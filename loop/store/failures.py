@@ -38,7 +38,7 @@ def of_step(record: Finished) -> tuple[Signature, ...]:
         wrong = tuple(_wrong((checked.control, *checked.variants)))
         if wrong:
             return wrong
-    if record.message.startswith("killed after "):
+    if record.killed:
         return (Signature(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     if command:
