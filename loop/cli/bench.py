@@ -8,13 +8,15 @@ from typing import Any
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
+from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
-from loop.base.places import include_folder
+from loop.base.places import include_folder, shipped
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.device import Device
-from loop.model.pattern import Estimate, Pattern, Step
+from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
@@ -42,7 +44,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """A key of STEPS."""
+    """Which pattern of the bench: build, verify, measure, prove-gate or resources."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -62,42 +64,6 @@ class BenchRequest:
     json: bool = False
 
 
-STEPS: dict[str, tuple[dict[str, Any], ...]] = {
-    "build": ({"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},),
-    "verify": (
-        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
-        {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
-        {"id": "emulate", "title": "Under the emulator", "action": "kernel.emulate", "budget_s": 60},
-        {
-            "id": "sanitize",
-            "title": "Under compute-sanitizer",
-            "action": "kernel.sanitize",
-            "with": {"wrong": True},
-            "budget_s": 120,
-            "limit_s": 600,
-        },
-    ),
-    "measure": (
-        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
-        {"id": "verify", "title": "Against float64", "action": "kernel.verify", "budget_s": 60},
-        {"id": "measure", "title": "Against the baseline", "action": "kernel.measure", "budget_s": 120},
-    ),
-    "prove-gate": (
-        {"id": "build", "title": "Compile", "action": "kernel.build", "budget_s": 20},
-        {
-            "id": "prove",
-            "title": "Wrong on purpose",
-            "action": "kernel.prove_gate",
-            "with": {"python": True},
-            "budget_s": 600,
-            "gate": "prove.ok and prove.total > 0",
-        },
-    ),
-    "resources": (
-        {"id": "resources", "title": "What a GPU would do", "action": "kernel.resources", "budget_s": 60},
-    ),
-}
-"""What each command does, in order; a failure ends it."""
 EMULATES = ("build", "verify", "resources")
 """Commands that also take variants which can only be emulated."""
 
@@ -132,45 +98,43 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
-    sets = choose_sets(request.workloads, setting.target)
-    plan = Plan(
-        format=1,
-        name="bench",
-        title=f"{request.what} {' '.join(request.variants)}".strip(),
-        patterns=("bench",),
-        workloads=sets,
-        checks=tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else (),
-        budget=PlanBudget(minutes=1),
-    )
     chosen = choose(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
         remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
-    steps = [dict(step) for step in STEPS[request.what] if concerns(step, chosen, request)]
-    if steps[-1]["id"] == "sanitize":  # It may say why a variant is wrong.
-        steps = [{**step, "on_fail": "continue"} if step["id"] == "verify" else step for step in steps]
-    if request.what == "measure":
-        steps[-1]["with"] = {"rounds": request.rounds, "cold": request.cold}
-    if request.what == "resources":
-        steps[-1]["with"] = {"device": choose_gpu(request.gpu, setting.target)}
-    pattern = Pattern(
+    title = f"{request.what} {' '.join(request.variants)}".strip()
+    parameters = {
+        "variants": bool(chosen.variants),
+        "emulated": bool(chosen.emulated),
+        "sanitized": request.sanitize and chosen.device == "cuda",
+    }
+    pattern = bench_pattern(request, setting.target, parameters).model_copy(update={"title": title})
+    plan = Plan(
         format=1,
         name="bench",
-        number=1,
-        title=plan.title,
-        problem="one variant at the bench",
-        use_when=("at the bench",),
-        estimate=Estimate(minutes=1),
-        steps=tuple(Step.model_validate(step) for step in steps),
+        title=title,
+        patterns=(pattern.name,),
+        workloads=choose_sets(request.workloads, setting.target),
+        checks=tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else (),
+        budget=PlanBudget(minutes=1),
+        parameters=parameters,
     )
-    return walk_alone(setting, plan, pattern, chosen, request, screen)
+    return walk_alone(setting, plan, pattern, chosen, request, screen, warm=len(pattern.steps) > 1)
 
 
-def concerns(step: Mapping[str, Any], chosen: Chosen, request: BenchRequest) -> bool:
-    """Whether a step has anything to do."""
-    sanitized = request.sanitize and chosen.device == "cuda"
-    needed = {"kernel.verify": chosen.variants, "kernel.emulate": chosen.emulated, "kernel.sanitize": sanitized}
-    return bool(needed.get(step["action"], True))
+def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str, object]) -> Pattern:
+    """The pattern of a command: steps that have something to do, with what the user asked of them."""
+    pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
+    known = {"plan": parameters, "passed": True}
+    given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
+    if request.what == "resources":
+        given["resources"] = {"device": choose_gpu(request.gpu, target)}
+    steps = tuple(
+        step.model_copy(update={"arguments": {**step.arguments, **given.get(step.id, {})}})
+        for step in pattern.steps
+        if step.when is None or Expression.parse(step.when).evaluate_bool(known)
+    )
+    return pattern.model_copy(update={"steps": steps})
 
 
 def doctor(request: BenchRequest, screen: Screen) -> int:
@@ -189,7 +153,14 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
 
 
 def walk_alone(
-    setting: Setting, plan: Plan, pattern: Pattern, chosen: Chosen, request: BenchRequest, screen: Screen
+    setting: Setting,
+    plan: Plan,
+    pattern: Pattern,
+    chosen: Chosen,
+    request: BenchRequest,
+    screen: Screen,
+    *,
+    warm: bool = False,
 ) -> int:
     """Walk one pattern without leaving a session; the exit code."""
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
@@ -199,7 +170,7 @@ def walk_alone(
             plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated
         )
         context = Context(bench, task)
-        if pattern.name == "bench" and len(pattern.steps) > 1:
+        if warm:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())

@@ -6,10 +6,11 @@ import pytest
 
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.library.definitions import Read
+from loop.base.places import shipped
+from loop.library.definitions import Read, read_file
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, ResolvedPlan
-from loop.session.plan import resolve
+from loop.session.plan import check_pattern, resolve
 
 HEAD = """\
 format: 1
@@ -174,3 +175,13 @@ def test_all_mistakes_are_said_at_once() -> None:
     """Of the plan and of every pattern."""
     body = STEP.replace("command.run", "nothing.like") + "next: [{when: 1 +, pattern: gone}]\n"
     assert 4 == len(complaints(read_pattern(body), plan=read_plan("one", "two")))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((shipped("patterns") / "bench").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> None:
+    """Though no list shows them."""
+    read = read_file(path, Pattern)
+    assert path.stem == read.value.name
+    assert [] == check_pattern(read, {}, {"variants": True, "emulated": True, "sanitized": True})
