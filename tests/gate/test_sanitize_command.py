@@ -1,7 +1,7 @@
 """`loop kernels verify --sanitize`: one word for the tools that there are."""
 
 import pytest
-from tests.timing.test_sensors import make_run
+from tests.timing.test_section import make_run
 
 from loop.base.screen import Screen
 from loop.cli.bench import STEPS, BenchRequest, Chosen, choose, concerns
