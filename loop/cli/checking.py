@@ -9,8 +9,9 @@ from loop.base.documents.schema import draft7
 from loop.base.errors import DefinitionError, ExitCode, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
-from loop.library import definitions, figures, targets
-from loop.library.rates import TAKEN
+from loop.library import definitions, targets
+from loop.library.histories import histories
+from loop.library.rates import TAKEN, rates
 from loop.model.base import Model
 from loop.model.exported import ExportedSession
 from loop.model.history import History
@@ -41,8 +42,8 @@ def _complaints_json(complaints: list[str]) -> str:
 
 def _check_all(target: Path | None) -> int:
     setting = read_setting(target)
-    figures.rates(setting.project)
-    figures.histories()
+    rates(setting.project)
+    histories()
     complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
     for plan in setting.plans.values():
         complaints += definitions.unknown_patterns(plan, setting.patterns)

@@ -11,7 +11,7 @@ from loop.base.screen import Screen
 from loop.learning import statistics_command as statistics
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import expected, foresee, predicted_cost
-from loop.library import figures
+from loop.library.rates import rates
 from loop.model.record import SessionHead
 from loop.money.charging import rates_of
 from loop.session.opening import SessionRequest, make_head, resolve
@@ -42,7 +42,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     if as_json:
         screen.data(json.dumps(_fields(first, others), indent=1))
         return ExitCode.OK
-    for line in _lines(first, predicted_cost(figures.rates(setting.project), first.head)):
+    for line in _lines(first, predicted_cost(rates(setting.project), first.head)):
         screen.prose(line)
     screen.data(f"run it: {first.command}")
     for other in others[:OTHERS]:
@@ -93,8 +93,8 @@ def _head(idea: Idea, setting: Setting, target: Path | None) -> SessionHead:
 def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
     """Its minutes at the rates of who would have spent them."""
     gpu = head.machine.gpus[0] if head.machine.gpus else None
-    rates = rates_of(figures.rates(setting.project), head.device, gpu)
-    by_hour = sum(rate.usd_per_hour for rate in rates)
+    held = rates_of(rates(setting.project), head.device, gpu)
+    by_hour = sum(rate.usd_per_hour for rate in held)
     return None if brings.minutes is None else brings.minutes / 60 * by_hour
 
 

@@ -8,7 +8,7 @@ from loop.base.screen import Screen, seconds_text, short
 from loop.learning.durations import Duration
 from loop.learning.environments import FACTS
 from loop.learning.prediction import LOOKED_BACK, MEASURED, Forecast, Work, forecast
-from loop.library import figures
+from loop.library.rates import rates
 from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
@@ -29,7 +29,7 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
         patterns=tuple(_planned(one, found) for one in head.plan.patterns),
     )
     whole = plan_forecast(head, rows)
-    return head.model_copy(update={"plan": plan, "predicted": priced(whole, figures.rates(setting.project), head)})
+    return head.model_copy(update={"plan": plan, "predicted": priced(whole, rates(setting.project), head)})
 
 
 def work_of(head: SessionHead) -> Work:
@@ -58,10 +58,10 @@ def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
 
 def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
     """A forecast with its cost: the GPU, whoever waits, and AI where the card charges it by the hour."""
-    rates = rates_of(card, head.device, _gpu(head))
-    by_hour = sum(rate.usd_per_hour for rate in rates)
+    held = rates_of(card, head.device, _gpu(head))
+    by_hour = sum(rate.usd_per_hour for rate in held)
     ai = card.find(card.ai) if card.ai else None
-    least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates)
+    least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in held)
     return found.priced(by_hour + (ai.usd_per_hour if ai else 0.0), least)
 
 

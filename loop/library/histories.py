@@ -27,6 +27,11 @@ def paths(name: str) -> list[Path]:
     return [path]
 
 
+def histories() -> list[History]:
+    """The recorded histories that ship with loop."""
+    return [read_history(path).value for path in paths(SHIPPED)]
+
+
 def read_history(path: Path) -> Read[History]:
     """One file. Raises DefinitionError with file, line and column of every mistake."""
     read = read_file(path, History)

@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from loop.base.documents import Complaint, Document, complain, hash_files, nearest
+from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
+from loop.base.documents.positions import Place
 from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
@@ -14,7 +15,6 @@ from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Varian
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 
-Place = tuple[str | int, ...]
 PASSED_OVER = ("__pycache__", "node_modules", "build")
 ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx"}
 ENDINGS |= {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
@@ -77,16 +77,8 @@ def _entry_complaints(
             expand(lone, ["lone"], "float32")
         except WorkloadError as error:
             where = (*place, index, error.key) if error.key in entry else (*place, index)
-            unknown = error.expected.startswith("one of ") and error.got == "an unknown name"
-            yield complain(document, where, error.expected, error.got, nearest_hint(error), key=unknown)
-
-
-def nearest_hint(error: WorkloadError) -> str | None:
-    """`did you mean ...` for a misspelt key."""
-    if not error.expected.startswith("one of "):
-        return None
-    close = nearest(error.key, error.expected.removeprefix("one of ").split(", "))
-    return f"did you mean {close[0]!r}?" if close else None
+            hint = did_you_mean(error.key, error.known)
+            yield complain(document, where, error.expected, error.got, hint, key=bool(error.known))
 
 
 def _values_complaints(document: Document, target: Target, place: Place = ("values",)) -> Iterator[Complaint]:
@@ -121,8 +113,13 @@ def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
             yield from _intolerant(document, part, entry, where)
 
 
+def _formula_names(target: Target) -> set[str]:
+    """What a formula of the manifest may read."""
+    return {*target.signature.dimensions, *target.signature.attributes, "itemsize"}
+
+
 def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    known = {*read.value.signature.dimensions, *read.value.signature.attributes, "itemsize"}
+    known = _formula_names(read.value)
     for field in ("flops", "bytes", "memory"):
         text = getattr(read.value, field)
         if text is not None:
@@ -130,7 +127,7 @@ def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
 
 
 def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    known = {*read.value.signature.dimensions, *read.value.signature.attributes, "itemsize"}
+    known = _formula_names(read.value)
     for name, variant in read.value.variants.items():
         launch = None if isinstance(variant, CommandVariant) else variant.launch
         names = known if variant.device == "cuda" else known | {"cores", "lanes"}
@@ -143,7 +140,7 @@ def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
 def _takes_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """A `takes` that cannot be read, or has no answer for one of the target's workloads."""
     target = read.value
-    known = {*target.signature.dimensions, *target.signature.attributes, "itemsize", "dtype"}
+    known = _formula_names(target) | {"dtype"}
     for name, variant in target.variants.items():
         place = ("variants", name, "takes")
         if variant.takes is None:
@@ -170,31 +167,26 @@ def _no_answer(read: Read[Target], variant: Variant, place: Place) -> Iterator[C
 def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """Every element type that is computed somewhere needs a tolerance."""
     target = read.value
-    used: list[tuple[tuple[str | int, ...], str]] = [(("dtypes", n), dtype) for n, dtype in target.dtypes.items()]
+    used: list[tuple[Place, str]] = [(("dtypes", name), dtype) for name, dtype in target.dtypes.items()]
     for name, variant in target.variants.items():
         used += [(("variants", name), dtype) for dtype in variant.dtypes]
-    for name, entries in target.workloads.items():
-        for index, entry in enumerate(entries):
-            used += [(("workloads", name, index, "dtype"), dtype) for dtype in _named_types(entry)]
-    for name, one in target.tuning.items():
-        for index, entry in enumerate(one.workloads):
-            yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
     for place, dtype in used:
         if dtype not in target.tolerance:
             yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
+    for name, entries in target.workloads.items():
+        for index, entry in enumerate(entries):
+            yield from _intolerant(read.document, target, entry, ("workloads", name, index))
+    for name, one in target.tuning.items():
+        for index, entry in enumerate(one.workloads):
+            yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
 
 
 def _intolerant(document: Document, target: Target, entry: Entry, place: Place) -> Iterator[Complaint]:
     """Types of a workload that have no tolerance."""
-    for dtype in _named_types(entry):
+    named = entry.get("dtype", ())
+    for dtype in named if isinstance(named, tuple) else (named,):
         if dtype not in target.tolerance:
             yield complain(document, (*place, "dtype"), "types with a tolerance", f"{dtype}, which has none")
-
-
-def _named_types(entry: Entry) -> tuple[str, ...]:
-    """The element types that workloads name."""
-    named = entry.get("dtype", ())
-    return tuple(str(dtype) for dtype in (named if isinstance(named, tuple) else (named,)))
 
 
 def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
@@ -204,7 +196,7 @@ def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
             continue
         for index, source in enumerate(variant.sources):
             if not (folder / source).is_file():
-                place: tuple[str | int, ...] = ("variants", name, "sources", index)
+                place: Place = ("variants", name, "sources", index)
                 yield complain(read.document, place, "a file", f"{source}, which is not there")
         for index, flag in enumerate(variant.build.flags):
             if flag.startswith("-o"):
@@ -276,11 +268,10 @@ def _flags(target: Target, name: str) -> tuple[str, ...]:
 def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
     """Files that promises about the code name, and that are not there."""
     for name, variant in read.value.variants.items():
-        promises = variant if isinstance(variant, CAbiVariant) else None
-        bad = enumerate(promises.must_not_compile if promises else ())
-        made = enumerate(promises.instances if promises else ())
-        named = [(("must_not_compile", index, "source"), one.source) for index, one in bad]
-        named += [(("instances", index, "file"), one.file) for index, one in made]
+        if not isinstance(variant, CAbiVariant):
+            continue
+        named = [(("must_not_compile", n, "source"), one.source) for n, one in enumerate(variant.must_not_compile)]
+        named += [(("instances", n, "file"), one.file) for n, one in enumerate(variant.instances)]
         for place, file in named:
             if not (folder / file).is_file():
                 where = ("variants", name, *place)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from loop.base.expressions import Expression
@@ -23,9 +23,11 @@ RESERVED = ("dtype", "values")
 class WorkloadError(ValueError):
     """An entry that does not fit the signature: which key, what was expected, what was there."""
 
-    def __init__(self, key: str, expected: str, got: str) -> None:
+    def __init__(self, key: str, expected: str, got: str, *, known: Sequence[str] = ()) -> None:
         super().__init__(f"{key}: expected {expected}, got {got}")
         self.key, self.expected, self.got = key, expected, got
+        self.known = known
+        """The keys that there are, where `key` is none of them."""
 
 
 def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
@@ -198,7 +200,8 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
         if not names and key not in signature.attributes and key not in RESERVED:
-            raise WorkloadError(key, f"one of {', '.join(_known(signature))}", "an unknown name")
+            known = _known(signature)
+            raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
         if name not in sizes:
             raise WorkloadError(name, "a size", "nothing")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
 from loop.base.stats import geometric_mean
@@ -47,15 +48,15 @@ def correctness(finished: Sequence[Finished]) -> Correctness:
     """Everything that was verified, the control included."""
     outputs = outputs_of(finished, VerifyOutput)
     checked = [checks for output in outputs for checks in output.variants]
-    controls = [output.control for output in outputs if output.control is not None]
-    rows = [row for checks in (*checked, *controls) for row in _check_rows(checks)]
+    checked += [output.control for output in outputs if output.control is not None]
+    rows = [row for checks in checked for row in _check_rows(checks)]
     heads = columns("Variant", "Type", ">Right", ">Largest error", ">Plain implementation's", "Build", "Not right")
     shown = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
     return Correctness(
         table=filled(heads[:shown], [row[:shown] for row in rows]),
-        silent=_silent([check for checks in (*checked, *controls) for check in checks.checks]),
-        failures=tuple(failure for checks in (*checked, *controls) for failure in _failures(checks)),
-        more=tuple(text for checks in (*checked, *controls) for text in _more(checks)),
+        silent=_silent([check for checks in checked for check in checks.checks]),
+        failures=tuple(chain.from_iterable(map(_failures, checked))),
+        more=tuple(chain.from_iterable(map(_more, checked))),
     )
 
 

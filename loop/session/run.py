@@ -18,7 +18,8 @@ from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
 from loop.learning.prediction import LOOKED_BACK
-from loop.library import figures, targets
+from loop.library import targets
+from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
 from loop.repository import revision, worktree
@@ -63,9 +64,9 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     setting = trusted_setting(request.target, screen)
     resolved = resolve(request, setting)
     head = foresee(make_head(request, setting, resolved), setting)
-    request.asked.check(head, figures.rates(setting.project))
+    request.asked.check(head, rates(setting.project))
     if request.dry_run:
-        return show_plan(head, figures.rates(setting.project), screen, as_json=request.json)
+        return show_plan(head, rates(setting.project), screen, as_json=request.json)
     with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
         folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
@@ -84,7 +85,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     again = f"go on with: loop run session --resume {name}"
     with flagged(), paused_by_machine(setting, again), folder.lock():
         head, record = folder.head(), folder.record()
-        request.asked.check(head, figures.rates(setting.project))
+        request.asked.check(head, rates(setting.project))
         ended = last_closed(folder.lines())
         if record is not None and ended is not None and ended.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
@@ -179,7 +180,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     head, folder = session.head, session.folder
     journal = Journal(folder.path / "journal.jsonl")
     rows = index.rows(session.setting.project.sessions, last=LOOKED_BACK)
-    card = figures.rates(session.setting.project)
+    card = rates(session.setting.project)
     spending.add(folder, session.request.ai)
     bounds = make_bounds(session.request.asked, head, card, journal.lines, rows, spending.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
@@ -192,7 +193,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
 def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[SessionRow]) -> tuple[Walk, Ending]:
     """Walk what has not been walked yet."""
     head, setting = session.head, session.setting
-    card = figures.rates(setting.project)
+    card = rates(setting.project)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,

@@ -6,7 +6,9 @@ import pytest
 
 from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import project
-from loop.library import definitions, figures, targets
+from loop.library import definitions, targets
+from loop.library.histories import histories
+from loop.library.rates import rates
 from tests.projects import TARGET, add_commands, make_project
 
 
@@ -27,8 +29,8 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
     assert plans == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
-    assert figures.rates(bundled).find(figures.rates(bundled).gpu) is not None
-    assert 9 == len(figures.histories()[0].sessions)
+    assert rates(bundled).find(rates(bundled).gpu) is not None
+    assert 9 == len(histories()[0].sessions)
 
 
 def test_a_projects_own_patterns_add_to_the_bundled_ones(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
     card = "format: 1\nrates:\n  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"
     (folder / "rates.yaml").write_text(card + "waiting: nobody\n")
     with pytest.raises(DefinitionError, match=r"4:10: waiting: expected one of .*, got 'nobody'"):
-        figures.rates(project(folder, tmp_path))
+        rates(project(folder, tmp_path))
 
 
 @pytest.mark.parametrize("price", ["0", "-1", "700.0"])
@@ -122,7 +124,7 @@ def test_prices_that_mean_not_offered_are_refused(tmp_path: Path, price: str) ->
     rate = f"{{name: me, resource: gpu, usd_per_hour: {price}, source: s, as_of: 2026-01-01}}"
     (folder / "rates.yaml").write_text(f"format: 1\nrates: [{rate}]\ngpu: me\nwaiting: me\n")
     with pytest.raises(DefinitionError, match="usd_per_hour: expected a number"):
-        figures.rates(project(folder, tmp_path))
+        rates(project(folder, tmp_path))
 
 
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:

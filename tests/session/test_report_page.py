@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from loop.library import figures
+from loop.library.histories import histories
 from loop.model.grade import RULE
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
@@ -285,7 +285,7 @@ def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
 
 def test_the_recorded_history_is_marked_as_not_comparable() -> None:
     """And shown for the target it belongs to only."""
-    histories = figures.histories()
+    histories = histories()
     text = report(histories=histories)
     assert "Recorded elsewhere (NVIDIA L4), not comparable: N 0.090x; N+2 0.10x; N+4 0.034x" in text
     own = make_record(make_session_head(target_folder="/home/me/kernel"))

@@ -20,7 +20,9 @@ from loop.base.places import project
 from loop.base.stats import beta_quantile, median
 from loop.learning.calibration import held
 from loop.learning.prediction import Forecast, forecast, work_of
-from loop.library import definitions, figures
+from loop.library import definitions
+from loop.library.histories import histories
+from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
@@ -34,7 +36,7 @@ AFTER = 5
 """Sessions after which errors count."""
 RECORDED = Path(__file__).with_name("recorded_sessions.json")
 OUT = Path(__file__).with_name("LEARNING.md")
-CARD = figures.rates(project(None, Path.cwd()))
+CARD = rates(project(None, Path.cwd()))
 HOURLY = sum(rate.usd_per_hour for rate in CARD.rates if rate.name == CARD.waiting)
 
 
@@ -191,7 +193,7 @@ def document(count: int, folders: Sequence[Path]) -> Iterator[str]:
     every = {name: read.value for name, read in definitions.patterns(chosen).items()}
     plan = definitions.plans(chosen)["baseline"].value
     chain = [every[name] for name in plan.patterns]
-    history = figures.histories()[0]
+    history = histories()[0]
     ratios = stated_ratios(history)
     yield f"# What memory is worth\n\n`make bench-learning`, {datetime.date.today()}. {INTRODUCTION}\n"
     yield f"## Predicted time and cost, simulated\n\n{count} sequences of {SESSIONS} sessions a row.\n\n{HEADS}"

@@ -1,8 +1,8 @@
 """YAML and JSON to typed objects, every mistake with its file, line and column."""
 
-from loop.base.documents.files import content_hash, hash_files, read_json, to_json, write_atomic
+from loop.base.documents.files import content_hash, hash_files, to_json, write_atomic
 from loop.base.documents.positions import Document
-from loop.base.documents.typed import complain, nearest, parse, parse_part
+from loop.base.documents.typed import complain, did_you_mean, nearest, parse, parse_part
 from loop.base.documents.yaml_text import load_yaml
 from loop.base.errors import Complaint
 
@@ -11,12 +11,12 @@ __all__ = [
     "Document",
     "complain",
     "content_hash",
+    "did_you_mean",
     "hash_files",
     "load_yaml",
     "nearest",
     "parse",
     "parse_part",
-    "read_json",
     "to_json",
     "write_atomic",
 ]

@@ -88,19 +88,6 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_json(path: Path) -> Any:
-    """The value a JSON file holds. Raises LoopError when it cannot be read or is damaged."""
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise unusable(path, "read", error) from error
-    except json.JSONDecodeError as error:
-        place = f"{path}:{error.lineno}:{error.colno}"
-        raise UsageError(f"{place}: expected JSON, got a mistake: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: expected JSON, got {type(error).__name__}: {error}"[:300]) from error
-
-
 def to_json(value: Any) -> str:
     """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null.
 
