@@ -14,7 +14,7 @@ from loop.cli import drafts, next_plan, worktrees
 from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
-from loop.library import figures
+from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, latest_attempts
@@ -54,7 +54,7 @@ def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, a
 def gather(target: Path | None, now: datetime.datetime) -> Status:
     """Where a project stands. A definition with a mistake leaves out what needs definitions, and is named."""
     here = project(target, Path.cwd())
-    card = figures.rates(here)
+    card = rates(here)
     listed = [one for one in index.listing(here.sessions) if not one.recorded and not one.copy_of]
     running, waiting = _open(listed, here, card, now)
     setting, problem = _setting(target)

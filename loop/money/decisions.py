@@ -10,8 +10,9 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
-from loop.library import figures
 from loop.library.definitions import read_file
+from loop.library.histories import histories
+from loop.library.rates import rates
 from loop.library.targets import target as read_target
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
@@ -52,7 +53,7 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
     if request.idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     here = project(request.target, Path.cwd())
-    card = figures.rates(here)
+    card = rates(here)
     idle = amount("--idle-hours", request.idle_hours)
     rate = _rate(request.gpu_usd_per_hour, card)
     stop = _stop(request, here, card, rate)
@@ -67,7 +68,7 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
 
 def _recorded(screen: Screen, *, as_json: bool) -> int:
     """The recorded history's decisions to keep a GPU, each with both sides and what the money says of it."""
-    rows = [row for history in figures.histories() for row in history.decisions]
+    rows = [row for history in histories() for row in history.decisions]
     weighed = [(row, _as_recorded(row)) for row in rows if "idle_hours" in row and "stop_cost_usd" in row]
     if as_json:
         told = [

@@ -13,7 +13,8 @@ from loop.base.screen import Screen
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings, summary
 from loop.learning.memory import Recall, failures_json
-from loop.library import figures
+from loop.library.histories import histories
+from loop.library.rates import rates
 from loop.model.base import Model
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
 from loop.model.money import Bill
@@ -60,7 +61,7 @@ def conclude(
     if ending.status is not None:
         status, reason = ending.status, ending.reason
     letter, why = grading.grade(status, reason, finished, findings.verdicts)
-    card = figures.rates(setting.project)
+    card = rates(setting.project)
     used = applied(finished, head.plan)
     before = sessions.concluded(setting.project.sessions, head.target)
     before = {name: steps for name, steps in before.items() if name < head.id}
@@ -77,7 +78,7 @@ def conclude(
             measured_use(setting, head, folder, took.seconds, now),
             card,
             used,
-            figures.histories(),
+            histories(),
             repeated=repeated,
             finished=every_attempt(folder),
             gains=gains(finished),
@@ -160,7 +161,7 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Re
         record=record,
         finished=finished,
         earlier=list(predecessors(setting, record)),
-        histories=figures.histories(),
+        histories=histories(),
         recalled=recall(setting, record.head.id).lines,
         calibration=predictions_held(setting, record),
         journal=folder.lines(),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.base.places import project, shipped
-from loop.library import figures
+from loop.library.rates import rates
 from loop.model.money import Bill
 from loop.model.pattern import Pattern
 from loop.model.record import DeviceName
@@ -153,7 +153,7 @@ def test_a_mended_attempt_counts_with_the_time_of_both() -> None:
 
 def test_the_shipped_rate_card_is_complete() -> None:
     """Rates that it charges at exist, cover GPU and waiting, and are the whole machine's."""
-    card = figures.rates(project(None, ROOT))
+    card = rates(project(None, ROOT))
     gpu, waiting = card.find(card.gpu), card.find(card.waiting)
     assert gpu is not None
     assert waiting is not None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError
-from loop.library.figures import histories
+from loop.library.histories import histories
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.money import keep_or_stop as keeping
 from loop.money.keep_or_stop import decide

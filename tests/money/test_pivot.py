@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.library.figures import histories
+from loop.library.histories import histories
 from loop.model.index import Predicted, SessionRow
 from loop.money.model import Option, Options
 from loop.money.pivot import no_progress, over_budget, pivot, stop_rules, weigh, worse

@@ -285,11 +285,11 @@ def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
 
 def test_the_recorded_history_is_marked_as_not_comparable() -> None:
     """And shown for the target it belongs to only."""
-    histories = histories()
-    text = report(histories=histories)
+    recorded = histories()
+    text = report(histories=recorded)
     assert "Recorded elsewhere (NVIDIA L4), not comparable: N 0.090x; N+2 0.10x; N+4 0.034x" in text
     own = make_record(make_session_head(target_folder="/home/me/kernel"))
-    assert "Recorded elsewhere" not in report(own, histories=histories)
+    assert "Recorded elsewhere" not in report(own, histories=recorded)
 
 
 def test_the_grade_stands_with_its_whole_rule() -> None:
