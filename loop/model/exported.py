@@ -1,23 +1,15 @@
 """What `loop report --format json` and `loop run session --json` print of a session."""
 
-import datetime
 from typing import Literal
 
 from loop.model.base import Model
 from loop.model.money import Bill
-from loop.model.record import DeviceName, Machine, Revision, Status
-from loop.model.verdict import Verdict
+from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
 
-class ExportedStep(Model):
+class ExportedStep(StepKey):
     """The last attempt at one step."""
 
-    run: int
-    """Number of the pattern's run within the session, from 1."""
-    pattern: str
-    """Name of the pattern."""
-    step: str
-    """Id of the step."""
     attempt: int
     """Which attempt it was, from 1."""
     action: str
@@ -65,58 +57,20 @@ class ExportedDiagnosis(Model):
     """What repeats the smallest failure; empty where none was looked for."""
 
 
-class ExportedSession(Model):
+class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
     schema_version: Literal[1] = 1
     """Number of this schema."""
-    id: str
-    """Name of the session."""
-    status: Status
-    """How it ended."""
-    reason: str
-    """Why it ended so, in one line."""
     report: str
     """Where its report is."""
     waiting_for: str
     """What a paused session waits for; empty for any other."""
-    started: datetime.datetime
-    """When it began, UTC."""
-    target: str
-    """Name of the target."""
-    device: DeviceName
-    """Where it ran."""
-    baseline: str
-    """What variants are compared with."""
-    variants: tuple[str, ...]
-    """Variants that were built, verified and measured."""
-    seed: int
-    """Base of all input seeds."""
-    revision: Revision
-    """Sources."""
-    machine: Machine
-    """Environment."""
-    loop_version: str
-    """Version of loop that ran it."""
     steps: tuple[ExportedStep, ...]
     """Every step, in order."""
     failures: tuple[ExportedFailure, ...]
     """Steps that failed."""
     diagnoses: tuple[ExportedDiagnosis, ...]
     """What is wrong with variants that were looked into."""
-    verdicts: tuple[Verdict, ...]
-    """What the session says of each variant on each workload."""
-    grade: str
-    """A to F."""
-    grade_reason: str
-    """Which line of the rule applied."""
-    seconds: float
-    """Wall time of all its walks."""
     cost: Bill
     """Cost and saving."""
-    not_exercised: tuple[str, ...]
-    """What was not run, and why."""
-    learnings: tuple[str, ...]
-    """What the records show, in sentences."""
-    proposal: str
-    """What the next session should do: a sentence, then commands."""

@@ -193,45 +193,50 @@ class Machine(Model):
     """Compute capability of the first GPU, as in 8.9."""
 
 
-class SessionHead(Model):
-    """What is known when a session begins; everything needed to resume it."""
+class SessionFacts(Model):
+    """Which session it is, and what it ran on."""
 
-    format: Literal[1] = 1
-    """Format number."""
     id: str
     """Name of the session and of its folder."""
     started: datetime.datetime
     """When it began, UTC."""
-    plan: ResolvedPlan
-    """Chain as it was resolved."""
-    predicted: Predicted | None = None
-    """Time and cost that were expected; None in sessions of older versions."""
     target: str
     """Name of the target."""
-    target_folder: str
-    """Where the target's manifest is; `bundled` for the one that ships with loop."""
+    device: DeviceName
+    """Where its variants run."""
     baseline: str = "the baseline"
     """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
     """Variants that are built, verified and measured."""
-    emulated: tuple[str, ...] = ()
-    """Variants made for a GPU that are verified under the emulator instead."""
-    device: DeviceName
-    """Where they run."""
-    threads: int
-    """Threads of each process on the CPU."""
     seed: int
     """Base of all input seeds."""
-    hypothesis: str = ""
-    """What the user thinks is wrong, and has changed something for."""
-    ground: str = ""
-    """Hash of the target's files; when it differs at a resume, no earlier step stands."""
     revision: Revision
     """Sources."""
     machine: Machine
     """Environment."""
     loop_version: str
     """Version of loop."""
+
+
+class SessionHead(SessionFacts):
+    """What is known when a session begins; everything needed to resume it."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    plan: ResolvedPlan
+    """Chain as it was resolved."""
+    predicted: Predicted | None = None
+    """Time and cost that were expected; None in sessions of older versions."""
+    target_folder: str
+    """Where the target's manifest is; `bundled` for the one that ships with loop."""
+    emulated: tuple[str, ...] = ()
+    """Variants made for a GPU that are verified under the emulator instead."""
+    threads: int
+    """Threads of each process on the CPU."""
+    hypothesis: str = ""
+    """What the user thinks is wrong, and has changed something for."""
+    ground: str = ""
+    """Hash of the target's files; when it differs at a resume, no earlier step stands."""
 
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""
@@ -266,34 +271,39 @@ class SessionHead(Model):
         return [*self._target, "--device", self.device, "--threads", str(self.threads)]
 
 
-class SessionRecord(Model):
+class Conclusion(Model):
+    """How a session ended, and what that means."""
+
+    status: Status
+    """How it ended."""
+    reason: str
+    """Why it ended so, in one line."""
+    verdicts: tuple[Verdict, ...]
+    """What it says of each variant on each workload."""
+    grade: str
+    """A to F, by the rule printed in the report."""
+    grade_reason: str
+    """Which line of the rule applied."""
+    seconds: float
+    """Wall time of all its walks."""
+    not_exercised: tuple[str, ...]
+    """What was not run, and why."""
+    learnings: tuple[str, ...]
+    """What the records show, in sentences."""
+    proposal: str
+    """What the next session should do."""
+
+
+class SessionRecord(Conclusion):
     """The final record: what a session found, cost and proposes."""
 
     format: Literal[1] = 1
     """Format number."""
     head: SessionHead
     """What was known at the start."""
-    status: Status
-    """How it ended."""
-    reason: str
-    """Why it ended so, in one line."""
-    seconds: float
-    """Wall time of all its walks."""
     own_seconds: float
     """Part of it spent by the runner itself, outside any step."""
-    verdicts: tuple[Verdict, ...]
-    """What it says of each variant on each workload."""
     bill: Bill
     """Cost and saving."""
-    grade: str
-    """A to F, by the rule printed in the report."""
-    grade_reason: str
-    """Which line of the rule applied."""
-    learnings: tuple[str, ...]
-    """What the records show, in sentences."""
-    not_exercised: tuple[str, ...]
-    """What was not run, and why."""
-    proposal: str
-    """What the next session should do."""
     lines: int = 0
     """Lines of its journal when this was written; 0 in records of older versions."""

@@ -19,7 +19,7 @@ from loop.model.base import Model
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
 from loop.model.money import Bill
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Conclusion, Finished, SessionFacts, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
@@ -32,13 +32,6 @@ from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import SessionFolder
 
-HEAD = ("id", "started", "target", "device", "baseline", "variants", "seed", "revision", "machine", "loop_version")
-"""What `--json` takes from a session's head."""
-RECORD = (
-    *("status", "reason", "verdicts", "grade", "grade_reason", "seconds"),
-    *("not_exercised", "learnings", "proposal"),
-)
-"""And from its record."""
 TOLD = 2
 """Things not exercised that the last lines name; the report has all."""
 
@@ -237,10 +230,9 @@ def waiting_for(finished: Sequence[Finished]) -> str:
 def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> dict[str, Any]:
     """What `--json` prints of a session."""
     head, finished = record.head, folder.finished()
-    known = {name: getattr(head, name) for name in HEAD}
     exported = ExportedSession(
-        **known,
-        **{name: getattr(record, name) for name in RECORD},
+        **_picked(head, SessionFacts),
+        **_picked(record, Conclusion),
         report=str(folder.report),
         waiting_for=waiting_for(finished),
         steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
@@ -251,5 +243,6 @@ def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> d
     return exported.model_dump(mode="json")
 
 
-def _picked(step: Finished, model: type[Model]) -> dict[str, Any]:
-    return {name: getattr(step, name) for name in model.model_fields}
+def _picked(value: Model, model: type[Model]) -> dict[str, Any]:
+    """The fields of a value that another model has."""
+    return {name: getattr(value, name) for name in model.model_fields}
