@@ -3,9 +3,9 @@
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from loop.calls.plain import Plain
 from loop.calls.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
 from loop.model.dtypes import Device, Dtype
 
@@ -15,8 +15,7 @@ STEP_BYTES = {"cuda": 256, "cpu": 64}
 line of a processor's cache."""
 
 
-@dataclass(frozen=True)
-class TensorFile:
+class TensorFile(Plain):
     """A contiguous tensor in a file, C order.
 
     With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any
@@ -52,8 +51,7 @@ class TensorFile:
         return self.size + self.room * self.item
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Plain):
     """Everything a variant needs to compute one output."""
 
     key: str
@@ -90,11 +88,10 @@ class Call:
 
     def at_start(self) -> "Call":
         """The same call on first windows: it tells nothing of the values whose answer is known."""
-        return replace(self, inputs=tuple(replace(tensor, offset=0) for tensor in self.inputs))
+        return self.but(inputs=tuple(tensor.but(offset=0) for tensor in self.inputs))
 
 
-@dataclass(frozen=True)
-class LibraryTerms:
+class LibraryTerms(Plain):
     """A compiled variant, as what loads it has to know it."""
 
     device: Device
@@ -103,16 +100,14 @@ class LibraryTerms:
     build_id: str
 
 
-@dataclass(frozen=True)
-class FunctionTerms:
+class FunctionTerms(Plain):
     """A Python callable: a variant's, or one of the target's functions."""
 
     python: str
     """A bundled function's name, or `module:function`."""
 
 
-@dataclass(frozen=True)
-class CommandTerms:
+class CommandTerms(Plain):
     """A program of its own."""
 
     run: tuple[str, ...]

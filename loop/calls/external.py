@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ class ExternalCall(Prepared):
         for name, path in self.inputs.items():
             path.write_bytes(self.before[name])
         inputs = [_told(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
-        told = {**asdict(call), "inputs": inputs, "output": _told(call.output, self.path)}
+        told = {**vars(call), "inputs": inputs, "output": _told(call.output, self.path)}
         self.description.write_text(json.dumps(told))
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:

@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 SAYS = "stray access: "
 """How the process says so, on its standard error: `loop.workers.sanitizers` reads it there."""
@@ -29,8 +28,7 @@ class _Action(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a tensor stands, and the memory around it that nobody else has."""
 
     name: str

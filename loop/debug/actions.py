@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -72,7 +71,7 @@ def _check_component(
     usual = bench.target.dtypes["cuda" if part.of in context.task.emulated else bench.device]
     dtype = usual if usual in side.dtypes else side.dtypes[0]
     assert isinstance(side.terms, LibraryTerms)
-    alone = side.renamed(f"{part.of} {name}", terms=replace(side.terms, entry=part.entry))
+    alone = side.renamed(f"{part.of} {name}", terms=side.terms.but(entry=part.entry))
     judged = bench.part(part)
     workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
     (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])

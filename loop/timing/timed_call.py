@@ -10,7 +10,6 @@ import random
 import time
 from array import array
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 
 from loop.base.processes import Tick
 from loop.calls import replays
@@ -99,7 +98,7 @@ class TimedCall:
         turns, (window,) = self._turns(None), self._windows(1)
         self._write(turns)
         request = Stage(
-            call=self.call if self.is_program else replace(self.call.at_start(), key=""),
+            call=self.call if self.is_program else self.call.at_start().but(key=""),
             size=self.arena.size,
             inputs=tuple(pool.offset for pool in self.arena.pools),
             slots=tuple(self.arena.slots),

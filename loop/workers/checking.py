@@ -6,7 +6,6 @@ A right variant gives the same output whatever stands outside of its tensors, an
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import perf_counter
 
 from loop.calls import guards
@@ -35,23 +34,23 @@ Seen = Callable[[bytes], bytes]
 """What of an output is compared."""
 
 
-@dataclass
 class Found:
     """What the calls of one check came to."""
 
-    outputs: dict[str, bytes] = field(default_factory=dict)
-    """Outputs that differ, by digest."""
-    changed: set[str] = field(default_factory=set)
-    """Inputs that were written to."""
-    writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, a sentence each."""
-    reads: str = ""
-    """The tensors outside which something is read on which the output depends."""
-    enclosed: dict[str, bytes] = field(default_factory=dict)
-    """Outputs of calls that could reach nothing beside their tensors, which may be bit by bit different ones: the
-    tensors are elsewhere."""
-    unwritten: bool = False
-    """Whether the output depends on what stood in its memory before."""
+    def __init__(self) -> None:
+        self.outputs: dict[str, bytes] = {}
+        """Outputs that differ, by digest."""
+        self.changed: set[str] = set()
+        """Inputs that were written to."""
+        self.writes: list[str] = []
+        """Writes outside of tensors, a sentence each."""
+        self.reads = ""
+        """The tensors outside which something is read on which the output depends."""
+        self.enclosed: dict[str, bytes] = {}
+        """Outputs of calls that could reach nothing beside their tensors. They may differ bit by bit: the tensors are
+        elsewhere."""
+        self.unwritten = False
+        """Whether the output depends on what stood in its memory before."""
 
 
 class Check:

@@ -18,7 +18,7 @@ def check_torch(request: Examine) -> Examined:
     """Version, CUDA build and thread count of torch."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return Examined(False, f"torch cannot be imported: {torch}")
+        return Examined(False, f"torch cannot be imported: {torch}", {})
     torch.set_num_threads(request.threads)
     build = torch.version.cuda
     message = f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build"
@@ -30,7 +30,7 @@ def check_numpy(request: Examine) -> Examined:
     """Version of NumPy, and whether torch and NumPy agree on memory: a write on one side shows on the other."""
     numpy, torch = _import("numpy"), _import("torch")
     if isinstance(numpy, str):
-        return Examined(False, f"NumPy cannot be imported: {numpy}")
+        return Examined(False, f"NumPy cannot be imported: {numpy}", {})
     message, facts = f"NumPy {numpy.__version__}", {"version": numpy.__version__}
     if isinstance(torch, str):
         return Examined(False, f"{message}, but no torch to agree with", facts)
@@ -53,7 +53,7 @@ def check_device(request: Examine) -> Examined:
     """A small matrix product on the device against float64."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return Examined(False, f"no torch to try the device with: {torch}")
+        return Examined(False, f"no torch to try the device with: {torch}", {})
     device = request.device
     try:
         if device == "cuda":
@@ -88,7 +88,7 @@ def check_libraries(request: Examine) -> Examined:
     """Libraries that the linker misses, and runtimes of which two copies are loaded."""
     torch = _import("torch")
     if isinstance(torch, str):
-        return Examined(False, f"no torch to look at: {torch}")
+        return Examined(False, f"no torch to look at: {torch}", {})
     missing = _unresolved(Path(torch.__file__).parent / "lib")
     duplicates = duplicate_runtimes(Path("/proc/self/maps"))
     message = "all libraries found, none twice"

@@ -237,27 +237,25 @@ class Judge:
     def _finding(self, truth: Truth, output: Tensor) -> Finding:
         wrong = outside(output, truth.reference, truth.allowed)
         largest, mean = errors(output, truth.reference)
-        finding = Finding(
-            max_error=largest,
-            plain_max_error=truth.plain_max if self.plain else None,
-            wrong=int(wrong.sum()),
-            total=output.numel(),
-            message=bound_broken(truth, largest, mean) if self.plain else "",
-        )
-        if not finding.wrong:
-            return finding
-        excess, error = excess_of(output, truth), (output - truth.reference).abs()
+        count, error = int(wrong.sum()), (output - truth.reference).abs()
         # NaN or infinity where it belongs is no error.
         error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
-        return replace(
-            finding,
-            first=self._wrong(truth, output, int(wrong.reshape(-1).int().argmax())),
-            worst=self._wrong(truth, output, int((excess * wrong).reshape(-1).argmax())),
-            map=error_map(wrong, error, self.dimensions),
-            spans=spans(wrong, self.dimensions),
+        excess = excess_of(output, truth) * wrong
+        return Finding(
+            max_error=largest,
+            plain_max_error=truth.plain_max if self.plain else None,
+            wrong=count,
+            total=output.numel(),
+            message=bound_broken(truth, largest, mean) if self.plain else "",
+            first=self._wrong(truth, output, wrong) if count else None,
+            worst=self._wrong(truth, output, excess) if count else None,
+            map=error_map(wrong, error, self.dimensions) if count else {},
+            spans=spans(wrong, self.dimensions) if count else {},
         )
 
-    def _wrong(self, truth: Truth, output: Tensor, flat: int) -> Wrong:
+    def _wrong(self, truth: Truth, output: Tensor, how_much: Tensor) -> Wrong:
+        """The first of the elements that are wrong most."""
+        flat = int(how_much.double().reshape(-1).argmax())
         index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
         return Wrong(
             index=dict(zip(self.dimensions, index, strict=True)),

@@ -1,9 +1,9 @@
 """What the judge is asked, and what it replies."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from loop.calls.call import Call
+from loop.calls.plain import Plain
 from loop.model.dtypes import Device
 from loop.workers.wire import Done, R, Request
 
@@ -12,17 +12,15 @@ class ToJudge(Request[R]):
     """A request that the judge answers."""
 
 
-@dataclass(frozen=True)
-class Examined:
+class Examined(Plain):
     """What one check of the environment found."""
 
     ok: bool
     message: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
     """Fields of that check's own output."""
 
 
-@dataclass(frozen=True)
 class Examine(ToJudge[Examined]):
     """Check the environment."""
 
@@ -31,16 +29,14 @@ class Examine(ToJudge[Examined]):
     device: Device
 
 
-@dataclass(frozen=True)
-class Tolerance:
+class Tolerance(Plain):
     """What an element may be off."""
 
     atol: float
     rtol: float
 
 
-@dataclass(frozen=True)
-class Shapes:
+class Shapes(Plain):
     """What of a target's signature the judge needs."""
 
     inputs: dict[str, str]
@@ -50,7 +46,6 @@ class Shapes:
     """The choices of each attribute; none of a flag or a number."""
 
 
-@dataclass(frozen=True)
 class Begin(ToJudge[Done]):
     """Become the judge of a target; whatever was known of another one is forgotten."""
 
@@ -66,8 +61,7 @@ class Begin(ToJudge[Done]):
     shapes: Shapes
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(Plain):
     """What the values of one input are."""
 
     kind: str
@@ -76,15 +70,13 @@ class Values:
     """Along which one index is NaN."""
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Plain):
     """The judge knows the answer to a call."""
 
     doubt: str
     """Why the reference or the plain implementation must be wrong; empty where nothing is."""
 
 
-@dataclass(frozen=True)
 class Expect(ToJudge[Expected]):
     """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
 
@@ -94,15 +86,13 @@ class Expect(ToJudge[Expected]):
     twice: bool
 
 
-@dataclass(frozen=True)
 class Discard(ToJudge[Done]):
     """Forget the answer to a call."""
 
     key: str
 
 
-@dataclass(frozen=True)
-class Wrong:
+class Wrong(Plain):
     """A wrong element; None stands for NaN."""
 
     index: dict[str, int]
@@ -113,8 +103,7 @@ class Wrong:
     """Expected and got of the elements beside it."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Plain):
     """A stretch of one dimension: its wrong elements, and the largest error."""
 
     first: int
@@ -123,8 +112,7 @@ class Part:
     largest: float | None
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(Plain):
     """The first and the last index with a wrong element, how many there are, and the size of the dimension."""
 
     first: int
@@ -133,8 +121,7 @@ class Stretch:
     size: int
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Plain):
     """What is found in the worst of some outputs."""
 
     max_error: float
@@ -143,10 +130,10 @@ class Finding:
     total: int
     message: str
     """What it loses beyond the plain implementation; empty when nothing."""
-    first: Wrong | None = None
-    worst: Wrong | None = None
-    map: dict[str, tuple[Part, ...]] = field(default_factory=dict)
-    spans: dict[str, Stretch] = field(default_factory=dict)
+    first: Wrong | None
+    worst: Wrong | None
+    map: dict[str, tuple[Part, ...]]
+    spans: dict[str, Stretch]
 
     @property
     def badness(self) -> tuple[int, bool, float]:
@@ -154,7 +141,6 @@ class Finding:
         return self.wrong, bool(self.message), self.max_error
 
 
-@dataclass(frozen=True)
 class Compare(ToJudge[Finding]):
     """Hold the output files of a call against the right answer."""
 
@@ -162,14 +148,12 @@ class Compare(ToJudge[Finding]):
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Plain):
     """How many times what is allowed a mistake is off; 0 where that cannot be said."""
 
     excess: float
 
 
-@dataclass(frozen=True)
 class Tell(ToJudge[Told]):
     """Put a mistake into the reference: do these inputs tell it from the right answer?"""
 
@@ -179,8 +163,7 @@ class Tell(ToJudge[Told]):
     mistake: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(Plain):
     """Whether both sides of a property agree."""
 
     wrong: int
@@ -189,15 +172,13 @@ class Agreement:
     allowed: float
 
 
-@dataclass(frozen=True)
-class Related:
+class Related(Plain):
     """The next call that a property asks for; else its finding, or nothing where it does not apply."""
 
     call: Call | None = None
     agreement: Agreement | None = None
 
 
-@dataclass(frozen=True)
 class Relate(ToJudge[Related]):
     """Begin a property on a call whose inputs are there."""
 
@@ -206,7 +187,6 @@ class Relate(ToJudge[Related]):
     seed: int
 
 
-@dataclass(frozen=True)
 class GiveOutput(ToJudge[Related]):
     """Give the property the output that it asked for."""
 

@@ -7,7 +7,6 @@ output to each as float64; it returns `(got, expected)`, which must agree, or no
 
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +112,12 @@ class Relations:
             sizes |= dict(zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True))
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[file.dtype]))
-            files.append(replace(file, path=path, shape=tuple(tensor.shape), room=0, offset=0))
+            files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
         shape = tuple(sizes[name] for name in self.shapes.output.split())
-        output = replace(self.call.output, shape=shape, path=f"{self.call.output.path}.related")
+        output = self.call.output.but(shape=shape, path=f"{self.call.output.path}.related")
         choices = self.shapes.choices.items()
         numbers = tuple(attribute_number(known, attributes[name]) for name, known in choices)
-        return replace(self.call, inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
+        return self.call.but(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
     def _plausible_loss(self, expected: Tensor) -> float:
         """What the plain implementation loses, unless rounding cannot explain it: then the property itself is

@@ -1,4 +1,4 @@
-"""Messages on the wire: dataclasses to lines of JSON, and strictly back.
+"""Messages on the wire: to lines of JSON, and strictly back.
 
 A line that is no message of the expected type was written by something else than its sender. Pure, and without
 any library: a worker starts in milliseconds.
@@ -6,10 +6,21 @@ any library: a worker starts in milliseconds.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from loop.calls.plain import Plain
 
 MOST_BYTES = 64 << 20
 """No reply is as long: memory of ours that a stream without end may take."""
@@ -26,7 +37,7 @@ class Malformed(ValueError):
     """A line is no message of its type."""
 
 
-class Request(Generic[R]):
+class Request(Plain, Generic[R]):
     """What a program is asked; `R` is the type of its reply."""
 
     @classmethod
@@ -35,13 +46,11 @@ class Request(Generic[R]):
         return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Plain):
     """It is done, and there is nothing to tell of it."""
 
 
-@dataclass(frozen=True)
-class No:
+class No(Plain):
     """A reply that says no."""
 
     message: str
@@ -90,13 +99,13 @@ def _fields(line: str | bytes, tag: str) -> tuple[str, dict[str, Any]]:
 
 @cache
 def hints(kind: type) -> dict[str, Any]:
-    """The fields of a dataclass with their types."""
-    return get_type_hints(kind)
+    """The fields of a message, or of plain data in it, with their types."""
+    return {name: one for name, one in get_type_hints(kind).items() if name in kind.__annotations__}
 
 
 def read(kind: Any, value: Any) -> Any:
     """What JSON holds, as a type that messages have. Raises Malformed for anything else."""
-    if is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Plain):
         return _read_fields(kind, value)
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):

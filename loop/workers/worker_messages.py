@@ -1,9 +1,9 @@
 """What a worker is asked, and what it replies."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from loop.calls.call import Call, Terms
+from loop.calls.plain import Plain
 from loop.model.dtypes import Device
 from loop.workers.wire import Count, Done, R, Request
 
@@ -15,7 +15,6 @@ class ToWorker(Request[R]):
     """A request that a worker answers."""
 
 
-@dataclass(frozen=True)
 class Load(ToWorker[Done]):
     """Load a variant, once what it is timed with is sealed."""
 
@@ -28,8 +27,7 @@ class Load(ToWorker[Done]):
     mistake: Mistake | None = None
 
 
-@dataclass(frozen=True)
-class Computed:
+class Computed(Plain):
     """What the calls of one check came to."""
 
     outputs: tuple[str, ...]
@@ -52,7 +50,6 @@ class Computed:
         return len(self.digests) > 1
 
 
-@dataclass(frozen=True)
 class Compute(ToWorker[Computed]):
     """Compute one output, twice at least, and look at what surrounds it."""
 
@@ -63,15 +60,13 @@ class Compute(ToWorker[Computed]):
     """What this call alone does wrong."""
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(Plain):
     """A call is staged."""
 
     peak_bytes: Count | None
     """Memory that the first call took at its peak; None where the system does not tell."""
 
 
-@dataclass(frozen=True)
 class Stage(ToWorker[Staged]):
     """Take a call's place in the shared memory, and make it once."""
 
@@ -88,15 +83,13 @@ class Stage(ToWorker[Staged]):
     mistake: Mistake | None = None
 
 
-@dataclass(frozen=True)
-class Obeyed:
+class Obeyed(Plain):
     """What was noticed while orders were carried out."""
 
     broken: tuple[str, ...]
     writes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class Obey(ToWorker[Obeyed]):
     """Carry out the judge's orders about the staged call, or about `empty` ones, until one says to leave."""
 
@@ -106,20 +99,17 @@ class Obey(ToWorker[Obeyed]):
     """How empty calls are made; empty for orders without a call."""
 
 
-@dataclass(frozen=True)
 class Unstage(ToWorker[Done]):
     """Let go of the staged call."""
 
 
-@dataclass(frozen=True)
 class Prepare(ToWorker[Done]):
     """Bring a call's inputs into memory and make it once, for those who look on."""
 
     call: Call
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Plain):
     """Hardware counters over some calls."""
 
     counters: dict[str, Count | None]
@@ -128,18 +118,15 @@ class Counts:
     calls: Count
 
 
-@dataclass(frozen=True)
 class CountCalls(ToWorker[Counts]):
     """Count some calls of the prepared call."""
 
 
-@dataclass(frozen=True)
 class Mark(ToWorker[Done]):
     """Make the prepared call once, between the marks that a profiler waits for."""
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Plain):
     """One launch, as torch's profiler saw it."""
 
     kernel: str
@@ -147,27 +134,23 @@ class Kernel:
     registers: Count | None
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Kernels(Plain):
     """The launches of one call, in order."""
 
     kernels: tuple[Kernel, ...]
 
 
-@dataclass(frozen=True)
 class Trace(ToWorker[Kernels]):
     """Make the prepared call once under torch's own profiler."""
 
 
-@dataclass(frozen=True)
 class Once(ToWorker[Done]):
     """Make one call that nothing stands beside, for a sanitizer."""
 
     call: Call
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(Plain):
     """What a call would launch."""
 
     launches: tuple[dict[str, Any], ...]
@@ -176,7 +159,6 @@ class Launched:
     """The error that the entry returned, in its words; empty where it returned none."""
 
 
-@dataclass(frozen=True)
 class Launches(ToWorker[Launched]):
     """Say which kernels a call would launch, by an emulated library in a dry run."""
 

@@ -1,7 +1,6 @@
 """Workloads to calls: where the files of their tensors lie, and what room they have."""
 
 import random
-from dataclasses import replace
 
 from loop.calls.call import Call, TensorFile, attribute_number, step_of
 from loop.model.dtypes import Device, Dtype
@@ -37,7 +36,7 @@ def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Cal
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
     draw = random.Random(seed)
     inputs = tuple(_widened(tensor, fill, draw, device) for tensor, fill in zip(call.inputs, fills, strict=True))
-    return replace(call, inputs=inputs)
+    return call.but(inputs=inputs)
 
 
 def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device) -> TensorFile:
@@ -46,7 +45,7 @@ def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device
         return tensor
     steps = -(-max(tensor.elements, LEAST_ROOM // tensor.item) // step)
     # The values whose answer is known begin anywhere: they are rotated to a window, which is aligned.
-    return replace(tensor, room=steps * step, offset=draw.randrange(steps * step + 1))
+    return tensor.but(room=steps * step, offset=draw.randrange(steps * step + 1))
 
 
 def _file_name(workload: Workload) -> str:

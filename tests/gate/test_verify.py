@@ -227,7 +227,7 @@ def test_a_kernel_that_reads_standard_input_finds_it_empty(bench: Bench) -> None
 def test_a_stale_binary_is_refused(bench: Bench) -> None:
     """Its build id has to be that of the sources on disk."""
     (side,) = make_sides(bench, "right")
-    stale = dataclasses.replace(side, terms=dataclasses.replace(side.terms, build_id="0" * 32))
+    stale = dataclasses.replace(side, terms=side.terms.but(build_id="0" * 32))
     (found,) = checks_of(bench, [stale], workloads(bench)[:1])
     (one,) = found.checks
     assert side.build_id is not None
@@ -245,7 +245,7 @@ def test_a_missing_entry_is_refused(bench: Bench) -> None:
 def test_a_library_that_is_gone_is_refused(bench: Bench) -> None:
     """A cache that was emptied under our feet is no traceback."""
     (side,) = make_sides(bench, "right")
-    gone = dataclasses.replace(side, terms=dataclasses.replace(side.terms, library="/no/such/kernel.so"))
+    gone = dataclasses.replace(side, terms=side.terms.but(library="/no/such/kernel.so"))
     (found,) = checks_of(bench, [gone], workloads(bench)[:1])
     assert found.checks[0].message.startswith("does not load: /no/such/kernel.so")
 
