@@ -37,8 +37,8 @@ def bill(
     for saving in avoided:
         saved[saving.evidence] = saved.get(saving.evidence, 0.0) + saving.usd
     return Bill(
-        charges=tuple(charged.charges),
-        unmeasured=tuple(charged.unmeasured),
+        charges=charged.charges,
+        unmeasured=charged.unmeasured,
         savings=avoided,
         usd=usd,
         saved_usd=saved,

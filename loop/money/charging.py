@@ -2,10 +2,10 @@
 
 import datetime
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from loop.model.metering import AiUse
-from loop.model.money import Charge, EnergyRate, Rate, RateCard, Unmeasured
+from loop.model.money import Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
 from loop.model.record import DeviceName, Finished
 
 STALE_DAYS = 30
@@ -14,6 +14,7 @@ MARKET = ("gpu", "ai")
 """Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
 JOULES_PER_KWH = 3_600_000.0
 NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
+Priced = Charge | Unmeasured
 NO_ENERGY = "no energy counter was read"
 
 
@@ -37,25 +38,24 @@ class Used:
     """Why nothing is known of AI."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Charged:
     """Charges, what could not be charged, and what a reader has to know."""
 
-    charges: list[Charge] = field(default_factory=list)
-    unmeasured: list[Unmeasured] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    charges: tuple[Charge, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    notes: tuple[str, ...]
 
 
 def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Charged:
     """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
-    found = Charged()
-    _charge_gpu(found, used, card)
-    _charge_time(found, card.find(card.waiting), used.seconds)
-    _charge_ai(found, used, card)
-    _charge_energy(found, used, card.energy)
-    if today is not None:
-        found.notes += old_prices(found.charges, card, today)
-    return found
+    priced = [*_gpu(used, card), *_waiting(used, card), *_ai(used, card), *_energy(used, card.energy)]
+    charges = tuple(one for one in priced if isinstance(one, Charge))
+    return Charged(
+        charges=charges,
+        unmeasured=tuple(one for one in priced if isinstance(one, Unmeasured)),
+        notes=tuple(old_prices(charges, card, today)) if today is not None else (),
+    )
 
 
 def rates_of(card: RateCard, device: DeviceName, gpu: str | None = None) -> tuple[Rate, ...]:
@@ -78,47 +78,44 @@ def is_for(rate: Rate, gpu: str | None) -> bool:
     return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
 
 
-def _charge_gpu(found: Charged, used: Used, card: RateCard) -> None:
+def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
     if used.device != "cuda":
         return
     rate = gpu_rate(card, used.gpu)
-    if rate is None:
-        reason = f"the card charges {_priced_gpu(card)}, and this is an {used.gpu}: name its rate as `gpu:`"
-        found.unmeasured.append(Unmeasured(resource="gpu", reason=f"{reason} in rates.yaml"))
-    else:
-        _charge_time(found, rate, max(used.seconds, rate.minimum_s))
-
-
-def _priced_gpu(card: RateCard) -> str:
-    rate = card.find(card.gpu)
-    return f"an {rate.gpu}" if rate is not None and rate.gpu else card.gpu
-
-
-def _charge_time(found: Charged, rate: Rate | None, seconds: float) -> None:
     if rate is not None:
-        usd = seconds / 3600 * rate.usd_per_hour
-        found.charges.append(Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd))
-
-
-def _charge_ai(found: Charged, used: Used, card: RateCard) -> None:
-    """Measured before stated; an amount that is not known is nobody's zero."""
-    ai, rate = used.ai, card.find(card.ai) if card.ai else None
-    if ai is not None and ai.usd is not None:
-        basis = "stated" if ai.source == "stated" else "measured"
-        found.charges.append(Charge(resource="ai", rate=_ai_label(ai), seconds=0, usd=ai.usd, basis=basis))
-    elif ai is None and rate is not None:
-        usd = used.seconds / 3600 * rate.usd_per_hour
-        found.charges.append(Charge(resource="ai", rate=rate.name, seconds=used.seconds, usd=usd, basis="stated"))
+        yield _by_time(rate, max(used.seconds, rate.minimum_s))
         return
+    named = card.find(card.gpu)
+    of = f"an {named.gpu}" if named is not None and named.gpu else card.gpu
+    reason = f"the card charges {of}, and this is an {used.gpu}: name its rate as `gpu:` in rates.yaml"
+    yield Unmeasured(resource="gpu", reason=reason)
+
+
+def _waiting(used: Used, card: RateCard) -> Iterator[Priced]:
+    rate = card.find(card.waiting)
+    if rate is not None:
+        yield _by_time(rate, used.seconds)
+
+
+def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
+    usd = seconds / 3600 * rate.usd_per_hour
+    return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
+
+
+def _ai(used: Used, card: RateCard) -> Iterator[Priced]:
+    """What is known before the card's hours; an amount that is not known is nobody's zero."""
+    ai, rate = used.ai, card.find(card.ai) if card.ai else None
     if ai is None:
-        found.unmeasured.append(Unmeasured(resource="ai", reason=used.ai_reason))
-    elif ai.unpriced:
-        tokens = sum(one.tokens.total for one in ai.models if one.usd is None)
-        named = ", ".join(ai.unpriced)
-        what = (
-            f"the cost of {tokens:,} tokens of {named} is unknown" if tokens else f"what {named} cost is unknown"
-        )
-        found.unmeasured.append(Unmeasured(resource="ai", reason=what))
+        unknown = Unmeasured(resource="ai", reason=used.ai_reason)
+        yield unknown if rate is None else _by_time(rate, used.seconds, "stated")
+        return
+    if ai.usd is not None:
+        basis: Basis = "stated" if ai.source == "stated" else "measured"
+        yield Charge(resource="ai", rate=_ai_label(ai), seconds=0, usd=ai.usd, basis=basis)
+    if ai.unpriced:
+        tokens, named = sum(one.tokens.total for one in ai.models if one.usd is None), ", ".join(ai.unpriced)
+        of = f"the cost of {tokens:,} tokens of {named}" if tokens else f"what {named} cost"
+        yield Unmeasured(resource="ai", reason=f"{of} is unknown")
 
 
 def _ai_label(ai: AiUse) -> str:
@@ -126,15 +123,15 @@ def _ai_label(ai: AiUse) -> str:
     return "stated" if ai.source == "stated" else f"{' and '.join(ai.agents) or 'an agent'}, its own result"
 
 
-def _charge_energy(found: Charged, used: Used, rate: EnergyRate | None) -> None:
+def _energy(used: Used, rate: EnergyRate | None) -> Iterator[Priced]:
     if used.energy_j is None:
-        found.unmeasured.append(Unmeasured(resource="energy", reason=NO_ENERGY))
+        yield Unmeasured(resource="energy", reason=NO_ENERGY)
     elif rate is None:
         told = f"{used.energy_j:,.0f} J while it was timed; no price, for the card has no `energy:`"
-        found.unmeasured.append(Unmeasured(resource="energy", reason=told))
+        yield Unmeasured(resource="energy", reason=told)
     else:
         usd = used.energy_j / JOULES_PER_KWH * rate.usd_per_kwh
-        found.charges.append(Charge(resource="energy", rate="energy", seconds=used.energy_s, usd=usd))
+        yield Charge(resource="energy", rate="energy", seconds=used.energy_s, usd=usd)
 
 
 def energy(finished: Iterable[Finished]) -> tuple[float, float] | None:

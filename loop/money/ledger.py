@@ -102,7 +102,7 @@ def with_open(sessions: Sequence[SessionRow], card: RateCard) -> list[SessionRow
 def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     seconds = sum(run.seconds for run in session.runs)
     charged = charge(Used(seconds=seconds, device=session.device, gpu=session.environment.gpu), card)
-    bill = {"charges": tuple(charged.charges), "unmeasured": tuple(charged.unmeasured), "notes": (NEVER_CLOSED,)}
+    bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
     return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})
 
 

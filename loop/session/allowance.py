@@ -1,20 +1,15 @@
 """How much of a session fits into the minutes and dollars that it was given, its report included."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from loop.base.stats import median
-from loop.model.index import SessionRow
 from loop.model.plan import ResolvedPlan
-from loop.model.record import DeviceName
 
 REPORT_S = 2.0
 """Kept for ending what runs and writing the report ..."""
 REPORT_SHARE = 0.1
 """... but not more than this part of a short allowance."""
-RECENT = 10
-"""Runs of a step that its expected time is taken from."""
 LONGEST_S = 1e7
 """Four months: a price so low that the money would last longer bounds nothing."""
 Key = tuple[str, str]
@@ -80,25 +75,13 @@ def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
     return low
 
 
-def expected_steps(plan: ResolvedPlan, seconds: Mapping[Key, list[float]]) -> dict[Key, Expected]:
-    """Every step of a plan: the median of its earlier runs, else its share of its pattern's time by its budget."""
-    found: dict[Key, Expected] = {}
+def expected_steps(plan: ResolvedPlan) -> dict[Key, Expected]:
+    """Every step of a plan as predicted: by its earlier runs, else its share of its pattern by its budget."""
+    steps: dict[Key, Expected] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
-            key = (planned.pattern.name, step.id)
-            runs = seconds.get(key, [])[-RECENT:]
-            share = planned.seconds * step.budget_s / budget_s
-            found[key] = Expected(median(runs), "measured") if runs else Expected(share, "prior")
-    return found
-
-
-def step_seconds(rows: Iterable[SessionRow], target: str, device: DeviceName) -> dict[Key, list[float]]:
-    """Seconds of each step that passed on a target and device, in the order of the sessions."""
-    found: dict[Key, list[float]] = {}
-    for row in rows:
-        if (row.target, row.device) == (target, device):
-            for step in row.steps:
-                if step.status == "passed":
-                    found.setdefault((step.pattern, step.step), []).append(step.seconds)
-    return found
+            seconds = planned.step_s.get(step.id)
+            share = Expected(planned.seconds * step.budget_s / budget_s, "prior")
+            steps[planned.pattern.name, step.id] = share if seconds is None else Expected(seconds, "measured")
+    return steps

@@ -10,12 +10,11 @@ from loop.base.documents import nearest
 from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
 from loop.base.screen import seconds_text
 from loop.cloud import CHOICES, Watch
-from loop.model.index import SessionRow
 from loop.model.metering import AiUse
 from loop.model.money import RateCard
 from loop.model.record import Line, SessionHead, Status
 from loop.money.charging import Charged, Used, charge
-from loop.session.allowance import Allowance, expected_steps, seconds_for, step_seconds
+from loop.session.allowance import Allowance, expected_steps, seconds_for
 from loop.session.events import Happening, StepBegan, StepDue, Ticked
 from loop.store import sessions
 
@@ -126,31 +125,21 @@ class Asked:
 
 
 def make_bounds(
-    asked: Asked,
-    head: SessionHead,
-    card: RateCard,
-    lines: Sequence[Line],
-    rows: Sequence[SessionRow],
-    ai: AiUse | None,
+    asked: Asked, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
 ) -> Bounds:
     """The bounds of a session whose journal holds `lines`; its watch has begun.
 
-    `rows`: all sessions so far. `ai`: what agents have used by now, where that is measured or stated.
+    `ai`: what agents have used by now, where that is measured or stated.
     """
     return Bounds(
-        allowance=allowance_of(asked, head, card, lines, rows, ai),
+        allowance=allowance_of(asked, head, card, lines, ai),
         watch=Watch(asked.watch).start(),
         resume=head.resume_command,
     )
 
 
 def allowance_of(
-    asked: Asked,
-    head: SessionHead,
-    card: RateCard,
-    lines: Sequence[Line],
-    rows: Sequence[SessionRow],
-    ai: AiUse | None,
+    asked: Asked, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
 ) -> Allowance | None:
     """The stricter of minutes and dollars; None where neither is bounded."""
     limits = []
@@ -163,8 +152,7 @@ def allowance_of(
     if not limits:
         return None
     limit_s, words = min(limits)
-    known = step_seconds(rows, head.target, head.device)
-    return Allowance(limit_s, words, sessions.wall_seconds(lines)[0], expected_steps(head.plan, known))
+    return Allowance(limit_s, words, sessions.wall_seconds(lines)[0], expected_steps(head.plan))
 
 
 def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:

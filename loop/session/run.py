@@ -182,7 +182,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     rows = index.rows(session.setting.project.sessions, last=LOOKED_BACK)
     card = rates(session.setting.project)
     spending.add(folder, session.request.ai)
-    bounds = make_bounds(session.request.asked, head, card, journal.lines, rows, spending.used(folder)[0])
+    bounds = make_bounds(session.request.asked, head, card, journal.lines, spending.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
     folder.keep_reserve()

@@ -112,9 +112,9 @@ def test_energy_is_priced_where_the_card_has_a_price() -> None:
 def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
     """Of what was charged only; an engineer's hour is nobody's price list."""
     old = TODAY + datetime.timedelta(days=31)
-    assert [] == charge(Used(60.0, "cuda"), card(), TODAY + datetime.timedelta(days=30)).notes
+    assert () == charge(Used(60.0, "cuda"), card(), TODAY + datetime.timedelta(days=30)).notes
     (note,) = charge(Used(60.0, "cuda"), card(), old).notes
     assert "the price of gcp/r/g2 is 31 days old: look it up and set it in rates.yaml" == note
-    assert [] == charge(Used(60.0, "cpu"), card(), old).notes
+    assert () == charge(Used(60.0, "cpu"), card(), old).notes
     (ahead,) = charge(Used(60.0, "cuda"), card(), TODAY - datetime.timedelta(days=1)).notes
     assert "yet to come" in ahead

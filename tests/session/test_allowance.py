@@ -2,9 +2,8 @@
 
 import pytest
 
-from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for, step_seconds
+from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for
 from tests.makers import make_pattern, make_plan
-from tests.money.test_keep_or_stop import row
 
 KNOWN = {("p", "quick"): Expected(5, "measured"), ("p", "slow"): Expected(50, "prior")}
 
@@ -42,14 +41,10 @@ def test_money_lasts_until_its_cost_is_reached() -> None:
     assert 30.0 == pytest.approx(seconds_for(0.9, lambda s: max(s, 60) / 100 + s / 100), abs=0.01)
 
 
-def test_a_step_takes_what_it_took_before_else_its_share_of_its_pattern() -> None:
+def test_a_step_takes_what_was_predicted_else_its_share_of_its_pattern() -> None:
     """Budgets share out the 30 s of the pattern: 10 to 10."""
-    found = expected_steps(make_plan(make_pattern()), {("baseline-first", "verify"): [3.0, 4.0, 50.0]})
-    assert Expected(4.0, "measured") == found[("baseline-first", "verify")]
-    assert Expected(15.0, "prior") == found[("baseline-first", "measure")]
-
-
-def test_only_steps_that_passed_on_this_target_and_device_are_looked_back_on() -> None:
-    """Other machines say nothing here."""
-    found = step_seconds([row(), row(device="cpu"), row(target="other")], "attention", "cuda")
-    assert {"verify": [20.0], "controls": [500.0], "measure": [40.0]} == {k[1]: v for k, v in found.items()}
+    plan = make_plan(make_pattern())
+    known = plan.patterns[0].model_copy(update={"step_s": {"verify": 4.0}})
+    expected = expected_steps(plan.model_copy(update={"patterns": (known,)}))
+    assert Expected(4.0, "measured") == expected[("baseline-first", "verify")]
+    assert Expected(15.0, "prior") == expected[("baseline-first", "measure")]
