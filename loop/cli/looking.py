@@ -73,7 +73,7 @@ LOOKING = (
     ),
     Command(
         "patterns list",
-        "loop.cli.patterns:list_patterns",
+        "loop.cli.pattern_rows:list_patterns",
         "All patterns, a row each.",
         ("loop patterns list --json",),
         (TARGET, JSON),

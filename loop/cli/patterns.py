@@ -1,12 +1,13 @@
-"""`loop patterns list|show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
+"""`loop patterns show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
+from loop.cli.pattern_rows import show_rows, summary
 from loop.library import definitions
 from loop.library.definitions import Read
 from loop.model.pattern import Pattern
@@ -17,11 +18,6 @@ LOOKED_BACK = 50
 
 def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
     return definitions.patterns(project(target, Path.cwd()))
-
-
-def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All patterns, a row each."""
-    return _show_rows(_patterns(target), screen, as_json)
 
 
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -41,24 +37,8 @@ def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *
         return ExitCode.GATE_FAILED
     if hits and hits[0].matched < hits[0].asked:
         screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
-    return _show_rows({hit.key: patterns[hit.key] for hit in hits}, screen, as_json)
-
-
-def _show_rows(found: Mapping[str, Read[Pattern]], screen: Screen, as_json: bool) -> int:
-    if as_json:
-        rows = [_summary(read.value) for read in found.values()]
-        screen.data(to_json({"schema_version": 1, "patterns": rows}))
-        return ExitCode.OK
-    screen.table(
-        ("#", "", "pattern", "steps", "answers"),
-        [(p.number, p.priority, p.name, len(p.steps), p.problem) for p in (r.value for r in found.values())],
-    )
-    return ExitCode.OK
-
-
-def _summary(pattern: Pattern) -> dict[str, object]:
-    keep = {"name", "number", "title", "priority", "problem", "use_when"}
-    return {**pattern.model_dump(mode="json", include=keep), "steps": len(pattern.steps)}
+    rows = [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
+    return show_rows(rows, screen, as_json=as_json)
 
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:

@@ -8,16 +8,43 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import Parameter, Signature, cleandoc
 from types import MappingProxyType
 from typing import Annotated, Any, get_origin
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class _Quick:
+    """Converts only what was given: typer imports pydantic to convert, which takes as long as all else."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, each with that rule."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if not isinstance(parameter.process_value, partial):
+                parameter.process_value = partial(_converted, parameter.process_value, parameter)
+        return parameters
+
+
+def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
+    return value if value is None and not parameter.required else convert(context, value)
+
+
+class QuickCommand(_Quick, TyperCommand):
+    """A command that starts at once."""
+
+
+class QuickGroup(_Quick, TyperGroup):
+    """A group of commands that starts at once."""
 
 
 def group(text: str) -> typer.Typer:
     """A group of commands with its one-line help."""
     return typer.Typer(
+        cls=QuickGroup,
         help=text,
         no_args_is_help=True,
         add_completion=False,
@@ -71,7 +98,7 @@ class Command:
         call.__doc__ = self._text
         call.__signature__ = Signature(self.parameters)  # type: ignore[attr-defined]
         settings = {"allow_interspersed_args": False} if self.rest else None
-        app.command(self.words.rpartition(" ")[2], context_settings=settings)(call)
+        app.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)(call)
 
     def add_as_default(self, app: typer.Typer) -> None:
         """Let a group without a further word be it."""

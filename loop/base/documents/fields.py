@@ -2,14 +2,15 @@
 
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from loop.base.documents.positions import Place
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
-def names_at(model: type[BaseModel], data: Any, place: Place) -> list[str]:
+
+def names_at(model: "type[BaseModel]", data: Any, place: Place) -> list[str]:
     """Field names, as files write them, of the mapping at `place` in the data."""
     choices: list[Any] = [model]
     for step in place:
@@ -19,12 +20,12 @@ def names_at(model: type[BaseModel], data: Any, place: Place) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def written_names(model: type[BaseModel]) -> dict[str, Any]:
+def written_names(model: "type[BaseModel]") -> dict[str, Any]:
     """Annotations of a model's fields, by the names that files use for them."""
     return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
 
 
-def models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> "list[type[BaseModel]]":
     """All models inside an annotation such as `tuple[Step, ...]` or `A | B`."""
     if _is_model(annotation):
         return [annotation]
@@ -32,7 +33,7 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return isinstance(annotation, type) and hasattr(annotation, "model_fields")
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:
@@ -64,7 +65,7 @@ def _fitting(choices: list[Any], data: Any) -> list[Any]:
     return [choice for choice in choices if not (_is_model(choice) and _ruled_out(choice, data))]
 
 
-def _ruled_out(model: type[BaseModel], data: Any) -> bool:
+def _ruled_out(model: "type[BaseModel]", data: Any) -> bool:
     if not isinstance(data, dict):
         return False
     tags = {name: get_args(a) for name, a in written_names(model).items() if get_origin(a) is Literal}

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.terminals import ACTED_ON
 
@@ -99,7 +97,7 @@ def to_json(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """`value` as dicts, lists and scalars that JSON knows; what it does not know, as text."""
-    if isinstance(value, BaseModel):
+    if hasattr(value, "model_dump"):
         return plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}

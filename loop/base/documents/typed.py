@@ -1,11 +1,8 @@
 """Plain data to frozen models; what does not fit is said in words, at its line and column."""
 
-import difflib
 import json
 from collections.abc import Sequence
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loop.base.documents.branches import Finding, find, of_best_branches
 from loop.base.documents.fields import names_at
@@ -14,7 +11,10 @@ from loop.base.documents.quoting import clip, quote
 from loop.base.documents.wording import choices_of, expected_of, got_of
 from loop.base.errors import Complaint, DefinitionError
 
-T = TypeVar("T", bound=BaseModel)
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+T = TypeVar("T", bound="BaseModel")
 LONGEST = 200
 """Characters of one side of a complaint."""
 
@@ -28,6 +28,8 @@ def parse_part(model: type[T], document: Document, place: Place) -> T:
     """The part of a document at `place` as a `model`; an absent part counts as an empty mapping."""
     # Strict validation of JSON is the meaning we want: lists become tuples and text becomes dates, but text
     # is no number and true is no integer.
+    from pydantic import ValidationError
+
     data = part(document.data, place)
     try:
         return model.model_validate_json(json.dumps(data), strict=True, by_alias=True, by_name=False)
@@ -59,6 +61,8 @@ def nearest(word: str, choices: Sequence[str]) -> list[str]:
     """The choices that `word` may have been meant to be, best first."""
     if len(word) > LONGEST:
         return []
+    import difflib
+
     return difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
 
 
@@ -69,7 +73,7 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
 
 
 def _complaints(
-    model: type[BaseModel], document: Document, start: Place, found: Sequence[Finding]
+    model: "type[BaseModel]", document: Document, start: Place, found: Sequence[Finding]
 ) -> list[Complaint]:
     """In the order of the file. Only those that are shown get a hint: looking for near names takes time."""
 
@@ -85,7 +89,7 @@ def _complaints(
 
 
 def _complaint(
-    model: type[BaseModel], document: Document, start: Place, finding: Finding, *, hinted: bool
+    model: "type[BaseModel]", document: Document, start: Place, finding: Finding, *, hinted: bool
 ) -> Complaint:
     place = (*start, *finding.place)
     if finding.kind == "missing":
@@ -98,7 +102,7 @@ def _complaint(
     return complain(document, place, expected_of(finding.items), got_of(finding), hint, key=finding.key)
 
 
-def _known(model: type[BaseModel], document: Document, start: Place, finding: Finding) -> str | None:
+def _known(model: "type[BaseModel]", document: Document, start: Place, finding: Finding) -> str | None:
     names = names_at(model, part(document.data, start), finding.place[:-1])
     close = did_you_mean(finding.name, names)
     return close or (f"known: {', '.join(names)}" if names else None)
