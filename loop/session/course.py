@@ -74,7 +74,8 @@ def log(record: Finished) -> tuple[str, ...]:
     """What a step printed: a traceback, the end of a command's output, or its message where that is long."""
     told = [record.output.get(name) for name in ("traceback", "output")]
     texts = [text for text in told if isinstance(text, str)]
-    texts += [record.message] if "\n" in record.message.strip() or len(record.message) > LONGEST_SAID else []
+    many = len(record.message.strip().splitlines()) > 1
+    texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
     lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
     return tuple(plain(line.rstrip("\r").rpartition("\r")[2]) for line in lines)  # A progress bar's last state.
 

@@ -15,19 +15,25 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_outp
 from loop.model.record import Finished, Line, SessionRecord, latest_attempts
 from loop.money.section import decisions, money
 from loop.optimize.section import changes, spared, timed, verified
+from loop.profile.model import ProfileOutput
 from loop.profile.section import bottleneck
 from loop.proving.section import trust
 from loop.report import format as say
 from loop.report.chapter import Chapter
+from loop.report.figures.error_map import error_map
+from loop.report.figures.ratios import ratios
+from loop.report.figures.roofline import roofline
 from loop.report.figures.svg import Figure
+from loop.report.figures.timeline import timeline
 from loop.report.findings import Correctness, Rounds, correctness, reasons, speeds
 from loop.report.plain import shortened
+from loop.report.spans import spans
 from loop.report.templates import environment, fitted
 from loop.session import course, earlier
 from loop.session.chain import chain, mermaid
+from loop.session.chain_figure import chain_figure
 from loop.session.course import Recalled
 from loop.session.headline import headline
-from loop.session.pictures import pictures
 from loop.timing.section import how_called, sensor_lines
 
 TEMPLATE = "report.md.j2"
@@ -66,10 +72,23 @@ class Rendered:
 
 def render_session(templates: Path, given: ReportInput) -> Rendered:
     """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
-    drawn = pictures(given.record, given.finished, given.journal)
+    drawn = figures(given)
     view = {**_head(given), **_findings(given), **_account(given), "pictures": drawn}
     text = fitted(lambda room: environment(templates, room).get_template(TEMPLATE).render(view=view))
-    return Rendered(text, drawn.drawn)
+    return Rendered(text, tuple(figure for figure in drawn.values() if figure is not None))
+
+
+def figures(given: ReportInput) -> dict[str, Figure | None]:
+    """Every figure of a session; None where there is nothing to draw."""
+    record, finished = given.record, given.finished
+    profiles = [one for output in outputs_of(finished, ProfileOutput) for one in output.profiles]
+    return {
+        "chain": chain_figure(chain(finished, record.head.plan)),
+        "timeline": timeline(spans(given.journal, finished)),
+        "error_map": error_map(finished),
+        "ratios": ratios(record.verdicts, record.head.baseline),
+        "roofline": roofline(profiles, record.head.baseline),
+    }
 
 
 def _head(given: ReportInput) -> Shown:

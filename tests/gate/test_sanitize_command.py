@@ -1,7 +1,6 @@
 """`loop kernels verify --sanitize`: one word for the tools that there are."""
 
 import pytest
-from tests.timing.test_section import make_run
 
 from loop.base.screen import Screen
 from loop.cli.bench import STEPS, BenchRequest, Chosen, choose, concerns
@@ -9,6 +8,7 @@ from loop.model.sanitizing import SanitizeOutput
 from loop.session.shown import show_findings
 from loop.steps.setting import read_setting
 from tests.makers import make_finished
+from tests.timing.test_section import make_run
 
 
 def steps(device: str, *, sanitize: bool) -> list[str]:
