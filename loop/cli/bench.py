@@ -1,7 +1,7 @@
 """`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> int:
         names = ", ".join(chosen.variants)
         remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
     title = f"{request.what} {' '.join(request.variants)}".strip()
-    parameters = {
-        "variants": bool(chosen.variants),
-        "emulated": bool(chosen.emulated),
-        "sanitized": request.sanitize and chosen.device == "cuda",
-    }
-    pattern = bench_pattern(request, setting.target, parameters).model_copy(update={"title": title})
+    pattern = bench_pattern(request, setting.target, chosen).model_copy(update={"title": title})
     plan = Plan(
         format=1,
         name="bench",
@@ -117,15 +112,24 @@ def run_bench(request: BenchRequest, screen: Screen) -> int:
         workloads=choose_sets(request.workloads, setting.target),
         checks=tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else (),
         budget=PlanBudget(minutes=1),
-        parameters=parameters,
+        parameters=parameters_of(request, chosen),
     )
     return walk_alone(setting, plan, pattern, chosen, request, screen, warm=len(pattern.steps) > 1)
 
 
-def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str, object]) -> Pattern:
+def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int | float | str]:
+    """What patterns of the bench may ask: which of their steps have anything to do."""
+    return {
+        "variants": bool(chosen.variants),
+        "emulated": bool(chosen.emulated),
+        "sanitized": request.sanitize and chosen.device == "cuda",
+    }
+
+
+def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    known = {"plan": parameters, "passed": True}
+    known = {"plan": parameters_of(request, chosen), "passed": True}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
     if request.what == "resources":
         given["resources"] = {"device": choose_gpu(request.gpu, target)}

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.base.screen import Screen
-from loop.cli.bench import STEPS, BenchRequest, Chosen, choose, concerns
+from loop.cli.bench import BenchRequest, Chosen, bench_pattern, choose
 from loop.model.sanitizing import SanitizeOutput
 from loop.session.shown import show_findings
 from loop.steps.setting import read_setting
@@ -15,8 +15,8 @@ def steps(device: str, *, sanitize: bool) -> list[str]:
     """What `verify` does of a compiled variant on that device."""
     on_gpu = device == "cuda"
     chosen = Chosen("cuda", ("small",)) if on_gpu else Chosen("cpu", (), ("small",))
-    request = BenchRequest(("small",), sanitize=sanitize)
-    return [step["id"] for step in STEPS["verify"] if concerns(step, chosen, request)]
+    request = BenchRequest("verify", ("small",), sanitize=sanitize)
+    return [step.id for step in bench_pattern(request, read_setting(None).target, chosen).steps]
 
 
 @pytest.mark.parametrize(
