@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -11,18 +10,15 @@ from loop.base.errors import LoopError
 from loop.base.expressions import Expression
 from loop.base.processes import Tick
 from loop.model.base import Model
-from loop.model.device_profile import DeviceProfile
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import formula_values, working_set
-from loop.profile import bottleneck
-from loop.profile import counter_facts as device_counters
+from loop.profile import bottleneck, device_counters
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Reach, Seen
-from loop.profile.device_counters import watch
 from loop.profile.model import ProfileOutput
 from loop.profile.parallelism import filling_of, gpu_at_hand
 from loop.steps.context import Context, Result, Working
@@ -41,31 +37,6 @@ class ProfileTerms(Model):
     """Leaves in order; the first that matches is taken."""
     severity: Annotated[tuple[SeverityRule, ...], Field(min_length=1)]
     """How urgent a result is, likewise."""
-
-
-@dataclass
-class Notes:
-    """Facts as they come in."""
-
-    facts: dict[str, Fact] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    unknown: dict[str, str] = field(default_factory=dict)
-    watched: DeviceProfile | None = None
-
-    def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
-        """Add facts, and where they come from where that is not plain."""
-        self.facts |= facts
-        if source:
-            self.sources |= {name: source for name, value in facts.items() if value is not None}
-
-    def silent(self, why: str, *names: str) -> None:
-        """Say why facts are unknown, unless they are known."""
-        self.unknown |= {name: why for name in names if self.facts.get(name) is None}
-
-    @property
-    def seen(self) -> Seen:
-        """All of them."""
-        return Seen(self.facts, self.sources, self.unknown, self.watched)
 
 
 def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
@@ -106,7 +77,7 @@ def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int
 ) -> Generator[Tick, None, Seen]:
     """Everything that can be known of one variant on one workload."""
-    notes = Notes()
+    notes = Seen()
     notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     yield from _look_at_roof(context, measured, notes)
     _look_at_launch(context, measured, notes)
@@ -115,10 +86,10 @@ def _look(
         yield from _look_at_device(context, measured, build, notes, variants)
     else:
         yield from _look_at_counters(context, measured, build, notes)
-    return notes.seen
+    return notes
 
 
-def _look_at_roof(context: Context, measured: Measurement, notes: Notes) -> Generator[Tick, None, None]:
+def _look_at_roof(context: Context, measured: Measurement, notes: Seen) -> Generator[Tick, None, None]:
     target, workload = context.bench.target, measured.workload
     reach, source = yield from _reach(context, workload)
     flops, moved = (_formula(text, workload) for text in (target.flops, target.bytes))
@@ -167,7 +138,7 @@ def _threads(number: int) -> str:
     return f"{number} thread" if number == 1 else f"{number} threads"
 
 
-def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
+def _look_at_launch(context: Context, measured: Measurement, notes: Seen) -> None:
     filling: Filling | None = filling_of(context, measured.variant, measured.workload)
     if filling is None:
         notes.silent("the manifest declares no launch", "work_items", "slots")
@@ -178,7 +149,7 @@ def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> No
     return notes.tell(facts, f"the launch {source}, on {filling.on}")
 
 
-def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:
+def _look_at_code(context: Context, name: str, build: Build | None, notes: Seen) -> Generator[Tick, None, None]:
     variant = context.bench.compiled([name]).get(name)
     if variant is None or build is None:
         return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
@@ -190,7 +161,7 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes
 
 
 def _look_at_counters(
-    context: Context, measured: Measurement, build: Build | None, notes: Notes
+    context: Context, measured: Measurement, build: Build | None, notes: Seen
 ) -> Generator[Tick, None, None]:
     notes.silent("there is no GPU", *ON_GPU)
     side = context.bench.side(measured.variant, build)
@@ -200,10 +171,10 @@ def _look_at_counters(
 
 
 def _look_at_device(
-    context: Context, measured: Measurement, build: Build | None, notes: Notes, variants: int
+    context: Context, measured: Measurement, build: Build | None, notes: Seen, variants: int
 ) -> Generator[Tick, None, None]:
     side = context.bench.side(measured.variant, build)
-    notes.watched, why = yield from watch(context, side, measured.workload, variants)
+    notes.watched, why = yield from device_counters.watch(context, side, measured.workload, variants)
     if notes.watched is not None:
         notes.tell(device_counters.facts(notes.watched), device_counters.source(notes.watched))
     notes.silent(why or "ncu gave no such counter", *ON_GPU)

@@ -1,7 +1,7 @@
 """What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
@@ -113,17 +113,27 @@ def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seen:
-    """What was seen of one variant on one workload."""
+    """What was seen of one variant on one workload, as it comes in."""
 
-    facts: Mapping[str, Fact]
-    sources: Mapping[str, str]
+    facts: dict[str, Fact] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     """Where facts come from, where that is not plain."""
-    unknown: Mapping[str, str]
+    unknown: dict[str, str] = field(default_factory=dict)
     """Why facts are unknown."""
     watched: DeviceProfile | None = None
     """One call as a profiler of the GPU saw it."""
+
+    def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
+        """Add facts, and where they come from where that is not plain."""
+        self.facts |= facts
+        if source:
+            self.sources |= {name: source for name, value in facts.items() if value is not None}
+
+    def silent(self, why: str, *names: str) -> None:
+        """Say why facts are unknown, unless they are known."""
+        self.unknown |= {name: why for name in names if self.facts.get(name) is None}
 
 
 def profile(

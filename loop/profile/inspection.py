@@ -23,16 +23,11 @@ DRY = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
-class Findings:
+class Findings(Seen):
     """What comes to light, variant by variant."""
 
     architecture: str
     device: DeviceFacts | None
-    libraries: list[CompiledLibrary] = field(default_factory=list)
-    told: dict[str, tuple[WorkloadLaunches, ...]] = field(default_factory=dict)
-    """Variant to what its host code launches."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Demangled names of the kernels launched."""
     problems: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -42,11 +37,6 @@ class Findings:
         """Something that fails the step."""
         self.problems.append(problem)
         self.hints.append(hint)
-
-    @property
-    def seen(self) -> Seen:
-        """What compilers and host code said."""
-        return Seen(self.libraries, self.told, self.names)
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:

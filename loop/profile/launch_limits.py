@@ -1,6 +1,6 @@
 """Launches that host code told, joined with the compiler's report, against the limits of a GPU. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loop.model.device import DeviceFacts
@@ -42,14 +42,14 @@ class Placed:
         return self.variant, self.symbol, self.block, self.held
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Seen:
     """What compilers and host code said of a target's kernels."""
 
     libraries: Sequence[CompiledLibrary] = ()
-    told: Mapping[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
+    told: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
     """Variant to what its host code launches."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     """Demangled names of the kernels launched."""
 
     def compiled(self, variant: str) -> bool:

@@ -9,7 +9,6 @@ import csv
 import shutil
 import tempfile
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError
@@ -17,7 +16,7 @@ from loop.base.processes import Tick
 from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import Workload
-from loop.profile.profile import prepare
+from loop.profile.profile import Watched, prepare
 from loop.workers.bench import Bench, Side
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker_messages import Mark
@@ -78,24 +77,12 @@ ALLOW = (
 INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-@dataclass(frozen=True)
-class Counted:
-    """What ncu said of one call."""
-
-    runs: tuple[KernelRun, ...] = ()
-    """Its launches, in order."""
-    cut: bool = False
-    """Whether there may be more of them."""
-    why: str = ""
-    """Why there are none, and what mends that."""
-
-
-def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Counted]:
+def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
     """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
     if shutil.which(NCU) is None:
-        return Counted(why=f"there is no {NCU} on the PATH: {INSTALL}")
+        return Watched(why=f"there is no {NCU} on the PATH: {INSTALL}")
     if side.kind == "command":
-        return Counted(why="a program of its own is not profiled")
+        return Watched(why="a program of its own is not profiled")
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / "ncu.csv"
         try:
@@ -105,8 +92,8 @@ def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
         text = log.read_text(errors="replace") if log.is_file() else ""
     runs = read_log(text)
     if not runs or failed:
-        return Counted(why=why_nothing(text, failed))
-    return Counted(runs, cut=len(runs) >= MOST_LAUNCHES)
+        return Watched(why=why_nothing(text, failed))
+    return Watched(runs, cut=len(runs) >= MOST_LAUNCHES)
 
 
 def command(log: Path) -> list[str]:

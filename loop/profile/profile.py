@@ -155,19 +155,21 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class Traced:
-    """What torch's profiler saw of one call on the device."""
+class Watched:
+    """What a profiler of the GPU saw of one call."""
 
     runs: tuple[KernelRun, ...] = ()
-    """Its launches, in order: names, times and registers, no more."""
+    """Its launches, in order; by torch's profiler names, times and registers, no more."""
+    cut: bool = False
+    """Whether there may be more of them."""
     why: str = ""
-    """Why there are none."""
+    """Why there are none, and what mends that."""
 
 
-def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Traced]:
+def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
     """Kernels of one call of a side by torch's profiler, in a process of its own; a failure is a reason."""
     if side.kind == "command":
-        return Traced(why="a program of its own is not profiled")
+        return Watched(why="a program of its own is not profiled")
     note = f"tracing {side.name} on {workload.name}"
     try:
         yield from bench.expect(workload, wide=True)
@@ -175,8 +177,8 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
             yield from prepare(bench, worker, side, workload, note, limit_s)
             reply = yield from worker.ask(Trace(), limit_s=limit_s, note=note)
     except (Refusal, WorkerLost, LoopError) as error:
-        return Traced(why=f"torch's profiler: {error}")
+        return Watched(why=f"torch's profiler: {error}")
     runs = tuple(
         KernelRun(kernel=short_name(one.kernel), us=one.us, registers=one.registers) for one in reply.kernels
     )
-    return Traced(runs, "" if runs else "torch's profiler saw no kernel in the call")
+    return Watched(runs, why="" if runs else "torch's profiler saw no kernel in the call")

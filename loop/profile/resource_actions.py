@@ -42,7 +42,7 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
 
 
 def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> ResourcesOutput:
-    placed = tuple(found.seen.placed(found.device)) if found.device else ()
+    placed = tuple(found.placed(found.device)) if found.device else ()
     timed = {one.name for variant in chosen.values() for one in timed_workloads(context, variant)}
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, found, placed))
     spilled, broken = _judge(chosen, found, shapes)
@@ -80,7 +80,7 @@ def _judge(
         idle = list(judge.unchecked(library, budgets, shapes))
         if idle:
             found.missing.append(f"budget of {_few(idle)}: no workload launches it, so its blocks are not known")
-    others = list(dict.fromkeys(found.seen.unreported()))
+    others = list(dict.fromkeys(found.unreported()))
     if others:
         found.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
     return tuple(spilled), tuple(broken)

@@ -47,7 +47,7 @@ def test_kernels_meet_by_symbol_or_by_name() -> None:
 def test_a_launch_that_no_compiler_reported_is_named() -> None:
     """Unless there is no report on its variant at all, which is another matter."""
     told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
-    assert ["_Zlost"] == list(Seen([make_library(KERNEL)], told).unreported())
+    assert ["_Zlost"] == list(Seen(libraries=[make_library(KERNEL)], told=told).unreported())
 
 
 def test_a_kernel_of_another_variants_library_does_not_count() -> None:

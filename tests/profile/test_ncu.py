@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import finish
 from loop.model.workloads import expand
 from loop.profile import ncu
-from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Counted, count, number, read_log
+from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Watched, count, number, read_log
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, WAITED, log_of
@@ -36,10 +36,10 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
     return FakeTool("ncu", tmp_path / "tools", monkeypatch)
 
 
-def counted(bench: Bench, name: str = "right", place: int = 1) -> Counted:
+def counted(bench: Bench, name: str = "right", place: int = 1) -> Watched:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
-    found: Counted = finish(count(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
+    found: Watched = finish(count(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0))
     return found
 
 

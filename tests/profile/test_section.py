@@ -5,8 +5,8 @@ from typing import Any
 from loop.model.device_profile import DeviceProfile, KernelProfile
 from loop.model.profile import FACTS, Filling, Profile
 from loop.model.record import Finished
-from loop.profile.kernels_section import MOST_KERNELS
 from loop.profile.model import ParallelismOutput, ProfileOutput
+from loop.profile.section import MOST_KERNELS
 from loop.report.markdown import code, prose
 from tests.makers import make_finished
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section

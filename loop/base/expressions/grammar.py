@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from loop.base.expressions.wording import MAX_NUMBER, SHOWN, ExpressionError
+from loop.base.documents.quoting import QUOTED
+from loop.base.expressions.wording import MAX_NUMBER, ExpressionError
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
@@ -58,7 +59,7 @@ def read(text: str, allowed: frozenset[str]) -> ast.expr:
     except SyntaxError as error:
         rest = python[begin + error.offset - 1 :].split() if error.offset else []
         column = begin + error.offset if error.offset else len(text.rstrip())
-        got = repr(rest[0][:SHOWN]) if rest else "it ends too early"
+        got = repr(rest[0][:QUOTED]) if rest else "it ends too early"
         raise ExpressionError("an expression", f"a mistake: {got}", column) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError("an expression", f"one that cannot be read: {type(error).__name__}") from error
@@ -156,7 +157,7 @@ def _refused_test(node: ast.Compare) -> tuple[str, str] | None:
         case _:
             asked = "..."
     if asked not in ("defined", "none") or len(node.ops) > 1:
-        return "`is defined` or `is none`", f"`is {asked[:SHOWN]}`"
+        return "`is defined` or `is none`", f"`is {asked[:QUOTED]}`"
     return None if dotted(node.left) else (f"a name before `is {asked}`", "a value")
 
 

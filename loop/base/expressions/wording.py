@@ -1,11 +1,10 @@
 """What is said of an expression that cannot be read, or has no answer."""
 
+from loop.base.documents.quoting import QUOTED, clip
 from loop.base.errors import UsageError
 
 MAX_NUMBER = 10**300
 """Beyond it a number is no longer a measured or counted one."""
-SHOWN = 60
-"""Characters of an expression or a value that a message quotes."""
 
 
 class ExpressionError(UsageError):
@@ -19,11 +18,6 @@ class ExpressionError(UsageError):
         super().__init__(f"{text}{place}expected {expected}, got {got}")
 
 
-def clip(text: str) -> str:
-    """`text`, its end left out when it is long."""
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-
-
 def said(value: object) -> str:
     """A value as a message shows it."""
     if value is None:
@@ -31,7 +25,7 @@ def said(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return clip(repr(value[: 2 * SHOWN]))
+        return clip(repr(value[: 2 * QUOTED]))
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < MAX_NUMBER):
         return clip(repr(value))
     return f"a {type(value).__name__}"

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.device_profile import DeviceProfile, KernelRun
-from loop.profile.counter_facts import device_profile, facts, source
+from loop.profile.device_counters import device_profile, facts, source
 
 
 def made(*runs: KernelRun, cut: bool = False) -> DeviceProfile:
