@@ -10,7 +10,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.bisect.candidates import read_line
 from loop.bisect.kernels import kernel_hunt, own_trees
-from loop.bisect.suspects import Metric
+from loop.bisect.model import Metric
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.bisect import Answer, BisectOutput
 from loop.model.output import VerifyOutput

@@ -59,16 +59,14 @@ class _Build:
     """Log probability that there is one."""
 
 
-def shares(
-    units: Sequence[Unit], sd: float, upper: Sequence[float], known: int | None = None
-) -> tuple[float, ...]:
+def shares(units: Sequence[Unit], sd: float, upper: Sequence[float], *, known: bool = False) -> tuple[float, ...]:
     """Probability of each of `SDS`, after what builds show.
 
     `units`: the builds. `sd`: of one observation about its build's level. `upper`: prior probability of a step at
-    each position or before it. `known`: a position whose build is what observations are relative to; its mean is
+    each position or before it. `known`: the build of position 0 is what observations are relative to; its mean is
     0, without noise.
     """
-    line = _line([unit for unit in units if unit.count], sd, upper, known)
+    line = _line([unit for unit in units if unit.count], sd, upper, known=known)
     means = [one.mean for one in line]
     width = math.log(max(max(means) - min(means), STEP)) if line else 0.0
     logs = [math.log(weight) + _likelihood(line, tau, width) for tau, weight in zip(SDS, PRIOR, strict=True)]
@@ -77,15 +75,14 @@ def shares(
     return tuple(one / math.fsum(odds) for one in odds)
 
 
-def _line(units: Sequence[Unit], sd: float, upper: Sequence[float], known: int | None) -> list[_Build]:
+def _line(units: Sequence[Unit], sd: float, upper: Sequence[float], *, known: bool) -> list[_Build]:
     """The builds in the order of history."""
     places = [(unit.position, unit.mean, sd * sd / unit.count) for unit in units]
-    places = sorted([*places, (known, 0.0, 0.0)] if known is not None else places)
-    line, before = [], None
+    places = sorted([*places, (0, 0.0, 0.0)] if known else places)
+    line: list[_Build] = []
+    before = places[0][0] if places else 0
     for position, mean, noise in places:
-        expected = (
-            0.0 if position == before or before is None else CHANGED + CHANGES * (upper[position] - upper[before])
-        )
+        expected = CHANGED + CHANGES * (upper[position] - upper[before]) if position != before else 0.0
         line.append(_Build(mean, noise, -expected, math.log(-math.expm1(-expected)) if expected else -math.inf))
         before = position
     return line

@@ -27,16 +27,16 @@ TIMES, LEAST_S = 10.0, 30.0
 """A build may take so many times as long as the longest before it, and so long in any case."""
 
 
-class Broken(Exception):
+class Untestable(Exception):
     """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
-    """Let a worktree hold a candidate. Raises Broken where a submodule of it is not there."""
+    """Let a worktree hold a candidate. Raises Untestable where a submodule of it is not there."""
     try:
         tree.check_out(candidate.commit)
     except Unavailable as gone:
-        raise Broken(f"{gone.message}: {gone.hint}") from gone
+        raise Untestable(f"{gone.message}: {gone.hint}") from gone
 
 
 @dataclass
@@ -60,11 +60,11 @@ class Builder:
     """How many were not in the cache."""
 
     def build(self, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Build]:
-        """The build of a candidate; `again`: with its code in another place. Raises Broken where there is none."""
+        """The build of a candidate; `again`: with its code elsewhere. Raises Untestable where there is none."""
         yield from self.prepare([(candidate, again)])
         key = (candidate.tree, again)
         if key in self.broken:
-            raise Broken(self.broken[key])
+            raise Untestable(self.broken[key])
         return self.made[key]
 
     def prepare(self, needed: Sequence[Layout], ahead: Sequence[Layout] = ()) -> Generator[Tick, None, None]:
@@ -102,8 +102,8 @@ class Builder:
         key = (candidate.tree, again)
         try:
             self.made[key] = yield from self._compile(candidate, again, tree)
-        except Broken as broken:
-            self.broken[key] = str(broken)
+        except Untestable as untestable:
+            self.broken[key] = str(untestable)
 
     def _compile(self, candidate: Candidate, again: int, tree: Worktree) -> Generator[Tick, None, Build]:
         folder = self._place(candidate, tree)
@@ -120,7 +120,7 @@ class Builder:
         except BuildFailed as failed:
             if failed.no_compiler and variant.build.compiler == self._compiler:
                 raise WorkFailed(failed.message, failed.hint) from failed
-            raise Broken(f"does not build: {failed.message}") from failed
+            raise Untestable(f"does not build: {failed.message}") from failed
         self.compiled += not made.cached
         return made
 
@@ -140,16 +140,16 @@ class Builder:
     def _recipe(self, folder: Path) -> CAbiVariant:
         """The variant as that commit's own manifest builds it."""
         if not (folder / MANIFEST).is_file():
-            raise Broken(f"it has no {MANIFEST}")
+            raise Untestable(f"it has no {MANIFEST}")
         try:
             target = read_file(folder / MANIFEST, Target).value
         except LoopError as error:
-            raise Broken(f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}") from error
+            raise Untestable(f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}") from error
         variant = target.variants.get(self.variant)
         if not isinstance(variant, CAbiVariant):
-            raise Broken(f"it has no compiled variant {self.variant}")
+            raise Untestable(f"it has no compiled variant {self.variant}")
         if variant.device != self.bench.device:
-            raise Broken(f"its {self.variant} runs on {variant.device}")
+            raise Untestable(f"its {self.variant} runs on {variant.device}")
         return target.compiled(self.variant, self.bench.architecture)
 
     def _moved(self, variant: CAbiVariant, again: int) -> CAbiVariant:

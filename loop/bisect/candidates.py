@@ -19,12 +19,12 @@ class Line:
     """The good end, and everything after it up to the bad one."""
 
     folder: Path
-    """The target's folder."""
+    """The target's folder, which decides what the kernel is."""
+    top: Path
+    """The repository's top."""
     good: Candidate
     candidates: tuple[Candidate, ...]
     """Oldest first; the last is the bad end."""
-    places: tuple[str, ...] = (".",)
-    """Folders that decide what the kernel is, from the repository's top."""
     known: tuple[str, ...] = ()
     """Commits beside the line that are good: what they have is not to blame."""
     innocent: tuple[str, ...] = ()
@@ -48,25 +48,23 @@ class Line:
         return numbers
 
 
-def read_line(folder: Path, good: str, bad: str | None, inside: Sequence[str] = (".",)) -> Line:
+def read_line(folder: Path, good: str, bad: str | None) -> Line:
     """The line between two revisions of a target's repository; without `bad` it ends with what is uncommitted.
 
-    `inside`: folders of the repository, from the target's, that decide what the kernel is. Raises LoopError where
-    there is no line, or the repository is in the middle of something.
+    Raises LoopError where there is no line, or the repository is in the middle of something.
     """
     top = top_of(folder)
     if top is None:
         raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
     refuse_half_done(top)
-    places = [os.path.relpath((folder / one).resolve(), top) for one in inside]
     head = history.resolve(top, "HEAD")
     uncommitted = changes(folder, head) if bad is None else {}
     first, last = history.resolve(top, good), history.resolve(top, bad or "HEAD")
     commits = [] if first == last and uncommitted else history.line(top, good, bad or "HEAD")
-    found = candidates_of(top, commits, places)
+    line = Line(folder, top, _candidate(folder, top, first), tuple(_candidates(folder, top, commits)))
     if uncommitted:
-        found.append(_uncommitted(folder, uncommitted))
-    return Line(folder, candidate(top, first, places), tuple(found), tuple(places))
+        line = replace(line, candidates=(*line.candidates, _uncommitted(top, uncommitted)))
+    return line
 
 
 def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
@@ -75,49 +73,47 @@ def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
     None for a commit that is no merge. Where the line begins on a branch this may be what the main line had.
     `joined`: the first of them alone, and with the merge as its bad end.
     """
-    top = top_of(line.folder)
-    if not merge.merge or top is None:
+    if not merge.merge:
         return []
     known = (line.before(merge).commit, *line.known)
-    parents = git(top, "rev-list", "--parents", "-1", merge.commit).split()[1:]
-    new = [one for one in parents if not any(history.is_ancestor(top, one, good) for good in known)]
-    found = [_branch(line, top, known, one) for one in new]
-    return [replace(one, candidates=(*one.candidates, merge)) for one in found[:1]] if joined else found
+    parents = history.commit(line.top, merge.commit).parents
+    new = [one for one in parents if not any(history.is_ancestor(line.top, one, good) for good in known)]
+    lines = [_branch(line, known, one) for one in new]
+    return [replace(one, candidates=(*one.candidates, merge)) for one in lines[:1]] if joined else lines
 
 
-def _branch(line: Line, top: Path, known: tuple[str, ...], last: str) -> Line:
+def _branch(line: Line, known: tuple[str, ...], last: str) -> Line:
     """The line to a parent of a merge from where it left what is known to be good."""
-    start, places = git(top, "merge-base", last, *known).split()[0], line.places
-    commits = candidates_of(top, history.line(top, start, last), places)
-    return Line(line.folder, candidate(top, start, places), tuple(commits), places, known)
+    start = git(line.top, "merge-base", last, *known).split()[0]
+    commits = _candidates(line.folder, line.top, history.line(line.top, start, last))
+    return Line(line.folder, line.top, _candidate(line.folder, line.top, start), tuple(commits), known)
 
 
 def earlier(line: Line) -> Line | None:
     """The same line from one commit before its good end, which is good but cannot be tried; None at the first."""
-    top = top_of(line.folder)
-    parents = git(line.folder, "rev-list", "--parents", "-1", line.good.commit).split()[1:]
-    if top is None or not parents:
+    parents = history.commit(line.top, line.good.commit).parents
+    if not parents:
         return None
-    good = candidate(top, parents[0], line.places)
+    good = _candidate(line.folder, line.top, parents[0])
     innocent = (line.good.commit, *line.innocent)
     return replace(line, good=good, candidates=(line.good, *line.candidates), innocent=innocent)
 
 
 def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """A run of the line's commits, oldest first, with all that the merges among them brought."""
-    top, committed = top_of(line.folder), [one for one in run if one.commit != UNCOMMITTED]
-    if top is None or not any(one.merge for one in committed):
+    committed = [one for one in run if one.commit != UNCOMMITTED]
+    if not any(one.merge for one in committed):
         return tuple(run)
-    found = history.between(top, (line.before(run[0]).commit, *line.known), committed[-1].commit)
-    return (*candidates_of(top, found, line.places), *run[len(committed) :])
+    brought = history.between(line.top, (line.before(run[0]).commit, *line.known), committed[-1].commit)
+    return (*_candidates(line.folder, line.top, brought), *run[len(committed) :])
 
 
-def candidates_of(top: Path, commits: Sequence[Commit], places: Sequence[str]) -> list[Candidate]:
+def _candidates(folder: Path, top: Path, commits: Sequence[Commit]) -> list[Candidate]:
     """Commits as candidates."""
+    inside = os.path.relpath(folder.resolve(), top)
+    place = "" if inside == "." else inside
     names = [name for one in commits for name in (one.hash, *one.parents[:1])]
-    folders = ["" if place == "." else place for place in places]
-    trees = history.trees_of(top, ((name, folder) for name in names for folder in folders))
-    whole = {name: content_hash("\0".join(trees[name, folder] for folder in folders)) for name in names}
+    trees = history.trees_of(top, place, names)
     return [
         Candidate(
             commit=one.hash,
@@ -125,33 +121,26 @@ def candidates_of(top: Path, commits: Sequence[Commit], places: Sequence[str]) -
             author=one.author,
             when=one.when,
             merge=one.merge,
-            touches=not one.parents or whole[one.hash] != whole[one.parents[0]],
-            tree=whole[one.hash],
+            touches=not one.parents or trees[one.hash] != trees[one.parents[0]],
+            tree=content_hash(trees[one.hash]),
         )
         for one in commits
     ]
 
 
-def candidate(top: Path, name: str, places: Sequence[str]) -> Candidate:
+def _candidate(folder: Path, top: Path, name: str) -> Candidate:
     """The commit of that name as a candidate."""
-    return candidates_of(top, [history.commit(top, name)], places)[0]
+    return _candidates(folder, top, [history.commit(top, name)])[0]
 
 
-def _uncommitted(folder: Path, files: dict[str, int]) -> Candidate:
+def _uncommitted(top: Path, files: dict[str, int]) -> Candidate:
     """What is in the checkout alone; its tree is the files' contents."""
     contents = []
     for name in sorted(files):
-        path = top_path(folder, name)
+        path = top / name
         contents.append(f"{name}\0{content_hash(path.read_bytes()) if path.is_file() else ''}")
     subject = f"uncommitted changes: {', '.join(sorted(files))}"
     return Candidate(commit=UNCOMMITTED, subject=subject, tree=content_hash("\0".join(contents)))
-
-
-def top_path(folder: Path, name: str) -> Path:
-    """A file that git names from its repository's top."""
-    top = top_of(folder)
-    assert top is not None
-    return top / name
 
 
 HALF_DONE = {

@@ -26,7 +26,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean
 
 from loop.base.stats import median, t_cdf
@@ -86,36 +86,38 @@ class _Sums:
     first: float
     second: float
 
+    def plus(self, other: "_Sums") -> "_Sums":
+        """Both together."""
+        return _Sums(self.weight + other.weight, self.first + other.first, self.second + other.second)
+
+    def less(self, other: "_Sums") -> "_Sums":
+        """What is left without a part."""
+        return _Sums(self.weight - other.weight, self.first - other.first, self.second - other.second)
+
+
+NOTHING = _Sums(0.0, 0.0, 0.0)
+
 
 class Fit:
     """All steps that the builds of some positions allow, good end first. Needs two positions, or one and a
     known level."""
 
     def __init__(
-        self,
-        units: Iterable[Unit],
-        ratio: float = 0.0,
-        known: int | None = None,
-        pilot: tuple[float, int] = (0.0, 0),
+        self, units: Iterable[Unit], prior: Sequence[float], ratio: float = 0.0, *, known: bool = False
     ) -> None:
-        """`ratio`: rho. `known`: the position whose level is 0, where there is one.
-
-        `pilot`: standard deviation of earlier observations of the same kind, and its degrees of freedom.
-        """
+        """`prior`: of a step at each position. `ratio`: rho. `known`: the level of position 0 is 0."""
         used = [unit for unit in units if unit.count]
-        self.freedom = sum(unit.count for unit in used) - (1 if known is not None else 2) + pilot[1]
-        self._within = math.fsum(unit.squares for unit in used) + pilot[0] ** 2 * pilot[1]
-        self._shift = 0.0 if known is not None or not used else fmean(unit.mean for unit in used)
-        at: dict[int, _Sums] = {} if known is None else {known: _Sums(weight_of(math.inf, ratio), 0.0, 0.0)}
+        self.ratio, self._prior = ratio, prior
+        self.freedom = sum(unit.count for unit in used) - (1 if known else 2)
+        self._within = math.fsum(unit.squares for unit in used)
+        self._shift = 0.0 if known or not used else fmean(unit.mean for unit in used)
+        at = {0: _Sums(weight_of(math.inf, ratio), 0.0, 0.0)} if known else {}
         for unit in used:
-            at[unit.position] = _with(at.get(unit.position), unit, ratio, self._shift)
+            at[unit.position] = at.get(unit.position, NOTHING).plus(_sums(unit, ratio, self._shift))
         self.positions = tuple(sorted(at))
         """Where something is known, in order."""
-        sums = [at[position] for position in self.positions]
-        self._weights = list(accumulate(one.weight for one in sums))
-        self._firsts = list(accumulate(one.first for one in sums))
-        self._seconds = list(accumulate(one.second for one in sums))
-        self._floor = 1e-18 * max((abs(one.second / one.weight) for one in sums), default=0.0) + 1e-300
+        self._upto = list(accumulate((at[position] for position in self.positions), _Sums.plus))
+        self._floor = 1e-18 * max((abs(one.second / one.weight) for one in at.values()), default=0.0) + 1e-300
 
     def levels(self, split: int) -> Levels:
         """Both sides of a step between `positions[split]` and the next."""
@@ -134,6 +136,16 @@ class Fit:
     def best(self) -> int:
         """The likeliest of these steps."""
         return max(range(len(self.likelihoods)), key=self.likelihoods.__getitem__)
+
+    @functools.cached_property
+    def likeliest(self) -> Levels:
+        """Both sides of it."""
+        return self.levels(self.best)
+
+    @functools.cached_property
+    def mass(self) -> list[float]:
+        """Posterior of a step at each position of the history."""
+        return posterior(self._prior, self.positions, self.likelihoods)
 
     def against_nothing(self, split: int, density: float) -> float:
         """log of the odds of a step there, of a size with this prior density, to no step at all."""
@@ -157,7 +169,7 @@ class Fit:
 
     def _side(self, start: int, stop: int) -> _Sums:
         """Sums of a run of positions."""
-        return _Sums(*(_between(sums, start, stop) for sums in (self._weights, self._firsts, self._seconds)))
+        return self._upto[stop - 1].less(self._upto[start - 1]) if start else self._upto[stop - 1]
 
     def _squares(self, below: _Sums, above: _Sums) -> float:
         about = [side.second - side.first * side.first / side.weight for side in (below, above)]
@@ -180,15 +192,10 @@ def _below(t: float, freedom: int) -> float:
     return 0.5 * math.erfc(-math.copysign(deviate, t) / math.sqrt(2))
 
 
-def _between(sums: Sequence[float], start: int, stop: int) -> float:
-    return sums[stop - 1] - (sums[start - 1] if start else 0.0)
-
-
-def _with(sums: _Sums | None, unit: Unit, ratio: float, shift: float) -> _Sums:
-    """The sums of a position with one more build."""
-    before = sums or _Sums(0.0, 0.0, 0.0)
+def _sums(unit: Unit, ratio: float, shift: float) -> _Sums:
+    """The sums of a build."""
     weight, mean = weight_of(unit.count, ratio), unit.mean - shift
-    return _Sums(before.weight + weight, before.first + weight * mean, before.second + weight * mean * mean)
+    return _Sums(weight, weight * mean, weight * mean * mean)
 
 
 def weight_of(count: float, ratio: float) -> float:
@@ -198,19 +205,16 @@ def weight_of(count: float, ratio: float) -> float:
     return count / (1 + count * ratio)
 
 
-def posterior(
-    prior: Sequence[float], low: int, high: int, positions: Sequence[int], likelihoods: Sequence[float]
-) -> list[float]:
-    """Probability of a step at each position after `low` up to `high`; zeros elsewhere. Sums to 1.
+def posterior(prior: Sequence[float], positions: Sequence[int], likelihoods: Sequence[float]) -> list[float]:
+    """Probability of a step at each position after the first of `positions` up to the last; zeros elsewhere.
 
-    `prior`: of every position. `likelihoods`: between neighbouring `positions`, of which `low` is the first and
-    `high` the last. Where the prior leaves nothing, every position counts alike.
+    `prior`: of every position. `likelihoods`: between neighbouring `positions`. Where the prior leaves nothing,
+    every position counts alike. Sums to 1.
     """
-    best = max(likelihoods)
+    best, low, high = max(likelihoods), positions[0], positions[-1]
     found = [0.0] * len(prior)
-    for number, likelihood in enumerate(likelihoods):
-        factor = math.exp(likelihood - best)
-        span = slice(positions[number] + 1, positions[number + 1] + 1)
+    for likelihood, (before, after) in zip(likelihoods, pairwise(positions), strict=True):
+        factor, span = math.exp(likelihood - best), slice(before + 1, after + 1)
         found[span] = [factor * weight for weight in prior[span]]
     total = math.fsum(found)
     if not total:

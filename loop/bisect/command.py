@@ -19,7 +19,7 @@ from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
-from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.user_command import CommandProbe
 from loop.machine.machine import machine
 from loop.model.bisect import Answer, Candidate
@@ -38,8 +38,6 @@ from loop.steps.setting import (
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """What the process says of each outcome."""
-HANGS = "hangs on the bad end"
-"""What is said where the command does not end there."""
 SHOWN_LINES = 40
 """Lines of the culprit's difference on the screen; all of it is in the JSON."""
 
@@ -89,7 +87,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     if request.json:
         screen.data(json.dumps(as_json(answer), indent=1))
     tell(answer, screen)
-    if advice := next_step(answer, request, hunt.line):
+    if advice := next_step(answer, request, hunt):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
@@ -202,21 +200,21 @@ def tell(answer: Answer, screen: Screen) -> None:
         screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
 
 
-def next_step(answer: Answer, request: BisectRequest, line: Line) -> str:
+def next_step(answer: Answer, request: BisectRequest, hunt: Hunt) -> str:
     """What the user may do about an answer that names no commit."""
-    ends = {line.good.commit: "good", line.candidates[-1].commit: "bad"}
-    untried = [end for commit, end in ends.items() if commit in answer.skipped]
-    if HANGS in answer.why and request.probe == "number":
+    if hunt.prober.hangs and request.probe == "number":
         return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
-    if answer.outcome == "range" and not any(one.commit in answer.skipped for one in answer.range):
-        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "range":
-        return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
-    if answer.outcome == "inconclusive" and untried:
-        return f"name another {untried[0]} end, one that can be tried: --{untried[0]} REV"
+        if any(one.commit in answer.skipped for one in answer.range):
+            return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
+        return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "inconclusive":
+        ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
+        for name, end in ends.items():
+            if end.commit in answer.skipped:
+                return f"name another {name} end, one that can be tried: --{name} REV"
         return "the same command on a quieter machine; what was observed is kept"
-    if answer.outcome == "no_regression" and "swapped" in answer.why:
+    if answer.swapped:
         return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"

@@ -19,12 +19,13 @@ rate both truly share (Turner, Ly and Grünwald 2024, "Generic e-variables for e
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import stdev
 from typing import Literal
 
 from loop.base.stats import t_cdf
-from loop.bisect.suspects import Claim
+from loop.bisect.journal import Links
+from loop.model.bisect import Claim
 
 NEEDED = 100.0
 """Evidence that blames: where there is no such step it is reached in one case of a hundred at most."""
@@ -41,15 +42,14 @@ STRENGTH = 4.0
 LEAST = 0.02
 """No rate is expected nearer to 0 or 1."""
 Word = Literal["confirmed", "failed", "open"]
-Links = Mapping[int, Sequence[float]]
-"""Values by relink."""
 
 
 def e_value(
-    links: Links, above: float, ratio: float = 0.0, variance: float = 1.0, clip: float = math.inf
+    links: Links, above: float, ratio: float = 0.0, variance: float = 1.0, clip: float | None = None
 ) -> float:
     """Evidence that the mean log ratio, of which `links` has some from each relink, is above `above`."""
-    series = [[_clipped(value - above, clip) for value in values] for values in links.values() if values]
+    far = math.inf if clip is None else clip
+    series = [[min(max(value - above, -far), far) for value in values] for values in links.values() if values]
     count = sum(map(len, series))
     if not count:
         return 1.0
@@ -59,10 +59,6 @@ def e_value(
     log_factor = -0.5 * math.log1p(odds) - count / 2 * math.log1p(-odds / (1 + odds) * abs(share))
     argument = math.sqrt(count * odds * abs(share) / (1 + odds * (1 - abs(share))))
     return math.exp(min(log_factor, 700.0)) * 2 * t_cdf(math.copysign(argument, share), count)
-
-
-def _clipped(value: float, clip: float) -> float:
-    return min(max(value, -clip), clip)
 
 
 def _share(series: Sequence[Sequence[float]], ratio: float) -> tuple[float, float]:

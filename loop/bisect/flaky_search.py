@@ -1,14 +1,17 @@
 """What a search over commits has to know about runs that pass or fail: ends, information, confirmation. Pure."""
 
 import functools
-import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from loop.bisect.change_point import posterior
 from loop.bisect.confirming import NEEDED, Word, runs_evidence, runs_say
 from loop.bisect.failure_rates import Runs
-from loop.bisect.probes import Blamed, Look, Refuted, Wish
-from loop.bisect.suspects import Claim, Key, Problem, Seen, Try
+from loop.bisect.journal import Seen
+from loop.bisect.model import Key, Problem, Refuted, Try
+from loop.bisect.probes import Blamed, Look, Metric
+from loop.model.bisect import Claim
 
 TWICE = 2
 """Failing twice on one seed is failing always, as long as nothing else is seen."""
@@ -26,45 +29,43 @@ CERTAIN = 0.99
 """Consistent results need no confirmation above this."""
 
 
-class Correctness:
+class Correctness(Metric):
     """Runs of commits; 1 where one passed."""
 
     named = 0.95
     telling = 3e-4
 
     def __init__(self, problem: Problem, seen: Seen) -> None:
-        self._problem, self._seen = problem, seen
+        super().__init__(problem, seen)
         self._fit = functools.cache(self._fitted)
 
-    def ends(self, low: int, high: int) -> Wish | Refuted | None:
+    def ends(self, low: int, high: int) -> Try | Refuted | None:
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
-            if self._seen.count(end) < TWICE:
-                return Wish(
-                    end, TWICE - self._seen.count(end), "end: does it fail today, and does the good end pass?"
-                )
+            missing = TWICE - self.seen.count(end)
+            if missing > 0:
+                return self.look(end, missing, "end: does it fail today, and does the good end pass?")
         good, bad = self._runs(low), self._runs(high)
         plain = self._plain(low, high)
-        if (plain and self._consistent(good, bad)) or self._evident(bad, good):
+        if (plain and all(good) and not any(bad)) or self._evident(bad, good):
             return None
-        if (plain and self._consistent(bad, good)) or self._evident(good, bad):
+        if (plain and all(bad) and not any(good)) or self._evident(good, bad):
             why = "the good end fails and the bad one passes: are they swapped?"
             return Refuted("no_regression", why, swapped=True)
         return self._alike(good, bad) or self._once_more(low, high)
 
     def _plain(self, low: int, high: int) -> bool:
         """Whether no commit both failed and passed, so far."""
-        inside = [self._runs(position) for position in self._seen.values if low <= position <= high]
+        inside = [self._runs(position) for position in self.seen.values if low <= position <= high]
         return all(all(runs) or not any(runs) for runs in inside)
 
-    def _once_more(self, low: int, high: int) -> Wish:
+    def _once_more(self, low: int, high: int) -> Try:
         if all(self._runs(low)) and all(self._runs(high)):
-            count = TWICE + self._seen.count(high) // 8
-            return Wish(high, count, "end: it passed so far, does it fail at times?")
-        fewer = min((high, low), key=self._seen.count)
-        return Wish(
-            fewer, TWICE + self._seen.count(fewer) // 8, "end: it does not always fail, how often does it?"
-        )
+            end, why = high, "end: it passed so far, does it fail at times?"
+        else:
+            end = min((high, low), key=self.seen.count)
+            why = "end: it does not always fail, how often does it?"
+        return self.look(end, TWICE + self.seen.count(end) // 8, why)
 
     def _alike(self, good: Sequence[float], bad: Sequence[float]) -> Refuted | None:
         least = min(len(good), len(bad))
@@ -72,22 +73,18 @@ class Correctness:
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
             return Refuted("no_regression", f"not reproduced: {why}")
         if len(bad) >= NEVER and all(bad):
-            return Refuted(
-                "no_regression", f"not reproduced: the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
-            )
+            why = f"the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
+            return Refuted("no_regression", f"not reproduced: {why}")
         if least >= MOST:
             rates = [f"{sum(not run for run in runs)} of {len(runs)}" for runs in (bad, good)]
             return Refuted("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
         return None
 
-    def _consistent(self, good: Sequence[float], bad: Sequence[float]) -> bool:
-        return all(good) and not any(bad)
-
     def _evident(self, bad: Sequence[float], good: Sequence[float]) -> bool:
         return runs_evidence(bad, good, (0.5, 0.05))[0] >= NEEDED
 
     def _runs(self, position: int) -> list[float]:
-        return self._seen.values.get(position, {}).get(0, [])
+        return self.seen.values.get(position, {}).get(0, [])
 
     def mass(self, low: int, high: int) -> Sequence[float]:
         """As `failure_rates` has it."""
@@ -98,59 +95,39 @@ class Correctness:
         fit = self._fit(low, high)
         return self._mass(low, high, fit.plain if max(fit.plain) > -1e9 else fit.likelihoods)
 
-    def first(self, low: int, high: int) -> Sequence[float]:
-        """The posterior."""
-        return self.mass(low, high)
-
-    def careful(self) -> "Correctness":
-        """As it is."""
-        return self
-
-    def doubt(self, low: int, high: int) -> float:
-        """None: the ends differ, and builds that are alike do so always."""
-        return 0.0
-
     def _mass(self, low: int, high: int, likelihoods: Sequence[float]) -> Sequence[float]:
-        return posterior(self._seen.line.prior, low, high, self._fit(low, high).positions, likelihoods)
+        return posterior(self.seen.positions.prior, self._fit(low, high).positions, likelihoods)
 
     def _fitted(self, low: int, high: int) -> Runs:
-        return Runs({position: self._runs(position) for position in self._seen.values if low <= position <= high})
-
-    def _split(self, low: int, high: int) -> tuple[Runs, int]:
-        fit = self._fit(low, high)
-        return fit, fit.best
-
-    def apart(self, low: int, high: int) -> int | None:
-        """A rate between two others is not looked for."""
-        return None
+        return Runs({position: self._runs(position) for position in self.seen.values if low <= position <= high})
 
     def looks(self, low: int, high: int, position: int, probability: float) -> Iterable[Look]:
         """Two runs of a build that is there; a new build with as many as pay for it."""
-        fit, split = self._split(low, high)
-        there = (position, 0) in self._seen.built
-        cost = 0.0 if there else self._problem.costs.build
+        fit = self._fit(low, high)
+        there = (position, 0) in self.seen.built
+        cost = 0.0 if there else self.problem.costs.build
         for batch in (1, 2, 4) if there else BATCHES:
-            bits = fit.information(split, probability, batch)
+            bits = fit.information(fit.best, probability, batch)
             why = f"tells {bits:.2f} bits: fails with probability {probability:.1%}"
-            yield Look(Wish(position, batch, why), bits, cost + batch * self._problem.costs.measure)
+            yield Look(self.look(position, batch, why), bits, cost + batch * self.problem.costs.measure)
 
-    def backed(self, low: int, high: int, wish: Wish) -> Wish:
+    def sides(self, low: int, high: int, position: int) -> tuple[float, float]:
         """Where a rate is known from fewer runs than a commit on trial, these could mean anything."""
-        fit, split = self._split(low, high)
-        own, sides = self._seen.count(wish.position), [sum(side) for side in fit.sides(split)]
-        sides[0 if wish.position <= fit.positions[split] else 1] -= own
-        if min(sides) >= own + 1 or wish.position in (low, high):
-            return wish
-        end = low if sides[0] < sides[1] else high
-        return Wish(end, wish.batch, "end: its group has fewer runs than the commit on trial")
+        fit, own = self._fit(low, high), self.seen.count(position)
+        below, above = (sum(side) for side in fit.sides(fit.best))
+        return (below - own, above) if position <= fit.positions[fit.best] else (below, above - own)
 
-    def again(self, position: int, batch: int, why: str) -> Wish:
-        """More runs."""
-        return Wish(position, batch, why)
+    def weight(self, position: int, low: int, high: int) -> float:
+        """Its runs."""
+        return self.seen.count(position)
 
-    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
+    def instead(self, low: int, high: int, end: int, wanted: Try) -> Try:
+        """As many runs of the end."""
+        return self.look(end, wanted.batch, "end: its group has fewer runs than the commit on trial")
+
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Try | None:
         """Results are consistent but few."""
-        return self.again(min((parent, suspect), key=self._seen.count), 1, "nothing else tells more")
+        return self.look(min((parent, suspect), key=self.seen.count), 1, "nothing else tells more")
 
     def unsure(self, low: int, high: int, doubt: float) -> Refuted:
         """The runs that were made fit too many commits alike."""
@@ -158,37 +135,32 @@ class Correctness:
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""
-        fit, split = self._split(low, high)
-        before, after = fit.rates(split)
-        return Claim(number, rates=(after, before))
+        fit = self._fit(low, high)
+        before, after = fit.rates(fit.best)
+        return Claim(number=number, rates=(after, before))
 
-    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Try | bool:
         """Consistent results need no confirmation, but suspect and parent some runs more."""
-        fit, split = self._split(low, high)
-        if not fit.weights(split)[0]:
+        fit = self._fit(low, high)
+        if not fit.weights(fit.best)[0]:
             return False
         for position in (parent, suspect):
-            if self._seen.count(position) < ALIKE:
-                return Wish(position, ALIKE - self._seen.count(position), "does it always do the same?")
-        return probability >= CERTAIN or Wish(parent, TWICE, "does it always pass?")
+            if self.seen.count(position) < ALIKE:
+                return self.look(position, ALIKE - self.seen.count(position), "does it always do the same?")
+        return probability >= CERTAIN or self.look(parent, TWICE, "does it always pass?")
 
     def word(self, key: Key) -> tuple[Word, float]:
         """What fresh runs of both say."""
-        trial = self._seen.trials[key]
-        sides = [trial.values.get(position, {}).get(0, []) for position in key[:2]]
-        return runs_say(sides[0], sides[1], trial.claim)
+        culprit, parent = (self.fresh(key, position).get(0, []) for position in key[:2])
+        return runs_say(culprit, parent, self.seen.trials[key].claim)
 
     def ask(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""
-        trial, shown = self._seen.trials.get(key), self._seen.line.shown
-        counts = [len(trial.values.get(position, {}).get(0, [])) if trial else 0 for position in key[:2]]
-        tried, other = (key[0], key[1]) if counts[0] <= counts[1] else (key[1], key[0])
-        why = f"confirm: does {shown(key[0])} fail more often than {shown(key[1])}?"
-        return Try(shown(tried), 4, why, shown(other), 0, claim)
+        tried, other = sorted(key[:2], key=lambda position: len(self.fresh(key, position).get(0, [])))
+        why = f"confirm: does {self.name(key[0])} fail more often than {self.name(key[1])}?"
+        return replace(self.look(tried, 4, why), against=self.seen.positions.shown(other), claim=claim)
 
     def blamed(self, low: int, high: int, key: Key) -> Blamed:
         """How much more often the culprit fails."""
-        trial = self._seen.trials[key]
-        sides = [trial.values[position][0] for position in key[:2]]
-        rates = [1 - math.fsum(runs) / len(runs) for runs in sides]
-        return Blamed(rates[0] - rates[1])
+        culprit, parent = (1 - fmean(self.fresh(key, position)[0]) for position in key[:2])
+        return Blamed(culprit - parent)

@@ -34,6 +34,8 @@ class Ruling:
     why: str
     slower: tuple[str, ...] = ()
     """Names of the workloads on which the bad end is slower."""
+    swapped: bool = False
+    """Whether the bad end is faster somewhere, and slower nowhere."""
     probes: tuple[Probe, ...] = ()
     """What it rests on: one a workload."""
 
@@ -59,14 +61,14 @@ class Gate:
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
 
-        Raises Broken where an end cannot be built, or is wrong.
+        Raises Untestable where an end cannot be built, or is wrong.
         """
         kept = memory_of("gate", *self.question, *(one.name for one in self.prober.workloads))
         logs = self._remembered(kept, line)
         if logs is None:
             logs = yield from self._measured(line)
             for name, values in logs.items():
-                kept.keep(_probe(line, name, values))
+                kept.keep(_probe(line, name, values, workload=name))
         found = ruling(logs)
         if found.slower:
             self.prober.workloads = [one for one in self.prober.workloads if one.name in found.slower]
@@ -79,7 +81,7 @@ class Gate:
         """The blocks of an earlier search between these ends."""
         bad = line.ends[-1].commit
         ours = [one for one in kept.probes() if (one.commit, one.against) == (bad, line.good.commit)]
-        logs = {one.why.removeprefix(WHY): one.values for one in ours}
+        logs = {one.workload: one.values for one in ours}
         whole = all(logs.get(one.name) for one in self.prober.workloads)
         return logs if whole and bad != UNCOMMITTED else None
 
@@ -113,20 +115,20 @@ def ruling(logs: Logs) -> Ruling:
         return Ruling("search", f"slower in the mean of {len(open_)} of {len(logs)} workloads", open_)
     if together and together.verdict == "inconclusive":
         many = f"{len(open_)} of {len(logs)} workloads"
-        return Ruling(
-            "inconclusive", f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
-        )
-    return Ruling("no_regression", _words(found, open_))
+        why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
+        return Ruling("inconclusive", why)
+    return _nothing(found, open_)
 
 
-def _words(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> str:
+def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ruling:
     """Why there is nothing to search."""
     faster = sum(one.verdict == "faster" for one in found.values())
     same = len(found) - faster - len(open_)
     parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(found)} workloads"] if same else []
     parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
-    return f"not reproduced: by the gate the bad end is {', '.join(parts)}"
+    why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
+    return Ruling("no_regression", why, swapped=faster > 0)
 
 
 def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
@@ -139,8 +141,9 @@ def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
     return verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
-def _probe(line: Line, why: str, values: Sequence[float]) -> Probe:
+def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
     """The blocks of a workload, or of several, as they are kept."""
     finite = tuple(value for value in values if math.isfinite(value))
-    fields = {"commit": line.ends[-1].commit, "against": line.good.commit, "why": WHY + why}
+    ends = {"commit": line.ends[-1].commit, "against": line.good.commit}
+    fields = {**ends, "why": WHY + why, "workload": workload}
     return Probe.model_validate({**fields, "status": "measured", "values": finite}, strict=False)

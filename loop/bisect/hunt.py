@@ -1,33 +1,28 @@
 """The search over commits: the rules say what to try, the probes try it, everything is kept."""
 
-import dataclasses
 import math
-import re
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
-from loop.bisect import bisection, suspects
-from loop.bisect.builds import Broken, Layout
+from loop.bisect import bisection
+from loop.bisect.builds import Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
+from loop.bisect.journal import read
 from loop.bisect.log import bisect_log
 from loop.bisect.memory import Memory
-from loop.bisect.suspects import Asked, Commit, Costs, Metric, Noise, Problem, Try
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
 from loop.bisect.trying import Prober, Question
-from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Claim, Probe
+from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look
-from loop.repository.worktree import top_of
 from loop.workers.program import Refusal, WorkerLost
 
-NUMBERED = re.compile(
-    r"(?<=commit )\d+|(?<=commits )\d+|(?<= to )\d+(?=:)|(?<=is )\d+(?= slower)|(?<=slower than )\d+|"
-    r"(?<=does )\d+(?= fail)|(?<=often than )\d+|(?<=the last one )\d+"
-)
-"""Where the rules speak of a commit by its number."""
+TOUCHED = 10.0
+"""Prior weight of a commit that touches the kernel's files, where others have 1."""
 PART = 0.15
 """Of what a merge brought: commits of its branch that bring less are not to blame for it."""
 SHOWN = 1e-3
@@ -44,8 +39,6 @@ class Hunt:
     metric: Metric
     costs: Costs
     noise: Noise
-    inside: str = "."
-    """Folder whose difference is shown, from the target's."""
     gate: Gate | None = None
     """Says first whether there is anything to search for."""
     journal: list[Asked] = field(default_factory=list)
@@ -62,7 +55,7 @@ class Hunt:
         self._remember()
         while True:
             wanted = bisection.decide(self.problem, self.journal)
-            if isinstance(wanted, suspects.Answer):
+            if isinstance(wanted, Conclusion):
                 return (yield from self._into_merges(self._told(wanted)))
             probe = yield from self._tried(wanted)
             self.memory.keep(probe)
@@ -72,92 +65,91 @@ class Hunt:
         """The answer, where the gate says that there is nothing to search. It may say where to look, too."""
         try:
             ruling = yield from gate.passed(self.line)
-        except (Broken, WorkerLost, Refusal):
+        except (Untestable, WorkerLost, Refusal):
             return None  # The first look at the ends says why.
         self.memory = gate.memory()
         if ruling.outcome == "search":
             return None
         self.probes += ruling.probes
-        found = self._told(suspects.Answer(ruling.outcome, (), None, (), ruling.why))
-        return found.model_copy(update={"builds": gate.prober.builder.compiled})
+        told = self._told(Conclusion(ruling.outcome, (), None, (), ruling.why, swapped=ruling.swapped))
+        return told.model_copy(update={"builds": gate.prober.builder.compiled})
 
     def _into_merges(self, answer: Answer) -> Generator[Tick, None, Answer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
         for merge in answer.culprits:
-            found: list[Answer] = []
+            branches: list[Answer] = []
             for branch in merged_lines(self.line, merge, joined=self.metric == "correctness"):
-                found.append((yield from self._branch(branch, merge)))
-                if found[-1].culprits or found[-1].range:
+                branches.append((yield from self._branch(branch, merge)))
+                if branches[-1].culprits or branches[-1].range:
                     break
-            answer = self._merged(answer, merge, found)
+            answer = self._merged(answer, merge, branches) if branches else answer
         return answer
 
     def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, Answer]:
         """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
-        inner = Hunt(branch, self.prober, self.memory, self.metric, self.costs, self.noise, self.inside)
-        found = yield from inner.run()
-        before = earlier(branch) if branch.good.commit in found.skipped and not found.range else None
+        inner = Hunt(branch, self.prober, self.memory, self.metric, self.costs, self.noise)
+        answer = yield from inner.run()
+        before = earlier(branch) if branch.good.commit in answer.skipped and not answer.range else None
         if before is not None:
             return (yield from self._branch(before, merge))
         innocent = {"outcome": "no_regression", "culprits": (), "range": ()}
-        if found.culprits == (merge,):
-            return found.model_copy(update={**innocent, "why": "its commits are good"})
+        if answer.culprits == (merge,):
+            return answer.model_copy(update={**innocent, "why": "its commits are good"})
         if inner.steps and math.fsum(inner.steps.values()) < PART * self.steps[merge.commit]:
-            return found.model_copy(update={**innocent, "why": f"too little of it came from {found.why}"})
-        return found
+            return answer.model_copy(update={**innocent, "why": f"too little of it came from {answer.why}"})
+        return answer
 
-    def _merged(self, answer: Answer, merge: Candidate, found: Sequence[Answer]) -> Answer:
-        """The answer with what was found on the branches of a merge in the place of it."""
-        if not found:
-            return answer
-        last, culprits, run = found[-1], found[-1].culprits, found[-1].range
-        why = f"{last.why}; it came with the merge {merge.short} ({merge.subject})"
-        if not culprits and not run:
-            said = "; ".join(f"{one.outcome.replace('_', ' ')}, {one.why}" for one in found)
-            why = f"{answer.why}; on the branch that it merges: {said}"
-            unsure = any(one.outcome == "inconclusive" for one in found)
-            culprits, run = ((), with_branches(self.line, (merge,))) if unsure else ((merge,), ())
-        blamed = tuple(new for one in answer.culprits for new in (culprits if one == merge else (one,)))
+    def _merged(self, answer: Answer, merge: Candidate, branches: Sequence[Answer]) -> Answer:
+        """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
+        last = branches[-1]
+        named = bool(last.culprits or last.range)
+        culprits, run = (last.culprits, last.range) if named else self._unnamed(merge, branches)
+        at = answer.culprits.index(merge)
+        blamed = (*answer.culprits[:at], *culprits, *answer.culprits[at + 1 :])
         run = (*answer.range, *run)
-        single = len(answer.culprits) == 1 and (last.culprits or last.range)
-        skipped = {commit: reason for one in found for commit, reason in one.skipped.items()}
+        alone = named and len(answer.culprits) == 1
+        every = [answer, *branches]
         fields = {
             "outcome": "several" if len(blamed) + bool(run) > 1 else "range" if run else "culprit",
-            "why": why,
+            "why": _why_merged(answer, merge, branches),
             "culprits": blamed,
             "range": run,
-            "posterior": last.posterior if single else {**answer.posterior, **last.posterior},
-            "ratio": last.ratio if single else answer.ratio,
-            "probes": (*answer.probes, *(probe for one in found for probe in one.probes)),
-            "builds": answer.builds + sum(one.builds for one in found),
-            "skipped": {**answer.skipped, **skipped},
+            "posterior": last.posterior if alone else {**answer.posterior, **last.posterior},
+            "ratio": last.ratio if alone else answer.ratio,
+            "probes": tuple(probe for one in every for probe in one.probes),
+            "builds": sum(one.builds for one in every),
+            "skipped": {commit: why for one in every for commit, why in one.skipped.items()},
             "difference": "\n".join(self._differences(blamed)),
         }
         return answer.model_copy(update=fields)
 
+    def _unnamed(
+        self, merge: Candidate, branches: Sequence[Answer]
+    ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+        """Culprits and range where no branch has one: the merge itself, or anything that it brought."""
+        if any(one.outcome == "inconclusive" for one in branches):
+            return (), with_branches(self.line, (merge,))
+        return (merge,), ()
+
     @property
     def problem(self) -> Problem:
         """What the rules are asked."""
-        commits = tuple(Commit(weight=self._weight(one), group=one.tree) for one in self.line.ends)
+        commits = tuple(Commit(self._weight(one), one.tree, one.short) for one in self.line.ends)
         return Problem(commits, self.metric, self.costs, self.noise)
 
     def _weight(self, one: Candidate) -> float:
         if one.commit in self.line.innocent:
             return 0.0
-        return suspects.TOUCHED if one.touches else 1.0
-
-    def named(self, text: str) -> str:
-        """What the rules say, with commits by their hashes."""
-        return NUMBERED.sub(lambda match: self.line.ends[int(match[0])].short, text)
+        return TOUCHED if one.touches else 1.0
 
     def _remember(self) -> None:
         """What was observed before of these very commits."""
         places = {one.commit: number for number, one in enumerate(self.line.ends) if one.commit != UNCOMMITTED}
         for probe in self.memory.probes():
             if probe.commit in places and probe.against in places:
-                fields = {"commit": places[probe.commit], "against": places[probe.against], "relink": probe.relink}
-                wanted = Try(batch=len(probe.values), why=probe.why, claim=_claim_of(probe.claim), **fields)
-                self._note(probe, wanted)
+                against = places[probe.against]
+                count = len(probe.values)
+                self._note(probe, Try(places[probe.commit], count, probe.why, against, probe.relink, probe.claim))
 
     def _note(self, probe: Probe, wanted: Try) -> None:
         self.probes.append(probe)
@@ -174,8 +166,8 @@ class Hunt:
         status, reason, values = "measured", "", tuple[float, ...]()
         try:
             values = yield from self._noted(self.prober.tried(asked), wanted, gauge)
-        except Broken as broken:
-            status, reason = "broken", str(broken)
+        except Untestable as untestable:
+            status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
         failure = gauge.failure(bad=status != "measured" or 0.0 in values, said=reason)
@@ -184,12 +176,12 @@ class Hunt:
         fields = {
             "commit": candidate.commit,
             "against": against.commit,
-            "why": self.named(wanted.why),
+            "why": wanted.why,
             "status": status,
             "values": values,
             "reason": reason,
             "relink": wanted.relink,
-            "claim": _stored(wanted.claim),
+            "claim": wanted.claim,
             "seconds": time.monotonic() - begun,
         }
         return Probe.model_validate(fields, strict=False)
@@ -206,7 +198,7 @@ class Hunt:
         self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try, gauge: Gauge
     ) -> Generator[Tick, None, tuple[float, ...]]:
         """The same, each sign of life with how the search stands."""
-        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {self.named(wanted.why)}"
+        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {wanted.why}"
         try:
             while True:
                 tick = next(working)
@@ -217,55 +209,50 @@ class Hunt:
         finally:
             working.close()
 
-    def _told(self, found: suspects.Answer) -> Answer:
+    def _told(self, concluded: Conclusion) -> Answer:
         """The rules' answer in commits."""
-        ends = self.line.ends
-        self.steps = {ends[one.first].commit: one.step for one in found.found}
-        culprits = tuple(ends[index] for index in found.culprits)
+        ends, found = self.line.ends, concluded.found
+        self.steps = {ends[one.first].commit: one.step for one in found}
+        culprits = tuple(ends[index] for index in concluded.culprits)
         broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
-        first = found.culprits[0] if found.culprits else found.range[0] if found.range else len(ends)
+        first = (*concluded.culprits, *(concluded.range or ()), len(ends))[0]
+        seen = read(self.problem, self.journal)
         return Answer(
-            outcome=found.outcome,
-            why="; ".join(filter(None, (self.named(found.why), self.prober.remark))),
+            outcome=concluded.outcome,
+            why="; ".join(filter(None, (concluded.why, self.prober.remark))),
+            swapped=concluded.swapped,
             culprits=culprits,
-            range=with_branches(self.line, ends[found.range[0] : found.range[1] + 1]) if found.range else (),
-            posterior={ends[i].commit: share for i, share in enumerate(found.posterior) if share >= SHOWN},
-            ratio=math.exp(-found.found[0].step) if found.found and self.metric == "latency" else None,
+            range=self._run(*concluded.range) if concluded.range else (),
+            posterior={ends[i].commit: share for i, share in enumerate(concluded.posterior) if share >= SHOWN},
+            ratio=math.exp(-found[0].step) if found and self.metric == "latency" else None,
             probes=tuple(self.probes),
-            builds=sum(suspects.builds(self.problem, self.journal).values()),
+            builds=len(seen.built) + len(seen.broken),
             skipped=broken,
-            log=bisect_log(self.line, first, broken, certain=found.outcome == "culprit"),
+            log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
             difference="\n".join(self._differences(culprits)),
         )
 
-    def _differences(self, culprits: tuple[Candidate, ...]) -> Iterator[str]:
+    def _run(self, first: int, last: int) -> tuple[Candidate, ...]:
+        return with_branches(self.line, self.line.ends[first : last + 1])
+
+    def _differences(self, culprits: Sequence[Candidate]) -> Iterator[str]:
         """What each culprit changed in the kernel's sources."""
-        top = top_of(self.line.folder)
-        assert top is not None
         for one in culprits:
             if one.commit == UNCOMMITTED:
-                yield look(self.line.folder, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", self.inside)
+                yield look(self.line.folder, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
             else:
-                yield history.difference(self.line.folder, f"{one.commit}^", one.commit, self.inside)
+                yield history.difference(self.line.folder, f"{one.commit}^", one.commit)
 
 
-def _claim_of(claim: Claim | None) -> suspects.Claim | None:
-    if claim is None:
-        return None
-    fields = claim.model_dump()
-    return suspects.Claim(**{**fields, "clip": math.inf if claim.clip is None else claim.clip})
+def _why_merged(answer: Answer, merge: Candidate, branches: Sequence[Answer]) -> str:
+    last = branches[-1]
+    if last.culprits or last.range:
+        return f"{last.why}; it came with the merge {merge.short} ({merge.subject})"
+    said = "; ".join(f"{one.outcome.replace('_', ' ')}, {one.why}" for one in branches)
+    return f"{answer.why}; on the branch that it merges: {said}"
 
 
-def _stored(claim: suspects.Claim | None) -> Claim | None:
-    if claim is None:
-        return None
-    fields = dataclasses.asdict(claim)
-    return Claim(**{**fields, "clip": None if math.isinf(claim.clip) else claim.clip})
-
-
-def _outcome_of(probe: Probe, metric: Metric) -> suspects.Outcome:
-    if probe.status == "broken":
-        return suspects.Broken(probe.reason)
-    if probe.status == "lost":
-        return suspects.Lost(probe.reason)
+def _outcome_of(probe: Probe, metric: Metric) -> Outcome:
+    if probe.status != "measured":
+        return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)
     return probe.values if metric == "latency" else tuple(value == 1.0 for value in probe.values)

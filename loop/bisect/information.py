@@ -15,11 +15,6 @@ APART_MOST = 40.0
 """Levels further apart than this tell their side for certain."""
 
 
-def entropy(probability: float) -> float:
-    """Bits in a question that has the answer yes with this probability."""
-    return math.fsum(-p * math.log2(p) for p in (probability, 1 - probability) if p > 0)
-
-
 def of_normal(probability: float, apart: float) -> float:
     """Bits that one normal observation tells of its side, whose levels are `apart` standard deviations.
 

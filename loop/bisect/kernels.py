@@ -13,7 +13,7 @@ from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import memory_of
-from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe
 from loop.machine.machine import cores, machine
 from loop.model.target import Workload

@@ -1,14 +1,16 @@
-"""Which commit to look at next, and how often: the most information for what it costs. Pure."""
+"""What a search has to know of its observations, and which commit to look at next, by bits for the cost. Pure."""
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol
 
 from loop.bisect.confirming import Word
-from loop.bisect.suspects import Claim, Key, Seen, Try
+from loop.bisect.journal import Links, Seen
+from loop.bisect.model import Key, Problem, Refuted, Try
+from loop.model.bisect import Claim
 
 OPEN = 1e-4
 """Where a side is surer than this, another look is not even considered."""
@@ -21,32 +23,13 @@ BROKEN_REACH = 2
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A look at a position."""
-
-    position: int
-    batch: int
-    why: str
-    relink: int = 0
-
-
-@dataclass(frozen=True)
 class Look:
-    """What a look would tell, and cost."""
+    """What a try would tell, and cost."""
 
-    wish: Wish
+    wanted: Try
     bits: float
     cost: float
     """In single measurements, the build included."""
-
-
-@dataclass(frozen=True)
-class Refuted:
-    """There is nothing to search between two ends."""
-
-    outcome: Literal["no_regression", "inconclusive"]
-    why: str
-    swapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,90 +39,138 @@ class Blamed:
     step: float
     remains: bool = False
     """So much of the whole step is left that there are other culprits."""
-    more: Wish | Try | None = None
+    more: Try | None = None
     """What would tell whether it does."""
 
 
-class Metric(Protocol):
-    """What a search has to know about what is observed: latencies, or runs that pass or fail."""
+class Metric(ABC):
+    """What a search has to know about what is observed: latencies, or runs that pass or fail.
+
+    `low` and `high` are two positions that differ, between which a step is searched.
+    """
 
     named: float
     """Posterior at which a single commit is named, all that builds may differ by considered."""
     telling: float
     """Bits below which a look tells nothing."""
 
-    def ends(self, low: int, high: int) -> Wish | Refuted | None:
+    def __init__(self, problem: Problem, seen: Seen) -> None:
+        self.problem, self.seen = problem, seen
+
+    def look(self, position: int, batch: int, why: str, relink: int = 0) -> Try:
+        """Observe a position."""
+        return Try(self.seen.positions.shown(position), batch, why, relink=relink)
+
+    def again(self, position: int, batch: int, why: str) -> Try:
+        """Observe a position that has to be known better, in the build that tells most."""
+        return self.look(position, batch, why)
+
+    def name(self, position: int) -> str:
+        """The commit of a position, for people."""
+        return self.problem.commits[self.seen.positions.shown(position)].name
+
+    def fresh(self, key: Key, position: int) -> Links:
+        """What a confirmation has observed of a position."""
+        trial = self.seen.trials.get(key)
+        return trial.values.get(position, {}) if trial else {}
+
+    @abstractmethod
+    def ends(self, low: int, high: int) -> Try | Refuted | None:
         """What is needed to see that two positions differ; None once that is evident."""
 
+    @abstractmethod
     def mass(self, low: int, high: int) -> Sequence[float]:
-        """Probability of a step at each position between two ends, if there is one."""
+        """Probability of a step at each position, if there is one."""
 
+    @abstractmethod
     def guesses(self, low: int, high: int) -> Sequence[float]:
         """The same, as it decides where to look next."""
 
     def first(self, low: int, high: int) -> Sequence[float]:
         """The same, as it says whether there is a suspect."""
+        return self.mass(low, high)
 
     def careful(self) -> "Metric":
         """The same observations, where what they may hide counts."""
+        return self
 
     def doubt(self, low: int, high: int) -> float:
-        """Probability that there is none."""
+        """Probability that there is no step."""
+        return 0.0
 
     def apart(self, low: int, high: int) -> int | None:
         """A position that is on neither end's level: there are steps on both sides of it."""
+        return None
 
+    @abstractmethod
     def looks(self, low: int, high: int, position: int, probability: float) -> Iterable[Look]:
         """Ways to look at a position that is on the upper side with this probability."""
 
-    def backed(self, low: int, high: int, wish: Wish) -> Wish:
-        """The wish, or a look at the end whose group has fewer observations than the commit on trial."""
+    def backed(self, low: int, high: int, wanted: Try) -> Try:
+        """The try, or one of the end whose group has fewer observations than the commit on trial."""
+        position = self.seen.positions.place[wanted.commit]
+        below, above = self.sides(low, high, position)
+        if min(below, above) >= self.weight(position, low, high) + 1 or position in (low, high):
+            return wanted
+        return self.instead(low, high, low if below < above else high, wanted)
 
-    def again(self, position: int, batch: int, why: str) -> Wish:
-        """A look at a position that has to be known better."""
+    @abstractmethod
+    def sides(self, low: int, high: int, position: int) -> tuple[float, float]:
+        """Observations on either side of the likeliest step, without those of a position."""
 
-    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Wish | None:
+    @abstractmethod
+    def weight(self, position: int, low: int, high: int) -> float:
+        """Observations of a position."""
+
+    @abstractmethod
+    def instead(self, low: int, high: int, end: int, wanted: Try) -> Try:
+        """A try of an end in the place of another, or that one where it tells nothing."""
+
+    @abstractmethod
+    def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Try | None:
         """A look at one of the `least` positions from parent down, or from suspect up, that shows how sure a step
         between them is. None: all have shown that."""
 
+    @abstractmethod
     def unsure(self, low: int, high: int, doubt: float) -> Refuted:
         """What is said where there may be no step."""
 
-    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Wish | bool:
+    def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Try | bool:
         """Whether this posterior needs no confirmation; or a look that would tell."""
+        return False
 
+    @abstractmethod
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """What a confirmation of a step at a position has to show."""
 
+    @abstractmethod
     def word(self, key: Key) -> tuple[Word, float]:
         """What a trial says, and its evidence."""
 
+    @abstractmethod
     def ask(self, key: Key, claim: Claim) -> Try:
         """The next observations of a trial."""
 
+    @abstractmethod
     def blamed(self, low: int, high: int, key: Key) -> Blamed:
         """What a confirmed trial explains."""
 
 
-def choose(
-    seen: Seen, metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0
-) -> Wish | None:
+def choose(metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0) -> Try | None:
     """The look that tells most for its cost; None where none tells more bits than the least.
 
     `mass`: posterior probability of a step at each position.
     """
-    upper = list(accumulate(mass))
-    positions = [*_measured(seen, low, high), *_fresh(seen, low, high, upper)]
-    looks = [
-        _with_risk(look, _testable(seen, position))
-        for position in dict.fromkeys(positions)
-        if OPEN < upper[position] < 1 - OPEN
-        for look in metric.looks(low, high, position, upper[position])
-    ]
-    telling = [look for look in looks if look.bits > max(least, metric.telling)]
-    if not telling:
-        return None
-    return metric.backed(low, high, max(telling, key=lambda look: look.bits / look.cost).wish)
+    upper, seen = list(accumulate(mass)), metric.seen
+    best, most = None, 0.0
+    for position in dict.fromkeys([*_measured(seen, low, high), *_fresh(seen, low, high, upper)]):
+        if OPEN < upper[position] < 1 - OPEN:
+            testable = _testable(seen, position)
+            for look in metric.looks(low, high, position, upper[position]):
+                bits = look.bits * testable
+                if bits > max(least, metric.telling) and bits / look.cost > most:
+                    best, most = look.wanted, bits / look.cost
+    return metric.backed(low, high, best) if best else None
 
 
 def _measured(seen: Seen, low: int, high: int) -> Iterator[int]:
@@ -164,15 +195,17 @@ def _testable(seen: Seen, position: int) -> float:
         return 1.0
     there = [built for built, relink in seen.built if not relink]
     low = max((built for built in there if built < position), default=0)
-    high = min((built for built in there if built > position), default=seen.line.last)
+    high = min((built for built in there if built > position), default=seen.positions.last)
     run = [broken for broken in seen.broken if low < broken < high]
     if not run:
         return 1.0
     reach = max(max(run) - min(run), BROKEN_REACH)
-    before = position - max((broken for broken in run if broken < position), default=-math.inf)
-    after = min((broken for broken in run if broken > position), default=math.inf) - position
-    return math.prod(1 - NEAR_BROKEN * math.pow(0.5, (away - 1) / reach) for away in (before, after))
+    nearest = [
+        min((abs(broken - position) for broken in side), default=math.inf) for side in _sides(run, position)
+    ]
+    return math.prod(1 - NEAR_BROKEN * math.pow(0.5, (away - 1) / reach) for away in nearest)
 
 
-def _with_risk(look: Look, testable: float) -> Look:
-    return Look(look.wish, look.bits * testable, look.cost)
+def _sides(run: Sequence[int], position: int) -> tuple[list[int], list[int]]:
+    """Those before a position, and those after it."""
+    return [one for one in run if one < position], [one for one in run if one > position]

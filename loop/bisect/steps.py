@@ -12,10 +12,11 @@ The scatter of builds that the same commit may explain then speaks against a ste
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from loop.bisect import build_noise
-from loop.bisect.change_point import Fit, Levels, Unit, posterior
+from loop.bisect.change_point import Fit, Unit
 
 RARE = 3e-3
 """Noise between builds that is less probable than this is left out."""
@@ -30,21 +31,15 @@ NOTHING = 0.1
 class Steps:
     """All steps that the builds of some positions allow, good end first."""
 
-    def __init__(
-        self,
-        units: Iterable[Unit],
-        prior: Sequence[float],
-        known: int | None = None,
-        pilot: tuple[float, int] = (0.0, 0),
-    ) -> None:
-        """`prior`: of a step at each position. `known`, `pilot`: as `Fit` has them."""
+    def __init__(self, units: Iterable[Unit], prior: Sequence[float], *, known: bool = False) -> None:
+        """`prior`: of a step at each position. `known`: as `Fit` has it."""
         self._units, self._prior, self._known = [unit for unit in units if unit.count], prior, known
-        freedom = pilot[1] + sum(unit.count - 1 for unit in self._units)
-        squares = math.fsum(unit.squares for unit in self._units) + pilot[0] ** 2 * pilot[1]
-        self._upper = list(accumulate(prior))
-        self._exact = freedom > 0 and squares < FLOOR**2 * freedom
-        self._pilot = (FLOOR, freedom) if self._exact else pilot
-        self.sd = FLOOR if self._exact else math.sqrt(squares / freedom) if freedom else 0.0
+        freedom = sum(unit.count - 1 for unit in self._units)
+        squares = math.fsum(unit.squares for unit in self._units)
+        if squares < FLOOR**2 * freedom:
+            squares = FLOOR**2 * freedom
+            self._units = [replace(unit, squares=FLOOR**2 * (unit.count - 1)) for unit in self._units]
+        self.sd = math.sqrt(squares / freedom) if freedom else 0.0
         """Of one observation about its build's level; 0 where nothing is known of it."""
 
     @functools.cached_property
@@ -52,7 +47,8 @@ class Steps:
         """Probability of each noise between builds, of `build_noise.SDS`."""
         if not self.sd:
             return (1.0, *(0.0 for _ in build_noise.SDS[1:]))
-        return build_noise.shares(self._units, self.sd, self._upper, self._known)
+        upper = list(accumulate(self._prior))
+        return build_noise.shares(self._units, self.sd, upper, known=self._known)
 
     @functools.cached_property
     def layout_sd(self) -> float:
@@ -60,45 +56,33 @@ class Steps:
         return build_noise.typical(self.noises)
 
     @functools.cached_property
-    def ratio(self) -> float:
-        """Its variance over that of observations."""
-        return self.layout_sd**2 / self.sd**2 if self.sd else 0.0
-
-    def fit(self, ratio: float) -> Fit:
-        """The steps where that ratio is known."""
-        return Fit(self._units, ratio, self._known, self._pilot)
+    def likely(self) -> Fit:
+        """The steps under the typical noise between builds."""
+        return self._fit(self.layout_sd)
 
     @functools.cached_property
-    def likely(self) -> "Guess":
-        """The steps under the typical noise."""
-        return Guess(self, self.ratio)
+    def quick(self) -> Fit:
+        """The steps under the least noise between builds that is not improbable."""
+        return self._fit(build_noise.quantile(self.noises, QUICK))
 
-    @functools.cached_property
-    def quick(self) -> "Guess":
-        """The steps under the least noise that is not improbable."""
-        tau = build_noise.quantile(self.noises, QUICK)
-        return Guess(self, tau**2 / self.sd**2 if self.sd else 0.0)
+    def _fit(self, tau: float) -> Fit:
+        """The steps where builds differ by so much."""
+        return Fit(self._units, self._prior, tau**2 / self.sd**2 if self.sd else 0.0, known=self._known)
 
     @functools.cached_property
     def _fits(self) -> list[tuple[float, Fit]]:
-        """Each noise that is not too rare, with its share."""
+        """The steps under each noise that is not too rare, with its share."""
         pairs = zip(build_noise.SDS, self.noises, strict=True)
-        return [(share, self.fit(tau**2 / self.sd**2 if self.sd else 0.0)) for tau, share in pairs if share > RARE]
+        return [(share, self._fit(tau)) for tau, share in pairs if share > RARE]
 
     @functools.cached_property
     def mass(self) -> list[float]:
         """Probability of each position of the history, if there is a step."""
-        total = [0.0] * len(self._prior)
-        for share, fit in self._fits:
-            for position, value in enumerate(self.posterior(fit)):
-                total[position] += share * value
+        shares = [share for share, _ in self._fits]
+        columns = zip(*(fit.mass for _, fit in self._fits), strict=True)
+        total = [sum(share * value for share, value in zip(shares, column, strict=True)) for column in columns]
         whole = math.fsum(total)
         return [value / whole for value in total]
-
-    def posterior(self, fit: Fit) -> list[float]:
-        """Probability of each position where the noise is that of a fit."""
-        low, high = fit.positions[0], fit.positions[-1]
-        return posterior(self._prior, low, high, fit.positions, fit.likelihoods)
 
     @functools.cached_property
     def doubt(self) -> float:
@@ -107,7 +91,7 @@ class Steps:
 
     def _nothing(self, fit: Fit) -> float:
         """The same where the noise is known."""
-        spans = [math.fsum(self._prior[low + 1 : high + 1]) for low, high in _gaps(fit.positions)]
+        spans = [math.fsum(self._prior[low + 1 : high + 1]) for low, high in pairwise(fit.positions)]
         spans = spans if any(spans) else [1.0] * len(spans)
         whole = math.fsum(spans)
         logs = [
@@ -116,28 +100,5 @@ class Steps:
             if span
         ]
         best = max(logs)
-        odds = (
-            (1 - NOTHING) / NOTHING * math.exp(min(best, 700.0)) * math.fsum(math.exp(log - best) for log in logs)
-        )
-        return 1 / (1 + odds)
-
-
-class Guess:
-    """The steps where one noise between builds is taken for true."""
-
-    def __init__(self, steps: Steps, ratio: float) -> None:
-        self.ratio, self.fit, self._steps = ratio, steps.fit(ratio), steps
-
-    @functools.cached_property
-    def mass(self) -> list[float]:
-        """Probability of each position."""
-        return self._steps.posterior(self.fit)
-
-    @functools.cached_property
-    def levels(self) -> Levels:
-        """Both sides of the likeliest step."""
-        return self.fit.levels(self.fit.best)
-
-
-def _gaps(positions: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return pairwise(positions)
+        ways = math.fsum(math.exp(log - best) for log in logs)
+        return 1 / (1 + (1 - NOTHING) / NOTHING * math.exp(min(best, 700.0)) * ways)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
-from loop.bisect.builds import Broken, Builder, Layout
+from loop.bisect.builds import Builder, Layout, Untestable
 from loop.gate.verify import Job, verify
 from loop.model.bisect import Candidate
 from loop.model.measurement import VariantChecks
@@ -20,7 +20,7 @@ from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
 Tries = Generator[Tick, None, tuple[float, ...]]
-"""Yields signs of life, returns the values that were observed. Raises Broken."""
+"""Yields signs of life, returns the values that were observed. Raises Untestable."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,17 @@ class Prober(Protocol):
 
     def tried(self, asked: Question) -> Tries:
         """The observations. Latency: log(its time / that of the other), above 0 is slower; else 1 for good, 0 for
-        bad. Raises Broken."""
+        bad. Raises Untestable."""
         ...
 
     @property
     def remark(self) -> str:
         """What is told beside the answer; empty where nothing is."""
+        ...
+
+    @property
+    def hangs(self) -> bool | None:
+        """Whether the bad end was tried and did not come to an end."""
         ...
 
 
@@ -69,11 +74,11 @@ class KernelProbe:
     seed: int
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
-    remark: str = ""
-    """There is none."""
+    remark = ""
+    hangs = False
 
     def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
-        """A candidate as the bench takes it. Raises Broken where it cannot be built."""
+        """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
         made = yield from self.builder.build(candidate, again)
         return self.bench.side(self.builder.variant, made).renamed(name)
 
@@ -106,14 +111,14 @@ class LatencyProbe(KernelProbe):
     def timed(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
     ) -> Generator[Tick, None, Timings]:
-        """Both sides turn about on today's workloads. Raises Broken where one of them cannot be timed."""
+        """Both sides turn about on today's workloads. Raises Untestable where one of them cannot be timed."""
         try:
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
-            raise Broken(error.message) from error
+            raise Untestable(error.message) from error
         if timings.wrong:
             side, check = timings.wrong[0]
-            raise Broken(f"{side} gave a wrong answer while it was timed: {check.message}")
+            raise Untestable(f"{side} gave a wrong answer while it was timed: {check.message}")
         return timings
 
     def _right(self, side: Side) -> Generator[Tick, None, None]:
@@ -122,7 +127,7 @@ class LatencyProbe(KernelProbe):
             self.checked[side.build_id] = yield from self.checks(side, 0)
         failure = self.checked[side.build_id].first_failure
         if failure is not None:
-            raise Broken(f"incorrect, so it has no speed: {failure.message}")
+            raise Untestable(f"incorrect, so it has no speed: {failure.message}")
 
 
 def pair_values(timings: Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
@@ -149,8 +154,8 @@ class CorrectnessProbe(KernelProbe):
             try:
                 found = yield from self.checks(side, number)
             except WorkerLost as lost:
-                raise Broken(str(lost)) from lost
+                raise Untestable(str(lost)) from lost
             if all(check.status == "unsupported" for check in found.checks):
-                raise Broken(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
+                raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
             values.append(0.0 if found.first_failure else 1.0)
         return tuple(values)

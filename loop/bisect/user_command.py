@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loop.base.errors import CannotStart, WorkFailed
 from loop.base.processes import Completed, Tick, run
-from loop.bisect.builds import Broken, check_out
+from loop.bisect.builds import Untestable, check_out
 from loop.bisect.trying import OTHER, TRIED, Question, Tries
 from loop.model.bisect import Candidate
 from loop.repository.worktree import Worktree
@@ -101,9 +101,9 @@ class CommandProbe:
         if done.timed_out:
             if (yield from self._bad_hangs(candidate)):
                 return 0.0
-            raise Broken(self._killed())
+            raise Untestable(self._killed())
         if done.code == SKIP:
-            raise Broken(f"exit {SKIP}: the command cannot judge it{_last(done)}")
+            raise Untestable(f"exit {SKIP}: the command cannot judge it{_last(done)}")
         return float(done.code == 0)
 
     def _pair(self, asked: Question, beside: Worktree) -> Generator[Tick, None, float]:
@@ -115,7 +115,7 @@ class CommandProbe:
             done = yield from self._run(tree, candidate)
             if done.timed_out:
                 self.hangs = self.hangs or candidate.commit == self.bad.commit
-                raise Broken(self._killed())
+                raise Untestable(self._killed())
             found[name] = number_of(done)
         return math.log(found[TRIED] / found[OTHER])
 
@@ -144,7 +144,7 @@ class CommandProbe:
     def _once(self, folder: Path, candidate: Candidate) -> Running:
         """As a shell has it, a program that is not there ends with 127, one that may not be run with 126."""
         if not folder.is_dir():
-            raise Broken(f"it has no folder {folder.name}")
+            raise Untestable(f"it has no folder {folder.name}")
         note = f"running the command on {candidate.short}"
         try:
             return (yield from run(self.command, cwd=folder, limit_s=self._limit, note=note))
@@ -154,16 +154,16 @@ class CommandProbe:
 
 
 def number_of(done: Completed) -> float:
-    """The number on the last line that a command printed. Raises Broken where there is none above zero."""
+    """The number on the last line that a command printed. Raises Untestable where there is none above zero."""
     if done.code != 0:
-        raise Broken(f"the command ended with {done.how}{_last(done)}")
+        raise Untestable(f"the command ended with {done.how}{_last(done)}")
     lines = done.output.strip().splitlines()
     try:
         value = float(lines[-1].split()[-1]) if lines else math.nan
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise Broken(f"the last line is no number above zero: {lines[-1] if lines else 'nothing was printed'}")
+        raise Untestable(f"the last line is no number above zero: {lines[-1] if lines else 'nothing was printed'}")
     return value
 
 

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.debugging import (
-    Boundary,
     BoundaryOutput,
-    ComponentChecks,
     ComponentsOutput,
     MapOutput,
     Smallest,
@@ -54,19 +52,18 @@ def _lines(
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
-    parts = [one for output in outputs_of(finished, ComponentsOutput) for one in output.components]
-    yield from _components([one for one in parts if one.variant == checks.variant])
-    sizes = [one for output in outputs_of(finished, BoundaryOutput) for one in output.boundaries]
-    yield from _boundaries([one for one in sizes if one.variant == checks.variant])
+    yield from _components(finished, checks.variant)
+    yield from _boundaries(finished, checks.variant)
     places = [one for output in outputs_of(finished, MapOutput) for one in output.places]
-    mine = [one for one in places if one.variant == checks.variant]
-    if mine:
-        yield "Where", f"{mine[0].text} (on {mine[0].workload})"
+    for place in [one for one in places if one.variant == checks.variant][:1]:
+        yield "Where", f"{place.text} (on {place.workload})"
     if small is not None:
         yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")
 
 
-def _components(parts: Sequence[ComponentChecks]) -> Iterator[tuple[str, str]]:
+def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
+    every = (one for output in outputs_of(finished, ComponentsOutput) for one in output.components)
+    parts = [one for one in every if one.variant == variant]
     wrong = [one for one in parts if one.checks.first_failure]
     held = ", ".join(one.component for one in parts if one not in wrong)
     for one in wrong:
@@ -76,8 +73,10 @@ def _components(parts: Sequence[ComponentChecks]) -> Iterator[tuple[str, str]]:
         yield "Component", f"right by itself: {held}{rest}"
 
 
-def _boundaries(sizes: Sequence[Boundary]) -> Iterator[tuple[str, str]]:
+def _boundaries(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
     """Those that turn somewhere; the dimensions that make no difference together."""
+    every = (one for output in outputs_of(finished, BoundaryOutput) for one in output.boundaries)
+    sizes = [one for one in every if one.variant == variant]
     for one in sizes:
         if one.passes:
             yield "Boundary", f"{one.text}, in {one.around}"

@@ -42,11 +42,11 @@ class Claim(Model):
     """What a confirmation has to show, as it was fixed before its first observation."""
 
     number: int
-    """Which confirmation of the search it is, from 1."""
+    """Which confirmation of the search it is, from 1. 0: a confirmed step is only measured for its size."""
     above: float = 0.0
     """Log ratio of culprit to parent that has to be exceeded."""
     below: float = 0.0
-    """Log ratio that a culprit would reach."""
+    """Log ratio that a culprit would reach: once less than that is evident, it is none."""
     clip: float | None = None
     """Log ratios further away than this count as if they were just there; None: none is."""
     variance: float = 1.0
@@ -79,7 +79,9 @@ class Probe(Model):
     seconds: float = 0.0
     """How long it took, building included."""
     build_id: str = ""
-    """The build that was tried; empty for a command."""
+    """Left empty; an older loop wrote it."""
+    workload: str = ""
+    """The one that it was timed on, where that was one alone."""
 
 
 class Answer(Model):
@@ -89,6 +91,8 @@ class Answer(Model):
     """What kind of answer it is."""
     why: str
     """What it rests on, in a sentence."""
+    swapped: bool = False
+    """Whether the good end is the one that is slower, or fails."""
     culprits: tuple[Candidate, ...] = ()
     """The commits that brought it; one, or several."""
     range: tuple[Candidate, ...] = ()

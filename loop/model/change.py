@@ -15,40 +15,35 @@ ON_CHANGE, ON_TARGET = "change.", "kernel."
 Outcome = Literal["kept", "reverted"]
 
 
-class Tried(Model):
+class JudgedChange(Model):
+    """A change that a session judged."""
+
+    variant: str
+    """The variant it was for."""
+    reason: str
+    """Why it was kept or taken back, in one line."""
+    gain: float | None = None
+    """Mean ratio of the incumbent's time to its own; None where it was not timed."""
+    files: tuple[str, ...] = ()
+    """Files it touched."""
+    patch: str = ""
+    """Where its patch is kept."""
+
+
+class Tried(JudgedChange):
     """A change of this session that was judged."""
 
     number: Annotated[int, Field(ge=1)]
     """Which one of the session, from 1."""
-    variant: str
-    """The variant it was for."""
     outcome: Outcome
     """What became of it."""
-    reason: str
-    """Why, in one line."""
-    gain: float | None = None
-    """Mean ratio of the incumbent's time to its own; None where it was not timed."""
-    files: tuple[str, ...] = ()
-    """Files it touched."""
-    patch: str = ""
-    """Where its patch is kept."""
 
 
-class LostIdea(Model):
+class LostIdea(JudgedChange):
     """A change that an earlier session judged and took back, in the same environment."""
 
     session: str
     """The session."""
-    variant: str
-    """The variant it was for."""
-    reason: str
-    """Why it was taken back, in one line."""
-    gain: float | None = None
-    """Mean ratio of the incumbent's time to its own; None where it was not timed."""
-    files: tuple[str, ...] = ()
-    """Files it touched."""
-    patch: str = ""
-    """Where its patch is kept."""
     digest: str = ""
     """Hash of the patch: the very same change is not judged again."""
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.model.change import Brief
+from loop.model.change import Brief, JudgedChange
 from loop.model.profile import FACTS
 from loop.profile.section import leaf, value
 from loop.report import format as say
@@ -50,29 +50,16 @@ def _note(brief: Brief, name: str) -> str:
 def tried(brief: Brief) -> Table | None:
     """The changes of this session that were judged before."""
     rows = tuple(
-        (
-            str(one.number),
-            one.variant,
-            one.outcome,
-            say.times(one.gain) if one.gain else "not timed",
-            one.reason,
-            one.patch,
-        )
-        for one in brief.tried
+        (str(one.number), one.variant, one.outcome, _gain(one), one.reason, one.patch) for one in brief.tried
     )
     return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
 
 
 def lost(brief: Brief) -> Table | None:
     """Changes that earlier sessions took back."""
-    rows = tuple(
-        (
-            one.session,
-            ", ".join(one.files),
-            say.times(one.gain) if one.gain else "not timed",
-            one.reason,
-            one.patch,
-        )
-        for one in brief.lost
-    )
+    rows = tuple((one.session, ", ".join(one.files), _gain(one), one.reason, one.patch) for one in brief.lost)
     return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)
+
+
+def _gain(change: JudgedChange) -> str:
+    return say.times(change.gain) if change.gain else "not timed"

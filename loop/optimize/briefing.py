@@ -29,8 +29,8 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working, Workshop
 
 
-class BriefTerms(Model):
-    """When the change will be kept."""
+class GainTerms(Model):
+    """When a change is kept."""
 
     gain: Annotated[float, Field(ge=0, le=10)] = 0.01
     """Share by which its mean speed has to exceed the incumbent's."""
@@ -45,7 +45,7 @@ class Subject:
     profile: Profile | None
 
 
-def brief(context: Context, arguments: BriefTerms) -> Working[BriefOutput]:
+def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
     shop = workshop(context)
     if shop.declined:
@@ -115,7 +115,7 @@ def choose(context: Context) -> Subject | None:
 
 
 def _write(
-    context: Context, subject: Subject, tree: Worktree, arguments: BriefTerms
+    context: Context, subject: Subject, tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
     shop, rounds = workshop(context), Rounds(context.finished)

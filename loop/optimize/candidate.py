@@ -1,19 +1,17 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
-
-from pydantic import Field
+from typing import Any, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.processes import Tick
 from loop.builds.build import scan
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
-from loop.model.base import Model
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.output import Output
 from loop.optimize import keeping
+from loop.optimize.briefing import GainTerms
 from loop.optimize.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -126,14 +124,7 @@ def _digest(at_hand: Round) -> str:
         patch.unlink()
 
 
-class DecideTerms(Model):
-    """When a change is kept."""
-
-    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Share by which its mean speed has to exceed the incumbent's."""
-
-
-def decide(context: Context, arguments: DecideTerms) -> Working[DecisionOutput]:
+def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
     at_hand = this_round(context)
     yield Tick("deciding")

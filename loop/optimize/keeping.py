@@ -62,6 +62,11 @@ def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None,
     if slower:
         worst = min(slower, key=lambda one: one.ratio)
         return f"slower on {_of(slower, speeds)}: {_times(worst.ratio)} on {worst.workload}"
+    return _too_little(speeds, gain, least_gain)
+
+
+def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) -> str | None:
+    """Why it gains too little, if it does."""
     if not any(one.verdict == "faster" for one in speeds):
         unclear = next((one for one in speeds if one.verdict == "inconclusive"), None)
         said = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"

@@ -14,7 +14,6 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.documents import content_hash
-from loop.base.errors import LoopError
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, together
 from loop.base.stats import geometric_mean
@@ -42,6 +41,7 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
+from loop.timing.round import Untimed
 from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
 from loop.workers.bench import Bench, Side
 
@@ -261,8 +261,8 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
     """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
     try:
         return (yield from _time_together(search, labels, rounds))
-    except LoopError as error:
-        if not any(error.message.startswith(f"{label} could not be timed") for label in labels):
+    except Untimed as error:
+        if error.side not in labels:
             raise
         if len(labels) == 1:
             search.drop(labels[0], "wrong", error.message)

@@ -1,4 +1,14 @@
-"""The only place that knows git. It reads the user's repository, and edits only in worktrees of loop's own."""
+"""The only room that knows git. It reads the user's repository, and edits only in worktrees of loop's own.
+
+Begin in `git`: the one function that runs the program. The user's index, hooks and branches stay as they are.
+Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
+transports).
+- `reading`: commit, uncommitted files, and files as an earlier commit had them.
+- `history`: the line of commits between two revisions; `between`: what happened between two sessions.
+- `worktree`: folders in which a target may be edited. A target outside git is copied into a repository of its
+  own.
+- `submodules` fills those of a worktree from the checkout's; `leftover` knows whose each worktree is.
+"""
 
 from loop.repository.reading import changes, export, revision
 

@@ -1,19 +1,15 @@
 """How git is run: with settings and a name of loop's own, never the user's hooks, never their index."""
 
-import contextlib
 import os
 import re
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from loop.base.errors import WorkFailed
-
-if TYPE_CHECKING:
-    from git import Repo
 
 QUIET = (
     "core.hooksPath=/dev/null",
@@ -41,9 +37,10 @@ them, and `filter`, `diff` and `merge` run them for a mere look at it."""
 ENVIRONMENT = {
     **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
     **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
+    **dict.fromkeys(("LANGUAGE", "LC_ALL"), "C"),
     "GIT_OPTIONAL_LOCKS": "0",
 }
-"""Who commits here; and the user's index is not even refreshed."""
+"""Who commits here, and in which language git answers; the user's index is not even refreshed."""
 
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """No other machine is asked, by no helper."""
@@ -86,8 +83,7 @@ def allow_programs() -> None:
 @cache
 def without_programs(folder: str) -> tuple[str, ...]:
     """Settings that take programs out of the configuration which git reads in a folder."""
-    words = ["git", "config", "--null", "--name-only", "--list"]
-    names = _execute(Path(folder), words, {}).split("\0")
+    names = _execute(Path(folder), ["config", "--null", "--name-only", "--list"], {}).decode().split("\0")
     programs = [name for name in dict.fromkeys(names) if NAMES_PROGRAM.fullmatch(name.lower())]
     required = {f"{name.rpartition('.')[0]}.required=false" for name in programs if name.startswith("filter.")}
     return (*(f"{name}={_harmless(name)}" for name in programs), *sorted(required))
@@ -96,29 +92,6 @@ def without_programs(folder: str) -> tuple[str, ...]:
 def _harmless(name: str) -> str:
     """A value with which nothing runs; git from 2.54 on refuses a configured hook without a command."""
     return "true" if name.lower().startswith("hook.") else ""
-
-
-@contextlib.contextmanager
-def opened(folder: Path) -> Iterator["Repo"]:
-    """The repository around a folder, by GitPython and through the same door: it asks git for objects, too.
-
-    Where one is missing git fetches it, by what the configuration says. Raises what GitPython does.
-    """
-    import git as library
-
-    forget_the_callers_repository()
-    with library.Repo(folder, search_parent_directories=True) as repository:
-        repository.git.set_persistent_git_options(c=list(_settings(folder)))
-        repository.git.update_environment(**_environment())
-        yield repository
-
-
-def _settings(folder: Path) -> tuple[str, ...]:
-    return QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
-
-
-def _environment() -> dict[str, str]:
-    return ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
 
 
 def look(folder: Path, *arguments: str) -> str:
@@ -131,25 +104,26 @@ def look(folder: Path, *arguments: str) -> str:
         return git(folder, *arguments, index=copy)
 
 
-def git(folder: Path, *arguments: str, index: Path | None = None, asked: Path | None = None) -> str:
-    """What git prints. Raises LoopError with its own words.
+def git(folder: Path, *arguments: str, index: Path | None = None, asked: str = "") -> str:
+    """What git prints as text; see `read_bytes`. `index`: in the place of the checkout's."""
+    return read_bytes(folder, *arguments, index=index, asked=asked).decode(errors="surrogateescape")
 
-    `index`: in the place of the checkout's. `asked`: a file that git reads as its input.
-    """
-    forget_the_callers_repository()
+
+def read_bytes(folder: Path, *arguments: str, index: Path | None = None, asked: str = "") -> bytes:
+    """What git prints. Raises LoopError with its own words. `asked`: what it reads as its input."""
     try:
-        import git as library
-    except ImportError as error:  # GitPython raises it when there is no git program.
-        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
-    try:
-        settings = [word for setting in _settings(folder) for word in ("-c", setting)]
-        env = _environment() | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
-        with contextlib.ExitStack() as stack:
-            source = stack.enter_context(asked.open("rb")) if asked else None
-            return _execute(folder, ["git", *settings, *_outside_submodules(arguments)], env, source)
-    except (library.GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-        said = str(getattr(error, "stderr", "") or error).strip()
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {said}") from error
+        settings = QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
+        env = ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
+        words = [word for setting in settings for word in ("-c", setting)]
+        env = env | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+        return _execute(folder, [*words, *_outside_submodules(arguments)], env, asked)
+    except FileNotFoundError as error:
+        if Path(folder).is_dir():
+            raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
+        raise WorkFailed(f"git {arguments[0]} in {folder}: {error}") from error
+    except (subprocess.CalledProcessError, OSError, ValueError) as error:
+        said = error.stderr.decode(errors="replace") if isinstance(error, subprocess.CalledProcessError) else ""
+        raise WorkFailed(f"git {arguments[0]} in {folder}: {said.strip() or error}") from error
 
 
 def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
@@ -159,8 +133,15 @@ def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
     return (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
 
 
-def _execute(folder: Path, command: list[str], env: dict[str, str], source: Any = None) -> str:
-    import git as library
-
-    terms: dict[str, Any] = {"env": env, "istream": source, "strip_newline_in_stdout": False}
-    return str(library.Git(folder).execute(command, **terms))
+def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], asked: str = "") -> bytes:
+    """Raises CalledProcessError, OSError, or ValueError for what cannot be an argument, such as a NUL."""
+    forget_the_callers_repository()
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=folder,
+        env=os.environ | env,
+        input=asked.encode(),
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout

@@ -1,7 +1,6 @@
 """The line of commits between a good and a bad one: which they are, what they touch, where they merge."""
 
 import datetime
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,28 +100,17 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def trees_of(folder: Path, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Hash of all that a folder ("" for the top) held at a commit, for many such pairs; empty where it was not."""
-    wanted = list(dict.fromkeys(places))
-    with tempfile.TemporaryDirectory() as folders:
-        asked = Path(folders) / "asked"
-        asked.write_text("".join(f"{commit}:{inside}\n" for commit, inside in wanted))
-        lines = git(folder, "cat-file", "--batch-check=%(objectname)", asked=asked).splitlines()
-    found = ("" if line.endswith(" missing") else line for line in lines)
-    return dict(zip(wanted, found, strict=True))
+def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str]:
+    """Hash of all that a folder ("" for the top) held at each commit; empty where it was not."""
+    wanted = list(dict.fromkeys(commits))
+    asked = "".join(f"{commit}:{inside}\n" for commit in wanted)
+    lines = git(folder, "cat-file", "--batch-check=%(objectname)", asked=asked).splitlines()
+    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(wanted, lines, strict=True)}
 
 
-def touched(folder: Path, commit: Commit, inside: str = "") -> tuple[str, ...]:
-    """Files below a folder that a commit changes against its first parent, from the repository's top."""
-    which = [commit.parents[0], commit.hash] if commit.parents else ["--root", commit.hash]
-    text = git(folder, "diff-tree", "--no-commit-id", "--name-only", "-r", "-z", *which, "--", inside or ".")
-    return tuple(filter(None, text.split("\0")))
-
-
-def difference(folder: Path, older: str, newer: str, inside: str = "") -> str:
+def difference(folder: Path, older: str, newer: str) -> str:
     """What changed between two commits below a folder, as a patch."""
-    words = ["diff", "--no-ext-diff", "--no-textconv", "--no-color"]
-    return git(folder, *words, older, newer, "--", inside or ".")
+    return git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
 
 
 def _commits(folder: Path, *which: str) -> Iterator[Commit]:

@@ -1,45 +1,66 @@
 """What a repository holds: commits and differences, read without touching the checkout."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Revision
-from loop.repository.git import look, opened
+from loop.repository.git import git, look, read_bytes
 
 SHOWN = 20
-LINK = 0o120000
-"""Mode of a symbolic link in a tree: not followed, for it may lead anywhere."""
 
 
 def revision(folder: Path) -> Revision:
     """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
     try:
-        import git
-    except ImportError:  # GitPython raises it when there is no git program.
+        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
+    except LoopError:
         return Revision(commit=None)
     try:
-        with opened(folder) as repository:
-            return _read(repository)
-    except (LoopError, git.GitError, ValueError, OSError):
+        commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip()
+    except LoopError:
+        return Revision(commit=None, dirty=True)
+    try:
+        branch = git(folder, "rev-parse", "--symbolic-full-name", "HEAD").strip().removeprefix("refs/heads/")
+        lines = look(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
+    except LoopError:
         return Revision(commit=None)
+    changed = tuple(line[3:] for line in lines)
+    branch_or_none = None if branch == "HEAD" else branch
+    return Revision(commit=commit, branch=branch_or_none, dirty=bool(changed), changed=changed[:SHOWN])
 
 
 def export(folder: Path, commit: str, into: Path) -> Path:
     """Write the files that `folder` held at a commit below `into`; their place there.
 
-    Nothing of the checkout is touched. Raises LoopError when the commit or the folder is not there.
+    Nothing of the checkout is touched, and no filter runs. Raises LoopError when the commit or the folder is not
+    there.
     """
-    import git
-
     try:
-        with opened(folder) as repository:
-            inside = folder.resolve().relative_to(Path(str(repository.working_tree_dir)).resolve())
-            tree = repository.commit(commit).tree
-            _write(tree if inside == Path(".") else tree / str(inside), into)
-    except (git.GitError, git.exc.ODBError, ValueError, KeyError, OSError) as error:
+        top = Path(git(folder, "rev-parse", "--show-toplevel").strip()).resolve()
+        inside = folder.resolve().relative_to(top).as_posix()
+        tree = f"{commit}:{'' if inside == '.' else inside}"
+        rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
+        files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # A link may lead anywhere.
+        texts = _contents(top, [facts.split()[2] for facts, _ in files])
+        for (facts, name), content in zip(files, texts, strict=True):
+            path = into / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(int(facts.split()[0], 8) & 0o777)
+    except (LoopError, OSError, ValueError) as error:
         raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
+
+
+def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
+    """What each of these objects holds."""
+    text, at = read_bytes(folder, "cat-file", "--batch", asked="".join(f"{one}\n" for one in blobs)), 0
+    for _ in blobs:
+        begin = text.index(b"\n", at) + 1  # After a line of hash, kind and size.
+        at = begin + int(text[at:begin].split()[2])
+        yield text[begin:at]
+        at += 1
 
 
 def changes(folder: Path, commit: str) -> dict[str, int]:
@@ -47,55 +68,18 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
 
     Untracked files count with 0 lines. Empty outside a repository, or where the commit is not known.
     """
-    import git
-
+    here = ("--", str(folder.absolute()))
     try:
-        with opened(folder) as repository:
-            top = Path(str(repository.working_tree_dir))
-        text = look(
-            top,
-            "diff",
-            "--no-ext-diff",
-            "--no-textconv",
-            commit,
-            "--numstat",
-            "--no-renames",
-            "-z",
-            "--",
-            str(folder.absolute()),
-        )
-        new = look(top, "ls-files", "--others", "--exclude-standard", "-z", "--", str(folder.absolute()))
-    except (LoopError, git.GitError, ValueError, OSError):
+        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
+        plain = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
+        counted = lines_changed(look(top, *plain, commit, *here))
+        new = look(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
+    except LoopError:
         return {}
-    rows = [line.split("\t", 2) for line in text.split("\0") if line]
-    found = {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
-    return found | dict.fromkeys(filter(None, new.split("\0")), 0)
+    return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
 
 
-def _write(tree: Any, into: Path) -> None:
-    for blob in tree.traverse():
-        path = into / Path(blob.path).relative_to(tree.path or ".")
-        if blob.type == "tree":
-            path.mkdir(parents=True, exist_ok=True)
-        elif blob.mode != LINK:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(blob.data_stream.read())
-            path.chmod(blob.mode & 0o777)
-
-
-def _read(repository: object) -> Revision:
-    import git
-
-    assert isinstance(repository, git.Repo)
-    head = repository.head
-    if not head.is_valid():
-        return Revision(commit=None, dirty=True)
-    top = Path(str(repository.working_tree_dir))
-    lines = look(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
-    changed = tuple(line[3:] for line in lines)
-    return Revision(
-        commit=head.commit.hexsha,
-        branch=None if head.is_detached else head.reference.name,
-        dirty=bool(changed),
-        changed=changed[:SHOWN],
-    )
+def lines_changed(numstat: str) -> dict[str, int]:
+    """Of `git diff --numstat -z`: files to lines added and removed together, 0 for what is not text."""
+    rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
+    return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}

@@ -17,6 +17,7 @@ import psutil
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.repository import submodules
 from loop.repository.git import git, look
+from loop.repository.reading import lines_changed
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
@@ -50,8 +51,7 @@ class Worktree:
         """
         self._notice_new_files()
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
-        rows = [line.split("\t", 2) for line in text.split("\0") if line]
-        return {self._from_target(name): _lines(counts) for *counts, name in rows}
+        return {self._from_target(name): count for name, count in lines_changed(text).items()}
 
     def _from_target(self, name: str) -> str:
         return os.path.relpath(self.root / name, self.target)
@@ -294,7 +294,3 @@ def _untracked(repository: Path, target: Path) -> Iterator[str]:
             continue
         if (repository / name).is_file() and not (repository / name).is_symlink():
             yield name
-
-
-def _lines(counts: list[str]) -> int:
-    return sum(int(count) for count in counts if count.isdigit())

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.bisect.bisection import search
-from loop.bisect.suspects import Answer, Asked, Broken, Claim, Commit, Costs, Noise, Outcome, Problem, Try, builds
+from loop.bisect.journal import read
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Noise, Outcome, Problem, Try
+from loop.model.bisect import Claim
 
 STEP = math.log1p(0.1)
 """Slower by a tenth."""
@@ -117,14 +119,14 @@ def problem(last: int, noise: Noise | None = None, **fields: object) -> Problem:
     """Commits alike, observed one by one; a pair costs two."""
     how = noise or Noise(paired=False)
     costs = Costs(measure=2.0 if how.paired else 1.0)
-    return Problem(tuple(Commit() for _ in range(last + 1)), costs=costs, noise=how, **fields)  # type: ignore[arg-type]
+    return Problem(tuple(Commit(name=str(number)) for number in range(last + 1)), costs=costs, noise=how, **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Done:
     """A search, and what it took."""
 
-    answer: Answer
+    answer: Conclusion
     journal: tuple[Asked, ...]
     search: int
     """Single measurements, or runs, of the search; a pair counts as two."""
@@ -145,8 +147,9 @@ def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Do
             told.append(Asked(wanted, observe(wanted)))
             wanted = going.send(told[-1].outcome)
     except StopIteration as stop:
-        made = builds(asked, told)
-        return Done(stop.value, tuple(told), *_counts(asked, told), made["good"], made["relinked"])
+        built = read(asked, told).built
+        relinked = sum(relink > 0 for _, relink in built)
+        return Done(stop.value, tuple(told), *_counts(asked, told), len(built) - relinked, relinked)
 
 
 def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:

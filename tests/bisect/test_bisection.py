@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import pytest
 
+from loop.bisect import bisection
 from loop.bisect.bisection import LOST_MOST, ahead, decide, search
-from loop.bisect.suspects import TOUCHED, Answer, Asked, Broken, Commit, Lost, Noise, Outcome, Problem, Same, Try
+from loop.bisect.hunt import TOUCHED
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Noise, Outcome, Problem, Try
 from tests.bisect.simulated import (
     STEP,
     History,
@@ -131,22 +133,11 @@ def test_commits_of_one_group_are_searched_as_one() -> None:
     assert {0, 99} >= {one.asked.commit for one in found.journal if one.asked.commit % 10}
 
 
-def test_builds_that_turn_out_the_same_are_not_observed() -> None:
-    """The device code of 30 to 60 is that of the good end: nothing there can be the culprit."""
-
-    def observe(asked: Try) -> Outcome:
-        return Same(0) if 30 <= asked.commit <= 60 else [asked.commit < 62] * asked.batch
-
-    found = done(problem(64, metric="correctness"), observe)
-    assert ("culprit", (62,)) == named(found)
-    assert 0.0 == sum(found.answer.posterior[:61])
-
-
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
     same = tuple(Commit(group="a" if index in (0, 8) else str(index)) for index in range(9))
     answer = decide(Problem(same), ())
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Conclusion)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
 
 
@@ -158,14 +149,6 @@ def test_the_prior_decides_where_to_look_first() -> None:
         found = done(asked, lambda one, at=culprit: [one.commit < at] * one.batch)  # type: ignore[misc]
         assert ("culprit", (culprit,)) == named(found)
         assert most >= found.builds
-
-
-def test_cached_builds_are_looked_at_first() -> None:
-    """They cost nothing: with every fourth commit there, two builds of its own are left."""
-    cached = tuple(Commit(built=index % 4 == 0) for index in range(65))
-    found = done(Problem(cached, metric="correctness"), lambda one: [one.commit < 38] * one.batch)
-    assert ("culprit", (38,)) == named(found)
-    assert 3 >= found.builds
 
 
 @pytest.mark.parametrize("metric", ["latency", "correctness"])
@@ -200,12 +183,13 @@ def test_fewer_observations_than_asked_for_are_enough_to_go_on() -> None:
     assert ("culprit", (9,)) == named(found)
 
 
-def test_the_search_gives_up_at_its_limit() -> None:
+def test_the_search_gives_up_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it has."""
     found = latency(64, 30, sd=0.2, step=0.1)
     assert "inconclusive" == found.answer.outcome
     history = History(64, {30: STEP}, 0.02, "limit")
-    short = done(problem(64, limit=10), history.observe)
+    monkeypatch.setattr(bisection, "OBSERVED_MOST", 10)
+    short = done(problem(64), history.observe)
     assert "inconclusive" == short.answer.outcome
     assert "no answer after" in short.answer.why
     assert 12 >= short.search

@@ -49,7 +49,7 @@ def test_builds_that_are_alike_have_none() -> None:
 def test_the_reference_of_pairs_is_a_build_as_well() -> None:
     """All others lie 3 % beside it: the more of them, the less it is scatter."""
     units = builds([0.03] * 8)[1:]
-    assert 0.02 > build_noise.typical(build_noise.shares(units, 0.002, UPPER, known=0))
+    assert 0.02 > build_noise.typical(build_noise.shares(units, 0.002, UPPER, known=True))
 
 
 def test_relinked_builds_of_a_commit_hold_no_step() -> None:
@@ -61,7 +61,7 @@ def test_relinked_builds_of_a_commit_hold_no_step() -> None:
 def test_the_forward_recursion_sums_over_all_ways_to_cut_the_history() -> None:
     """Against the sum itself, each stretch integrated by a rule."""
     units, sd, tau = builds([0.0, 0.012, 0.03, 0.028]), 0.002, 0.01
-    line = build_noise._line(units, sd, UPPER, None)
+    line = build_noise._line(units, sd, UPPER, known=False)
     width = 0.05
     total = 0.0
     for count in range(4):

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.places import include_folder, project
 from loop.base.processes import finish
-from loop.bisect.builds import Broken, Builder
+from loop.bisect.builds import Builder, Untestable
 from loop.bisect.candidates import read_line
 from loop.bisect.kernels import own_tree
 from loop.library import targets
@@ -50,7 +50,7 @@ def test_what_may_be_asked_for_next_is_built_beside(folder: Path, tmp_path: Path
         found = builder(folder, tmp_path / "cache", [one, two])
         finish(found.prepare([(good, 0)], [(broken, 0), (mended, 0)]))
         assert ({(good.tree, 0)}, 1) == (set(found.made), found.compiled)
-        with pytest.raises(Broken, match=r"does not build: scale\.c"):
+        with pytest.raises(Untestable, match=r"does not build: scale\.c"):
             finish(found.build(broken))
         finish(found.prepare([(good, 0)], [(mended, 0)]))
         assert {(good.tree, 0)} == set(found.made)
@@ -63,7 +63,7 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, 
     line = read_line(folder, "HEAD~4", "HEAD")
     with own_tree(line, "one") as tree:
         found = builder(folder, tmp_path / "cache", [tree])
-        with pytest.raises(Broken, match="gcc-of-tomorrow: no such compiler"):
+        with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
             finish(found.build(line.ends[3]))
         finish(found.build(line.ends[4]))
 
@@ -97,6 +97,6 @@ def test_a_build_that_hangs_is_given_up_by_what_the_good_one_took(
     with own_tree(line, "one") as tree:
         found = builder(folder, tmp_path / "cache", [tree])
         found.good = line.good
-        with pytest.raises(Broken, match="does not build: the compiler was"):
+        with pytest.raises(Untestable, match="does not build: the compiler was"):
             finish(found.build(line.ends[1]))
         assert {(line.good.tree, 0)} == set(found.made)

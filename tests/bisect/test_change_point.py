@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, posterior, units_of, weight_of, z_score
+from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
 from tests.effort import counted
 
 Series = dict[int, dict[int, list[float]]]
@@ -26,19 +26,18 @@ def make_series(seed: int, counts: Mapping[int, Sequence[int]], at: int = 3, ste
     }
 
 
-def found(series: Series, ratio: float = 0.0, known: int | None = None) -> Fit:
+def found(series: Series, ratio: float = 0.0, *, known: bool = False, prior: Sequence[float] = ()) -> Fit:
     """All steps in a series."""
-    return Fit(units_of(series, FREE), ratio, known)
+    return Fit(units_of(series, FREE), prior, ratio, known=known)
 
 
 def mass(series: Series, prior: Sequence[float] | None = None, **terms: float) -> list[float]:
     """Posterior at each position up to the last that was observed."""
-    fit, last = found(series, **terms), max(series)  # type: ignore[arg-type]
-    even = prior or [0.0] + [1 / last] * last
-    return posterior(even, 0, last, fit.positions, fit.likelihoods)
+    last = max(series)
+    return found(series, **terms, prior=prior or [0.0] + [1 / last] * last).mass  # type: ignore[arg-type]
 
 
-def integrated(series: Series, split: int, ratio: float = 0.0, known: int | None = None) -> float:
+def integrated(series: Series, split: int, ratio: float = 0.0, *, known: bool = False) -> float:
     """log of the likelihood of a step after position `split`, integrated over both levels and sigma on a grid."""
     units = [(position, np.array(values)) for position, links in series.items() for values in links.values()]
     everything = np.concatenate([values for _, values in units])
@@ -57,7 +56,7 @@ def integrated(series: Series, split: int, ratio: float = 0.0, known: int | None
                 - len(values) * math.log(sigma)
                 - (within + weight * (values.mean() - level) ** 2) / 2 / sigma**2
             )
-        if known is not None:
+        if known:
             log = log - below**2 / (2 * ratio * sigma**2) - math.log(sigma)
         total += float(np.exp(log).sum())
     return math.log(total)
@@ -67,19 +66,19 @@ def integrated(series: Series, split: int, ratio: float = 0.0, known: int | None
 @pytest.mark.parametrize(
     ("counts", "ratio", "known"),
     [
-        ({0: [3], 2: [1], 4: [2], 6: [3]}, 0.0, None),
-        ({0: [2], 5: [2]}, 0.0, None),
-        ({0: [3, 2], 2: [2, 1], 4: [4], 6: [2, 2]}, 0.8, None),
-        ({2: [2], 4: [2], 6: [3, 1]}, 0.5, 0),
+        ({0: [3], 2: [1], 4: [2], 6: [3]}, 0.0, False),
+        ({0: [2], 5: [2]}, 0.0, False),
+        ({0: [3, 2], 2: [2, 1], 4: [4], 6: [2, 2]}, 0.8, False),
+        ({2: [2], 4: [2], 6: [3, 1]}, 0.5, True),
     ],
 )
 def test_likelihoods_are_the_integrals(
-    seed: int, counts: Mapping[int, Sequence[int]], ratio: float, known: int | None
+    seed: int, counts: Mapping[int, Sequence[int]], ratio: float, known: bool
 ) -> None:
     """Against a sum over a grid of both levels and sigma: ratios of any two steps agree to two per cent."""
     series = make_series(seed, counts)
-    fit = found(series, ratio, known)
-    expected = [integrated(series, split, ratio, known) for split in fit.positions[:-1]]
+    fit = found(series, ratio, known=known)
+    expected = [integrated(series, split, ratio, known=known) for split in fit.positions[:-1]]
     ours = [likelihood - fit.likelihoods[0] for likelihood in fit.likelihoods]
     assert [value - expected[0] for value in expected] == pytest.approx(ours, abs=0.02)
 
@@ -88,8 +87,8 @@ def test_a_known_level_without_differing_builds_is_just_zero() -> None:
     """Ratios to the good end's own binary: as if it had been observed at zero without end."""
     series = make_series(1, {2: [3], 4: [3], 6: [3]})
     many = {**series, 0: {0: [1e-9, -1e-9] * 3}}
-    fit = Fit([Unit(0, 10**7, 0.0, 0.0), *units_of(series, FREE)])
-    ours = found(series, 0.0, 0)
+    fit = Fit([Unit(0, 10**7, 0.0, 0.0), *units_of(series, FREE)], ())
+    ours = found(series, known=True)
     assert fit.levels(1).step == pytest.approx(ours.levels(1).step, abs=1e-5)
     assert 0.0 == pytest.approx(ours.levels(0).low, abs=1e-6)
     assert (0, 2, 4, 6) == ours.positions
@@ -167,18 +166,8 @@ def test_a_thousand_candidates_cost_no_more_than_those_observed() -> None:
     series = {position: {0: [rng.gauss(position > 500, 0.5) for _ in range(6)]} for position in range(0, 1025, 64)}
     prior = [0.0] + [1 / 1024] * 1024
     with counted() as effort:
-        fit = found(series)
-        posterior(prior, 0, 1024, fit.positions, fit.likelihoods)
+        assert found(series, prior=prior).mass
     assert 12_000 > effort.calls
-
-
-def test_a_pilot_is_more_observations_of_the_noise() -> None:
-    """Its squares and its degrees of freedom are added."""
-    series = make_series(7, {0: [3], 8: [3]})
-    plain, piloted = found(series).levels(0), Fit(units_of(series, FREE), pilot=(0.7, 40)).levels(0)
-    assert plain.freedom + 40 == piloted.freedom
-    assert abs(piloted.sd - 0.7) < abs(plain.sd - 0.7)
-    assert plain.step == piloted.step
 
 
 def test_a_build_weighs_less_the_more_builds_differ() -> None:

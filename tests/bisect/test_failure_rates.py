@@ -15,7 +15,7 @@ PASS, FAIL = 1.0, 0.0
 def mass(runs: dict[int, list[float]]) -> list[float]:
     """Posterior at each position up to the last."""
     fit, last = Runs(runs), max(runs)
-    return posterior([0.0] + [1 / last] * last, 0, last, fit.positions, fit.likelihoods)
+    return posterior([0.0] + [1 / last] * last, fit.positions, fit.likelihoods)
 
 
 def integrated(runs: dict[int, list[float]], split: int) -> float:

@@ -11,11 +11,11 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, finish
-from loop.bisect.builds import Broken
+from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import Memory
-from loop.bisect.suspects import Costs, Metric, Noise
+from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import Question
 from loop.model.bisect import Answer
 from tests.bisect.histories import make_history
@@ -36,6 +36,7 @@ class Simulated:
     most: int | None = None
     """After so many probes the search is cut off."""
     remark: str = ""
+    hangs: bool | None = None
 
     def level(self, commit: str) -> float:
         """Log time of a commit: the steps up to it."""
@@ -49,7 +50,7 @@ class Simulated:
             raise KeyboardInterrupt
         self.tried_so_far.append(asked.candidate.commit)
         if [one.commit for one in self.line.ends].index(asked.candidate.commit) in self.broken:
-            raise Broken("does not build")
+            raise Untestable("does not build")
         apart = self.level(asked.candidate.commit) - self.level(asked.against.commit)
         if self.sd:
             return tuple(apart + self.draw.gauss(0, self.sd) for _ in range(asked.count))

@@ -5,7 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from loop.bisect.information import entropy, of_counts, of_normal
+from loop.bisect.information import of_counts, of_normal
+
+
+def entropy(probability: float) -> float:
+    """Bits in a question that has the answer yes with this probability."""
+    return math.fsum(-p * math.log2(p) for p in (probability, 1 - probability) if p > 0)
 
 
 def integrated(probability: float, apart: float) -> float:

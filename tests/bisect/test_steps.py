@@ -55,5 +55,5 @@ def test_numbers_without_noise_divide_by_nothing() -> None:
     found = Steps(units, PRIOR)
     assert 0.499 < found.mass[20]
     assert 1e-6 > found.doubt
-    known = Steps(units[1:], PRIOR, known=0)
+    known = Steps(units[1:], PRIOR, known=True)
     assert 0.499 < known.mass[20]

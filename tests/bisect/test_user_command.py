@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.bisect.builds import Broken
+from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.trying import Question
 from loop.bisect.user_command import CommandProbe
@@ -50,7 +50,7 @@ def test_an_exit_code_judges(line: Line, tmp_path: Path) -> None:
 def test_what_cannot_be_judged_is_broken(line: Line, tmp_path: Path) -> None:
     """Skipped by its own word."""
     asked = probe(line, tmp_path, "echo no headers >&2; exit 125")
-    with pytest.raises(Broken, match="cannot judge it: no headers"):
+    with pytest.raises(Untestable, match="cannot judge it: no headers"):
         tried(asked, line, 1)
 
 
@@ -62,7 +62,7 @@ HANG = "echo $$ >> ../started; sleep 1000 & wait"
 def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path, number: bool) -> None:
     """With what the good end takes beside it; what it started is gone, and the others are judged on."""
     asked = probe(line, tmp_path, f"cat state; grep -q 2 state && {{ {HANG}; }}; true", number=number, limit_s=0.5)
-    with pytest.raises(Broken, match=r"the command hangs: killed after 0\.5 s, 0\.\d+ s on the good end"):
+    with pytest.raises(Untestable, match=r"the command hangs: killed after 0\.5 s, 0\.\d+ s on the good end"):
         tried(asked, line, 1)
     assert not any(Path(f"/proc/{one}").exists() for one in (tmp_path / "started").read_text().split())
     assert (math.log(4) if number else 1.0,) == pytest.approx(tried(asked, line, 2))
@@ -79,7 +79,7 @@ def test_where_the_bad_end_hangs_that_is_what_is_bad(line: Line, tmp_path: Path)
 def test_a_number_that_never_comes_at_the_bad_end_is_told(line: Line, tmp_path: Path) -> None:
     """There is nothing to compare."""
     asked = probe(line, tmp_path, f"cat state; grep -q 4 state && {{ {HANG}; }}; true", number=True, limit_s=0.4)
-    with pytest.raises(Broken, match="the command hangs"):
+    with pytest.raises(Untestable, match="the command hangs"):
         tried(asked, line, 2)
     assert "hangs on the bad end" in asked.remark
 
@@ -90,7 +90,7 @@ def test_the_limit_is_what_the_good_end_takes_many_times_over(
     """The user says nothing: a commit that hangs costs a limit, not ten minutes."""
     monkeypatch.setattr("loop.bisect.user_command.LEAST_S", 0.3)
     asked = probe(line, tmp_path, f"sleep 0.1; grep -q 2 state && {{ {HANG}; }}; true", limit_s=None)
-    with pytest.raises(Broken, match="the command hangs") as hanging:
+    with pytest.raises(Untestable, match="the command hangs") as hanging:
         tried(asked, line, 1)
     assert asked.took_s is not None
     assert f"killed after {max(0.3, 10 * asked.took_s):.3g} s" in str(hanging.value)
@@ -134,5 +134,5 @@ def test_numbers_are_compared_with_the_good_ends(line: Line, tmp_path: Path) -> 
 def test_what_is_no_number_is_broken(line: Line, tmp_path: Path, command: str, said: str) -> None:
     """With what was there instead."""
     command = f"grep -q 1 state && {{ echo 1; exit 0; }}; {command}"
-    with pytest.raises(Broken, match=said):
+    with pytest.raises(Untestable, match=said):
         tried(probe(line, tmp_path, command, number=True), line, 1)

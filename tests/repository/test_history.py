@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.history import between, difference, is_ancestor, line, resolve, touched, trees_of
+from loop.repository.history import between, difference, is_ancestor, line, resolve, trees_of
 from tests.repository.test_reading import git
 
 
@@ -54,24 +54,21 @@ def test_a_good_commit_on_the_branch_that_was_merged(folder: Path) -> None:
         assert ["merge side", "fifth"] == [one.subject for one in line(folder, good, "main")]
 
 
-def test_what_a_commit_touches(folder: Path) -> None:
-    """A merge touches what its branch did; a folder may be asked for alone."""
-    third, merge, fifth = line(folder, "main~3", "main")
-    assert ("docs/notes.md",) == touched(folder, third)
-    assert ("side.h",) == touched(folder, merge)
-    assert () == touched(folder, fifth, "docs")
+def test_what_changed_between_two_commits(folder: Path) -> None:
+    """As a patch."""
+    _, merge, fifth = line(folder, "main~3", "main")
     assert "+5" in difference(folder, merge.hash, fifth.hash)
 
 
 def test_trees_tell_what_is_the_same(folder: Path) -> None:
     """By the folder in question."""
     third, merge, fifth = line(folder, "main~3", "main")
-    asked = [(one, inside) for one in ("main~3", third.hash, merge.hash, fifth.hash) for inside in ("docs", "")]
-    found = trees_of(folder, asked)
-    assert found[third.hash, "docs"] == found[fifth.hash, "docs"] != ""
-    assert found[merge.hash, ""] != found[fifth.hash, ""]
-    assert "" == found["main~3", "docs"]
-    assert git(folder, "rev-parse", "main~3^{tree}") == found["main~3", ""]
+    asked = ("main~3", third.hash, merge.hash, fifth.hash)
+    docs, whole = trees_of(folder, "docs", asked), trees_of(folder, "", asked)
+    assert docs[third.hash] == docs[fifth.hash] != ""
+    assert whole[merge.hash] != whole[fifth.hash]
+    assert "" == docs["main~3"]
+    assert git(folder, "rev-parse", "main~3^{tree}") == whole["main~3"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loop.bisect.suspects import Noise, Problem
+from loop.bisect.model import Noise, Problem
 from loop.machine.machine import machine
 from tests.bisect.simulated import History, done, heavy, problem, runs_of, slow_at_times
 from tests.bisect.simulated import with_outliers as outliers
@@ -136,7 +136,6 @@ VARIANTS: tuple[Variant, ...] = (
     ("in pairs with the good end", SMALL, {"paired": True}, Noise()),
     ("one by one, speed drifts 2 % a measurement", CLEAR, {"drift_sd": 0.02}, FREE),
     ("in pairs, speed drifts 2 % a measurement", CLEAR, {"drift_sd": 0.02, "paired": True}, Noise()),
-    ("noise known from 20 blocks", CLEAR, {}, Noise(paired=False, pilot_sd=0.02, pilot_freedom=19)),
     ("Student's t noise, 3 degrees", MIDDLE, {"noise": heavy}, FREE),
     ("10 % outliers, 10 sigma both ways", CLEAR, {"noise": outliers}, FREE),
     ("10 % outliers, 10 sigma both ways", MIDDLE, {"noise": outliers}, FREE),

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.suspects import Problem
+from loop.bisect.model import Problem
 from tests.bisect.simulated import Done, History, done, problem
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loop.bisect.bisection import decide
-from loop.bisect.suspects import Asked, Try
+from loop.bisect.model import Asked, Try
 from tests.bisect.simulated import History, problem
 
 Array = NDArray[Any]

@@ -4,27 +4,19 @@ import math
 
 import pytest
 
-from loop.bisect.suspects import (
-    Asked,
-    Broken,
-    Commit,
-    Lost,
-    Noise,
-    Outcome,
-    Problem,
-    Same,
-    Seen,
-    Try,
-    builds,
-    line,
-    read,
-)
+from loop.bisect.journal import Seen, read
+from loop.bisect.model import Asked, Broken, Commit, Lost, Noise, Outcome, Positions, Problem, Try
 from tests.bisect.simulated import claim
 
 
 def commits(*groups: str) -> tuple[Commit, ...]:
     """One commit a group; `-` is unlike any other."""
     return tuple(Commit(group="" if group == "-" else group) for group in groups)
+
+
+def positions(*commits: Commit) -> Positions:
+    """The history as positions."""
+    return Problem(commits).positions
 
 
 def looked(commit: int, *values: float, **fields: object) -> Asked:
@@ -39,14 +31,14 @@ def seen(*journal: Asked, count: int = 9, noise: Noise | None = None) -> Seen:
 
 def test_each_commit_is_a_position_of_its_own() -> None:
     """Unless it is said to be like another."""
-    found = line(commits(*"----"))
+    found = positions(*commits(*"----"))
     assert ((0, 1, 2, 3), (0, 1, 2, 3)) == (found.place, found.first)
     assert (0.0, 1 / 3, 1 / 3, 1 / 3) == pytest.approx(found.prior)
 
 
 def test_commits_of_one_group_share_a_position() -> None:
     """The prior between them is zero, and the first of a group is the suspect."""
-    found = line(commits("a", "b", "b", "b", "c", "c"))
+    found = positions(*commits("a", "b", "b", "b", "c", "c"))
     assert ((0, 1, 1, 1, 2, 2), (0, 1, 4)) == (found.place, found.first)
     assert [0, 1, 5] == [found.shown(position) for position in range(3)], "an end is itself"
     assert (0.0, 0.5, 0.5) == found.prior
@@ -54,20 +46,19 @@ def test_commits_of_one_group_share_a_position() -> None:
 
 def test_what_lies_between_two_that_are_alike_changed_nothing() -> None:
     """A change that was taken back cannot be what made the bad end slower."""
-    assert (0, 1, 1, 1, 1, 2) == line(commits("a", "b", "x", "y", "b", "c")).place
-    assert (0, 1, 1, 1, 2, 3) == line(commits(*"------"), [(3, 1)]).place
+    assert (0, 1, 1, 1, 1, 2) == positions(*commits("a", "b", "x", "y", "b", "c")).place
 
 
 def test_ends_that_are_alike_leave_one_position() -> None:
     """There is nothing to search."""
-    assert 0 == line(commits("a", "b", "a")).last
+    assert 0 == positions(*commits("a", "b", "a")).last
 
 
 def test_weights_become_a_prior() -> None:
     """Commits that touch the kernel's files weigh ten times as much; without any weight all are alike."""
     touched = (Commit(), Commit(1.0), Commit(10.0), Commit(0.0))
-    assert (0.0, 1 / 11, 10 / 11, 0.0) == pytest.approx(line(touched).prior)
-    assert (0.0, 0.5, 0.5) == line((Commit(), Commit(0.0), Commit(0.0))).prior
+    assert (0.0, 1 / 11, 10 / 11, 0.0) == pytest.approx(positions(*touched).prior)
+    assert (0.0, 0.5, 0.5) == positions(Commit(), Commit(0.0), Commit(0.0)).prior
 
 
 def test_observations_are_kept_by_position_and_relink() -> None:
@@ -84,7 +75,7 @@ def test_confirmations_are_kept_apart() -> None:
     found = seen(looked(3, 0.1), Asked(asked, [0.2, 0.3]), looked(3, 0.1, 0.1))
     trial = found.trials[4, 3, 1]
     assert {4: {0: [0.2, 0.3]}} == trial.values
-    assert ({3: 2}, 2) == (trial.later, trial.count)
+    assert {3: 2} == trial.later
     assert {3: {0: [0.1, 0.1, 0.1]}} == found.values
 
 
@@ -110,19 +101,3 @@ def test_what_is_lost_says_nothing(outcome: Outcome) -> None:
     found = seen(lost, lost)
     assert ({}, set(), 2) == (found.values, found.built, found.lost)
     assert 0 == seen(lost, looked(4, 0.1)).lost
-
-
-def test_builds_that_turn_out_alike_share_a_position() -> None:
-    """What was observed of either is known of both."""
-    found = seen(looked(2, 0.1), looked(5, 0.2), Asked(Try(4, 1, ""), Same(2)))
-    assert 1 + found.line.place[1] == found.line.place[2] == found.line.place[3] == found.line.place[4]
-    assert {2: {0: [0.1]}, 3: {0: [0.2]}} == found.values
-
-
-def test_builds_in_the_cache_are_there() -> None:
-    """They are not counted; the others are, broken and relinked ones by themselves."""
-    cached = tuple(Commit(built=index in (0, 8)) for index in range(9))
-    problem = Problem(cached)
-    assert {(0, 0), (8, 0)} == read(problem, ()).built
-    journal = [looked(8, 0.1), looked(4, 0.1), looked(4, 0.1, relink=1), Asked(Try(5, 1, ""), Broken("no"))]
-    assert {"good": 1, "broken": 1, "relinked": 1} == builds(problem, journal)
