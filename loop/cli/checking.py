@@ -19,7 +19,7 @@ from loop.model.money import RateCard
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
-from loop.report.graph import Answer, Graph, dot, mermaid, tree
+from loop.report.graph import Answer, Graph, mermaid, tree
 from loop.session.plan import check_pattern
 from loop.steps.setting import read_setting
 
@@ -72,10 +72,8 @@ def _check_file(path: Path, target: Path | None) -> int:
     return 1
 
 
-def graph(target: Path | None, screen: Screen, *, as_dot: bool, as_tree: bool, as_json: bool) -> int:
-    """Which plans chain which patterns, and which patterns answer which outcomes: in Mermaid, dot or lines."""
-    if as_dot and as_tree:
-        raise UsageError("--dot and --tree are two forms", hint="choose one: loop patterns graph --dot")
+def graph(target: Path | None, screen: Screen, *, as_tree: bool, as_json: bool) -> int:
+    """Which plans chain which patterns, and which patterns answer which outcomes: in Mermaid or as lines."""
     setting = read_setting(target)
     found = Graph(
         plans={name: read.value.patterns for name, read in setting.plans.items()},
@@ -91,7 +89,7 @@ def graph(target: Path | None, screen: Screen, *, as_dot: bool, as_tree: bool, a
     elif as_tree:
         screen.prose("\n".join(tree(found)))
     else:
-        screen.data(dot(found) if as_dot else mermaid(found))
+        screen.data(mermaid(found))
     return ExitCode.OK
 
 

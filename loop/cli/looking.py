@@ -119,11 +119,9 @@ LOOKING = (
         "Which plans chain which patterns, and which patterns answer which outcomes, as a Mermaid drawing.",
         (
             "loop patterns graph > patterns.mmd",
-            "loop patterns graph --dot | dot -Tsvg > patterns.svg",
             "loop patterns graph --tree",
         ),
         (
-            option("--dot", bool, False, "For Graphviz, instead of Mermaid.", name="as_dot"),
             option("--tree", bool, False, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
             TARGET,
             JSON,

@@ -1,4 +1,4 @@
-"""Plans, patterns and answers as a drawing: Mermaid for Markdown, DOT for Graphviz."""
+"""Plans, patterns and answers as a drawing: Mermaid for Markdown, lines for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,31 +50,6 @@ def mermaid(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dot(graph: Graph) -> str:
-    """The same for Graphviz: `dot -Tsvg`. Chains go from left to right, plan below plan."""
-    lines = [
-        "digraph patterns {",
-        '  rankdir=LR; fontname="sans-serif";',
-        '  node [shape=box, fontname="sans-serif", fontsize=12, height=0.3];',
-        '  edge [fontname="sans-serif", fontsize=11];',
-    ]
-    names = _answering(graph)
-    if names:
-        lines += ["  subgraph cluster_answers {", '    label="answers to outcomes";']
-        lines += [f"    {node} [label={_dot(name)}];" for name, node in names.items()]
-        lines += [
-            f"    {names[one.pattern]} -> {names[one.to]} [label={_dot(one.when)}, style=dashed];"
-            for one in graph.answers
-        ]
-        lines.append("  }")
-    for number, (plan, chain) in reversed([*enumerate(graph.plans.items(), 1)]):  # The last is drawn on top.
-        lines += [f"  subgraph cluster_plan{number} {{", f"    label={_dot(f'plan {plan}')};"]
-        lines += [f"    plan{number}_{n} [label={_dot(name)}];" for n, name in enumerate(chain, 1)]
-        lines += [f"    plan{number}_{n} -> plan{number}_{n + 1};" for n in range(1, len(chain))]
-        lines.append("  }")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
 def tree(graph: Graph) -> Iterator[str]:
     """The same as lines for a terminal: each plan, its patterns, and what answers them."""
     for plan, chain in graph.plans.items():
@@ -102,9 +77,3 @@ def _mermaid(text: str) -> str:
     """A label between quotes: all that is not plain by its number, which Mermaid takes back."""
     shown = shortened(text, LONGEST)
     return "".join(f"#{ord(letter)};" if letter in MERMAID else letter for letter in shown)
-
-
-def _dot(text: str) -> str:
-    """A quoted string of DOT."""
-    shown = shortened(text, LONGEST).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{shown}"'

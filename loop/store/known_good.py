@@ -6,7 +6,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
-from loop.store.sessions import RECENT, SessionFolder, every, left_out
+from loop.store.sessions import SessionFolder, before, left_out
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
@@ -15,10 +15,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     Sessions after `head` do not count, so that a resumed session keeps what it began with.
     """
     found: dict[str, KnownGood] = {}
-    folders = every(root)
-    ids = [folder.id for folder in folders]
-    before = folders[: ids.index(head.id)] if head.id in ids else folders
-    for folder in reversed(before[-RECENT:]):
+    for folder in reversed(before(root, head.id)):
         try:
             for name, good in _passed(folder, head):
                 found.setdefault(name, good)

@@ -219,6 +219,13 @@ def every(root: Path) -> list[SessionFolder]:
     )
 
 
+def before(root: Path, session: str) -> list[SessionFolder]:
+    """The last sessions before one, oldest first: what it saw when it began, however often it is resumed."""
+    folders = every(root)
+    ids = [folder.id for folder in folders]
+    return folders[: ids.index(session) if session in ids else None][-RECENT:]
+
+
 def _age(name: str) -> list[str | int]:
     """Order of sessions of one second by name, the tenth after the second."""
     return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)]

@@ -8,7 +8,7 @@ from loop.model.debugging import SmallestOutput, Try
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import SessionHead
-from loop.store.sessions import RECENT, SessionFolder, every, left_out
+from loop.store.sessions import SessionFolder, before, left_out
 
 
 def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
@@ -16,10 +16,7 @@ def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
 
     Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
     """
-    folders = every(root)
-    ids = [folder.id for folder in folders]
-    before = folders[: ids.index(head.id)] if head.id in ids else folders
-    return tuple(one for folder in before[-RECENT:] for one in _of(folder, head))
+    return tuple(one for folder in before(root, head.id) for one in _of(folder, head))
 
 
 def _of(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
