@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loop.base.processes import environment, python_path
+from loop.calls.cuda.driver import Lack
 from loop.model.device import GpuLimits
 
 ASK_LIMIT_S = 60
 """Without its persistence daemon a driver sets up every GPU anew, one after the other."""
 SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-NO_DRIVER, NOTHING_SHOWN = "no NVIDIA driver here", "CUDA_ERROR_NO_DEVICE"
-"""What the child says where libcuda cannot be loaded, and where it shows no device."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,8 @@ class Gpus:
     """Names of all that nvidia-smi shows."""
     why: str = ""
     """Why a CUDA program can use none; empty where it can."""
+    lack: Lack = ""
+    """What is missing then."""
 
     @property
     def first(self) -> Gpu | None:
@@ -87,6 +88,7 @@ def gpus() -> Gpus:
         driver=rows[0][1] if rows else None,
         shown=tuple(row[0] for row in rows),
         why="" if usable else found["why"] or "the driver shows no GPU",
+        lack=found.get("lack", ""),
     )
 
 
@@ -131,17 +133,13 @@ def _shown_by_smi() -> list[list[str]]:
 
 def no_gpu(found: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and what would help."""
-    if NO_DRIVER in found.why and not found.shown:
+    if found.lack == "driver" and not found.shown:
         return f"no GPU: {found.why}", "install the NVIDIA driver"
-    if found.shown and VISIBLE in os.environ and NOTHING_SHOWN in found.why:
+    if found.shown and VISIBLE in os.environ and found.lack == "device":
         hidden = f"{VISIBLE}={os.environ[VISIBLE]!r} hides what is there"
         return f"no GPU: {hidden} ({', '.join(found.shown)})", f"unset {VISIBLE}, or set it to 0"
-    if found.shown:
-        return f"no GPU that a program can use: {', '.join(found.shown)} is there, but {found.why}", _mend(found)
-    return f"no GPU: {found.why}", "see what `nvidia-smi` says"
-
-
-def _mend(found: Gpus) -> str:
-    if NO_DRIVER in found.why:
-        return "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
-    return "see what `nvidia-smi` says"
+    there = f" that a program can use: {', '.join(found.shown)} is there, but" if found.shown else ":"
+    hint = "see what `nvidia-smi` says"
+    if found.lack == "driver":
+        hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
+    return f"no GPU{there} {found.why}", hint

@@ -10,8 +10,11 @@ from loop.calls.refusal import Refused
 
 
 def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
-    """`cuda`: the newest CUDA release whose code the driver runs; `gpus` as a program numbers them; `why` not."""
-    found: dict[str, Any] = {"cuda": None, "gpus": [], "why": ""}
+    """`cuda`: the newest CUDA release whose code the driver runs; `gpus` as a program numbers them.
+
+    Without any: `why`, and what they `lack`.
+    """
+    found: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
     try:
         driver = cuda.load(library)
         found["cuda"] = cuda.cuda_release(driver)
@@ -19,7 +22,7 @@ def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
         handles = [driver.make("cuDeviceGet", ctypes.c_int, index) for index in range(count)]
         found["gpus"] = [vars(cuda.facts(driver, handle)) for handle in handles]
     except Refused as error:
-        found["why"] = str(error)
+        found["why"], found["lack"] = str(error), getattr(error, "lack", "")
     return found
 
 

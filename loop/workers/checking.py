@@ -47,8 +47,8 @@ class Found:
         self.reads = ""
         """The tensors outside which something is read on which the output depends."""
         self.enclosed: dict[str, bytes] = {}
-        """Outputs of calls that could reach nothing beside their tensors. They may differ bit by bit: the tensors are
-        elsewhere."""
+        """Outputs of calls that could reach nothing beside their tensors. They may differ bit by bit: the tensors
+        are elsewhere."""
         self.unwritten = False
         """Whether the output depends on what stood in its memory before."""
 

@@ -15,21 +15,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.calls.refusal import Refused
 from loop.calls.rounding import moved, roundings, terms_of
-from loop.workers.judge_messages import (
-    Begin,
-    Compare,
-    Discard,
-    Expect,
-    Expected,
-    Finding,
-    GiveOutput,
-    Part,
-    Relate,
-    Stretch,
-    Tell,
-    Told,
-    Wrong,
-)
+from loop.workers import judge_messages as messages
 from loop.workers.relations import Relations
 from loop.workers.values import as_input, make_tensor
 from loop.workers.wire import Done, Request
@@ -74,7 +60,7 @@ class Truth:
 class Judge:
     """Holds the truth of every call it was asked to expect."""
 
-    def __init__(self, terms: Begin) -> None:
+    def __init__(self, terms: messages.Begin) -> None:
         torch_side.use_threads(terms.threads)
         self.reference = torch_side.find(terms.reference)
         self.plain, self.maker, self.form = (
@@ -88,16 +74,16 @@ class Judge:
     def answer(self, request: Request[Any]) -> object:
         """The reply to a request about a target."""
         answers: dict[type, Callable[[Any], object]] = {
-            Expect: self.expect,
-            Compare: self.compare,
-            Discard: self.discard,
-            Tell: self.tell,
-            Relate: self.relations.begin,
-            GiveOutput: self.relations.go_on,
+            messages.Expect: self.expect,
+            messages.Compare: self.compare,
+            messages.Discard: self.discard,
+            messages.Tell: self.tell,
+            messages.Relate: self.relations.begin,
+            messages.GiveOutput: self.relations.go_on,
         }
         return answers[type(request)](request)
 
-    def expect(self, request: Expect) -> Expected:
+    def expect(self, request: messages.Expect) -> messages.Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         call, inputs = request.call, []
         for flat, tensor in zip(self._values(request), call.inputs, strict=True):
@@ -107,9 +93,9 @@ class Judge:
         if request.twice and not same(self._truth(call, inputs).reference, truth.reference):
             raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
         self.truths[call.key] = truth
-        return Expected(doubt(truth) if self.plain else "")
+        return messages.Expected(doubt(truth) if self.plain else "")
 
-    def _values(self, request: Expect) -> list[Tensor]:
+    def _values(self, request: messages.Expect) -> list[Tensor]:
         """What goes into the files of the inputs: as the workload's kind of values says, or made by the target."""
         call, seed = request.call, request.seed
         if self.maker is None:
@@ -125,7 +111,7 @@ class Judge:
         tensors = zip(texts, (*call.inputs, call.output), strict=True)
         return {name: n for text, one in tensors for name, n in zip(text.split(), one.shape, strict=True)}
 
-    def discard(self, request: Discard) -> Done:
+    def discard(self, request: messages.Discard) -> Done:
         """Forget the truth of a call."""
         self.truths.pop(request.key, None)
         return Done()
@@ -157,7 +143,7 @@ class Judge:
             place = f"{Path(last.filename).name}:{last.lineno}"
             raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
 
-    def compare(self, request: Compare) -> Finding:
+    def compare(self, request: messages.Compare) -> messages.Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
         call, truth = request.call, self.truths[request.call.key]
         read = (torch_side.read_tensor(call.output, path).double() for path in request.outputs)
@@ -176,7 +162,7 @@ class Judge:
         """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""
         return not truth.rounded and any(vars(self.tolerance[call.dtype]).values())
 
-    def tell(self, request: Tell) -> Told:
+    def tell(self, request: messages.Tell) -> messages.Told:
         """How many times what is allowed a mistake is off on a call, in float64.
 
         `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
@@ -195,8 +181,8 @@ class Judge:
                 truth = self.truths[call.key] = self._rounded(truth, call)
                 excess = self._excess(truth, output)
         except Exception:  # The reference cannot be called so: what the mistake is cannot be said.
-            return Told(0.0)
-        return Told(excess)
+            return messages.Told(0.0)
+        return messages.Told(excess)
 
     def _excess(self, truth: Truth, output: Tensor) -> float:
         """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
@@ -234,14 +220,14 @@ class Judge:
         """An output as it is compared."""
         return output if self.form is None else self._ask("form", self.form, [output.double()], call)
 
-    def _finding(self, truth: Truth, output: Tensor) -> Finding:
+    def _finding(self, truth: Truth, output: Tensor) -> messages.Finding:
         wrong = outside(output, truth.reference, truth.allowed)
         largest, mean = errors(output, truth.reference)
         count, error = int(wrong.sum()), (output - truth.reference).abs()
         # NaN or infinity where it belongs is no error.
         error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
         excess = excess_of(output, truth) * wrong
-        return Finding(
+        return messages.Finding(
             max_error=largest,
             plain_max_error=truth.plain_max if self.plain else None,
             wrong=count,
@@ -253,11 +239,11 @@ class Judge:
             spans=spans(wrong, self.dimensions) if count else {},
         )
 
-    def _wrong(self, truth: Truth, output: Tensor, how_much: Tensor) -> Wrong:
+    def _wrong(self, truth: Truth, output: Tensor, how_much: Tensor) -> messages.Wrong:
         """The first of the elements that are wrong most."""
         flat = int(how_much.double().reshape(-1).argmax())
         index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
-        return Wrong(
+        return messages.Wrong(
             index=dict(zip(self.dimensions, index, strict=True)),
             expected=number(truth.reference.reshape(-1)[flat]),
             got=number(output.reshape(-1)[flat]),
@@ -275,7 +261,7 @@ def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[f
     return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
 
 
-def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[Part, ...]]:
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[messages.Part, ...]]:
     """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
     found = {}
     for axis, name in enumerate(dimensions):
@@ -286,18 +272,18 @@ def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, 
     return found
 
 
-def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> Part:
+def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> messages.Part:
     inside = error.narrow(axis, first, last - first)
     largest = number(inside.nan_to_num(math.inf).max())
-    return Part(first, last - 1, int(wrong.narrow(axis, first, last - first).sum()), largest)
+    return messages.Part(first, last - 1, int(wrong.narrow(axis, first, last - first).sum()), largest)
 
 
-def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, Stretch]:
+def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, messages.Stretch]:
     """Along each dimension: the first and the last index with a wrong element, and how many there are."""
     found = {}
     for axis, name in enumerate(dimensions):
         places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
-        found[name] = Stretch(int(places[0]), int(places[-1]), len(places), wrong.shape[axis])
+        found[name] = messages.Stretch(int(places[0]), int(places[-1]), len(places), wrong.shape[axis])
     return found
 
 
@@ -386,7 +372,7 @@ def number(value: Tensor) -> float | None:
     return max(min(found, 1.7976931348623157e308), -1.7976931348623157e308)
 
 
-def start(terms: Begin) -> Judge:
+def start(terms: messages.Begin) -> Judge:
     """A judge; raises Refused when a function of the target cannot be found."""
     try:
         return Judge(terms)

@@ -5,9 +5,9 @@ any library: a worker starts in milliseconds.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from types import NoneType, UnionType
+from types import UnionType
 from typing import (
     Any,
     Generic,
@@ -105,38 +105,66 @@ def hints(kind: type) -> dict[str, Any]:
 
 def read(kind: Any, value: Any) -> Any:
     """What JSON holds, as a type that messages have. Raises Malformed for anything else."""
+    reader = READERS.get(get_origin(kind))
+    if reader is not None:
+        return reader(get_args(kind), value)
     if isinstance(kind, type) and issubclass(kind, Plain):
         return _read_fields(kind, value)
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return _read_any(parts, value)
-    if origin in (tuple, list) and type(value) is list:
-        return origin(read(parts[0], item) for item in value)
-    if origin is dict and type(value) is dict:
-        return {name: read(parts[1], item) for name, item in value.items()}
-    if (origin is Literal and value in parts) or kind is Any:
+    if kind is Any or _fits(kind, value):
         return value
-    if kind is Count and type(value) is int and 0 <= value <= MOST_COUNTED:
-        return value
-    fits = type(value) is kind or (kind is float and type(value) is int)
-    if fits and (type(value) is not int or abs(value) < LARGEST):
-        return value
-    raise Malformed(f"no {kind}: {value!r:.100}")
+    raise _no(kind, value)
+
+
+def _no(kind: Any, value: Any) -> Malformed:
+    return Malformed(f"no {kind}: {value!r:.100}")
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value is of a type without parts."""
+    if type(value) is int:
+        return 0 <= value <= MOST_COUNTED if kind is Count else kind in (int, float) and abs(value) < LARGEST
+    return type(value) is kind
 
 
 def _read_fields(kind: Any, value: Any) -> Any:
     wanted = hints(kind)
     if type(value) is not dict or value.keys() != wanted.keys():
-        raise Malformed(f"no {kind.__name__}: {value!r:.100}")
+        raise _no(kind, value)
     return kind(**{name: read(one, value[name]) for name, one in wanted.items()})
 
 
+def _read_items(parts: tuple[Any, ...], value: Any) -> Any:
+    if type(value) is not list:
+        raise _no(tuple, value)
+    return tuple(read(parts[0], item) for item in value)
+
+
+def _read_values(parts: tuple[Any, ...], value: Any) -> Any:
+    if type(value) is not dict:
+        raise _no(dict, value)
+    return {name: read(parts[1], item) for name, item in value.items()}
+
+
+def _read_word(words: tuple[Any, ...], value: Any) -> Any:
+    if type(value) is not str or value not in words:
+        raise _no(words, value)
+    return value
+
+
 def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
-    if value is None and NoneType in kinds:
-        return None
     for kind in kinds:
         try:
             return read(kind, value)
         except Malformed:
             continue
-    raise Malformed(f"none of {kinds}: {value!r:.100}")
+    raise _no(kinds, value)
+
+
+READERS: Mapping[Any, Callable[[tuple[Any, ...], Any], Any]] = {
+    tuple: _read_items,
+    dict: _read_values,
+    Literal: _read_word,
+    Union: _read_any,
+    UnionType: _read_any,
+}
+"""How types with parts are read."""

@@ -21,28 +21,9 @@ from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
 from loop.calls.seal import Seal
 from loop.workers import checking
+from loop.workers import worker_messages as messages
 from loop.workers.serving import Answers, answer, serve
 from loop.workers.wire import Count, Done, No, Request
-from loop.workers.worker_messages import (
-    Compute,
-    Computed,
-    CountCalls,
-    Counts,
-    Kernels,
-    Launched,
-    Launches,
-    Load,
-    Mark,
-    Mistake,
-    Obey,
-    Obeyed,
-    Once,
-    Prepare,
-    Stage,
-    Staged,
-    Trace,
-    Unstage,
-)
 
 COUNTED_CALLS = 20
 
@@ -56,7 +37,7 @@ class Candidate:
         self.last: tuple[object, Prepared] | None = None
         """What the last prepared call looked like, and the call."""
 
-    def check(self, request: Compute) -> checking.Found:
+    def check(self, request: messages.Compute) -> checking.Found:
         """Compute one output twice at least.
 
         Half the time there is a call on other values before, so that nobody can count which calls are looked at.
@@ -96,7 +77,7 @@ class Worker:
         self.prepared: Prepared | None = None
         self.dry: Any = None
 
-    def load(self, request: Load) -> Done:
+    def load(self, request: messages.Load) -> Done:
         """Load a variant, once what it is timed with is sealed."""
         variants.ready(request.variant, request.threads, request.device)
         self.seal = Seal()
@@ -106,14 +87,14 @@ class Worker:
         self.candidates[""] = Candidate(_mistaken(loaded, request.mistake) if request.mistake else loaded)
         return Done()
 
-    def compute(self, request: Compute) -> Computed:
+    def compute(self, request: messages.Compute) -> messages.Computed:
         """Compute one output: its digests, the files of those that differ, what else was noticed."""
         found = self._candidate(request.mistake).check(request)
         outputs = {**found.outputs, **found.enclosed}
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
             Path(path).write_bytes(output)
-        return Computed(
+        return messages.Computed(
             outputs=tuple(paths),
             digests=tuple(found.outputs),
             changed=tuple(sorted(found.changed)),
@@ -123,7 +104,7 @@ class Worker:
             broken=self._broken(),
         )
 
-    def _candidate(self, mistake: Mistake | None = None) -> Candidate:
+    def _candidate(self, mistake: messages.Mistake | None = None) -> Candidate:
         """The variant; with a mistake what erring remembers is kept from call to call."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
@@ -136,18 +117,18 @@ class Worker:
             self.candidates[mistake["name"]] = Candidate(_mistaken(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
-    def stage(self, request: Stage) -> Staged:
+    def stage(self, request: messages.Stage) -> messages.Staged:
         """Take a call's place in the shared memory, and make it once."""
         from loop.workers import staging
 
-        self.unstage(Unstage())
+        self.unstage(messages.Unstage())
         self.shared = Shared(self.arena, request.size)
         self.inputs = len(request.call.inputs)
         loaded = self._candidate(request.mistake).loaded
         self.stage_, peak = staging.stage(loaded, self.shared, request, self.slow)
-        return Staged(None if peak is None else Count(peak))
+        return messages.Staged(None if peak is None else Count(peak))
 
-    def obey(self, request: Obey) -> Obeyed:
+    def obey(self, request: messages.Obey) -> messages.Obeyed:
         """Carry out the judge's orders about the staged call until it says to leave."""
         if self.shared is None:
             self.shared = Shared(self.arena, 0)
@@ -156,15 +137,15 @@ class Worker:
 
             self.stage_ = staging.empty(request.empty)
         obey(self.shared, self.bell, self.stage_, self.inputs, request.seen)
-        return Obeyed(self._broken(), tuple(self.stage_.strays))
+        return messages.Obeyed(self._broken(), tuple(self.stage_.strays))
 
-    def unstage(self, request: Unstage) -> Done:
+    def unstage(self, request: messages.Unstage) -> Done:
         """Let go of the staged call."""
         self.stage_.close()
         self.stage_, self.shared, self.inputs = Nothing(), None, 0
         return Done()
 
-    def prepare(self, request: Prepare) -> Done:
+    def prepare(self, request: messages.Prepare) -> Done:
         """Bring a call's inputs into memory of our own and make it once."""
         self.prepared = self._candidate().loaded.prepare(request.call.at_start())
         self.prepared.bind()()
@@ -175,58 +156,58 @@ class Worker:
             raise Refused("no call is prepared")
         return self.prepared
 
-    def count(self, request: CountCalls) -> Counts:
+    def count(self, request: messages.CountCalls) -> messages.Counts:
         """Hardware counters over some calls; why there are none where the system gives none."""
         run = self._ready().bind()
         run()
         with Counters() as counters:
             if not counters.open():
-                return Counts({}, counters.why_not, Count(0))
+                return messages.Counts({}, counters.why_not, Count(0))
             counters.start()
             for _ in range(COUNTED_CALLS):
                 run()
             counted = {name: None if n is None else Count(n) for name, n in counters.stop().items()}
-            return Counts(counted, "", Count(COUNTED_CALLS))
+            return messages.Counts(counted, "", Count(COUNTED_CALLS))
 
-    def mark(self, request: Mark) -> Done:
+    def mark(self, request: messages.Mark) -> Done:
         """One call between the marks that a profiler waits for."""
         from loop.workers import watched
 
         watched.marked(self._ready())
         return Done()
 
-    def trace(self, request: Trace) -> Kernels:
+    def trace(self, request: messages.Trace) -> messages.Kernels:
         """Kernels of one call, by torch's own profiler."""
         from loop.workers import watched
 
         return watched.traced(self._ready())
 
-    def once(self, request: Once) -> Done:
+    def once(self, request: messages.Once) -> Done:
         """One call that nothing stands beside, for a sanitizer."""
         from loop.workers import watched
 
         watched.once(self._candidate().loaded, request.call)
         return Done()
 
-    def launches(self, request: Launches) -> Launched:
+    def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
         from loop.workers import dry
 
         self.dry = self.dry or dry.DryRun(request)
-        launched: Launched = self.dry.launches(request.call)
+        launched: messages.Launched = self.dry.launches(request.call)
         return launched
 
     def _broken(self) -> tuple[str, ...]:
         return tuple(self.seal.broken()) if self.seal else ()
 
 
-def _mistaken(loaded: Loaded, mistake: Mistake) -> Loaded:
+def _mistaken(loaded: Loaded, mistake: messages.Mistake) -> Loaded:
     from loop import mistakes
 
     return mistakes.wrap(loaded, mistake)
 
 
-LOSING = (Load, Compute, Stage, Obey, Prepare, CountCalls)
+LOSING = (messages.Load, messages.Compute, messages.Stage, messages.Obey, messages.Prepare, messages.CountCalls)
 """Requests that may lose the device, and after which others come."""
 
 
@@ -248,7 +229,7 @@ class Responding:
 
     def __call__(self, answers: Answers, request: Request[Any]) -> object:
         """The reply. Where a kernel crashed the process ends instead: nothing works on the device any more."""
-        if self.cores and not isinstance(request, Load):
+        if self.cores and not isinstance(request, messages.Load):
             keep_to(self.cores)
             self.cores = ""
         reply = answer(answers, request)
@@ -268,17 +249,17 @@ def main() -> None:
     worker = Worker(arena, (bell[0], bell[1]) if bell else None)
     serve(
         {
-            Load: worker.load,
-            Compute: worker.compute,
-            Stage: worker.stage,
-            Obey: worker.obey,
-            Unstage: worker.unstage,
-            Prepare: worker.prepare,
-            CountCalls: worker.count,
-            Mark: worker.mark,
-            Trace: worker.trace,
-            Once: worker.once,
-            Launches: worker.launches,
+            messages.Load: worker.load,
+            messages.Compute: worker.compute,
+            messages.Stage: worker.stage,
+            messages.Obey: worker.obey,
+            messages.Unstage: worker.unstage,
+            messages.Prepare: worker.prepare,
+            messages.CountCalls: worker.count,
+            messages.Mark: worker.mark,
+            messages.Trace: worker.trace,
+            messages.Once: worker.once,
+            messages.Launches: worker.launches,
         },
         reply_fd,
         Responding(cores),

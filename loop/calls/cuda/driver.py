@@ -7,7 +7,7 @@ takes as well: memory and streams made here are good there. It lives as long as 
 import ctypes
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from loop.calls.cuda.errors import with_hint
 from loop.calls.cuda.functions import ADDRESS, ENUM, HANDLE, OLDER, SIGNATURES, SIZE
@@ -30,8 +30,16 @@ STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 """CUresult where there is nothing to run on."""
 
 
+Lack = Literal["", "driver", "device"]
+"""What is missing: the driver, or devices that it shows; empty for anything else."""
+
+
 class NoDevice(Refused):
     """There is no GPU to run on, or no driver for it: nothing a variant could have done better."""
+
+    def __init__(self, message: str, lack: Lack = "") -> None:
+        super().__init__(message)
+        self.lack = lack
 
 
 class Driver:
@@ -82,10 +90,11 @@ def load(library: str) -> Driver:
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
-        raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})") from error
+        raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver") from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
-        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}")
+        lack: Lack = "device" if code == NO_DEVICE_FOUND else ""
+        raise NoDevice(f"no NVIDIA GPU here: cuInit says {driver.explain(code)}", lack)
     if code:
         raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
     return driver
