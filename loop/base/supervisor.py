@@ -18,11 +18,11 @@ from pathlib import Path
 import psutil
 
 from loop.base import cgroups
+from loop.base.interrupts import SIGNALS
 from loop.base.linux import adopt_orphans, die_with_parent, keep_out, watched_by
 from loop.base.processes import OWNER, name_of
 from loop.base.remarks import remark
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_KERNEL = 128
 """SI_KERNEL of sigaction(2): a terminal sends its signals to the whole group; the worker has them already."""
 GONE_S = 5.0
@@ -37,7 +37,7 @@ def supervise() -> None:
     sys.stdout.flush()
     adopt_orphans()
     keep_out()
-    watched = {*PASSED_ON, signal.SIGCHLD}
+    watched = {*SIGNALS, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     watching = os.getpid()
     worker = os.fork()
