@@ -16,7 +16,7 @@ from tests.repository.test_reading import git
 
 LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 40; again++) {LINE}")
-SIZES = ("small: [{N: 3, M: [5, 17]}]", "small: [{N: 64, M: [128, 256]}]")
+SIZES = ("small: [{N: 3, M: [5, 17]}]", "small: [{N: 64, M: 256}]")
 PLAN = """
 format: 1
 name: improve
@@ -142,14 +142,9 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     broken = project.resume()
     assert "change 2 reverted: ours: scale.c:11:10:" in broken.stderr
 
-    project.edited.write_text(SLOW + "// no difference\n")
-    same = project.resume()
-    assert "change 3 reverted: " in same.stderr, same.stderr
-    assert "inconclusive" in same.stderr or "same" in same.stderr
-
     project.edited.write_text(KERNEL)
     better = project.resume()
-    assert "change 4 kept: " in better.stderr, better.stderr
+    assert "change 3 kept: " in better.stderr, better.stderr
     assert "git apply" in better.stderr
     assert KERNEL == project.edited.read_text()
     branch = f"loop/{project.session.name}"
@@ -157,8 +152,8 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
 
     project.edited.write_text(SLOW)
     worse = project.resume()
-    assert "change 5 reverted: " in worse.stderr
-    assert re.search(r"slower on [12] of 2 workloads", worse.stderr), worse.stderr
+    assert "change 4 reverted: " in worse.stderr
+    assert "slower on 1 of 1 workloads" in worse.stderr, worse.stderr
     assert KERNEL == project.edited.read_text()
 
     tree = project.edited.parent
@@ -171,11 +166,11 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
         git(project.folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git(project.folder, "status", "--porcelain"),
     )
-    (patch,) = (project.session / "changes").glob("4-*.patch")
+    (patch,) = (project.session / "changes").glob("3-*.patch")
     git(project.folder, "apply", "--check", str(patch))
     report = (project.session / "report.md").read_text()
     assert "## Changes" in report
-    assert report.count("| reverted ") == 4
+    assert report.count("| reverted ") == 3
     assert f"branch `{branch}`" in report
     git(project.folder, "apply", str(project.session / "changes" / "kept.patch"))
     assert KERNEL == (project.folder / "scale.c").read_text()
