@@ -7,7 +7,7 @@ gives back which names a gate may read.
 from loop.bisect import actions as bisecting
 from loop.debug import actions as debugging
 from loop.debug import turns
-from loop.gate import changes, emulating, environment, kernel, properties, sanitizing
+from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, tuning
 from loop.profile import actions as profile
@@ -30,7 +30,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.verify": Action(kernel.verify),
     "kernel.emulate": Action(emulating.emulate),
     "kernel.sanitize": Action(sanitizing.sanitize),
-    "kernel.changes": Action(changes.changes),
+    "kernel.changes": Action(known_good.changes),
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),

@@ -114,21 +114,28 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
-    words = SEVERITY.sub("", head)
-    frames = [line for line in details if line.startswith("Device Frame:")]
-    first = next((line for line in (head, *details) if PLACED.search(line) or OLDER.search(line)), "")
-    placed = [one for line in (first, *frames) if (one := PLACED.search(line) or OLDER.search(line))]
-    by = next((one for line in details if (one := THREAD.search(line))), None)
-    severity = SEVERITY.match(head)
+    severity, placed = SEVERITY.match(head), _placed(head, details)
+    by = next(filter(None, map(THREAD.search, details)), None)
     return SanitizerReport(
         kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
         severity="warning" if severity and severity[1].lower() == "warning" else "error",
-        words=words,
+        words=SEVERITY.sub("", head),
         kernel=short_name(CAST.sub("", placed[-1]["function"].strip())) if placed else "",
         places=tuple(dict.fromkeys(one["place"] for one in placed if one["place"])),
         thread=by[1] if by else "",
         block=by[2] if by else "",
     )
+
+
+def _placed(head: str, details: Sequence[str]) -> list[re.Match[str]]:
+    """Where it happened: the first line that says, and the frames below it."""
+
+    def placed(line: str) -> re.Match[str] | None:
+        return PLACED.search(line) or OLDER.search(line)
+
+    first = next(filter(None, map(placed, (head, *details))), None)
+    frames = [placed(line) for line in details if line.startswith("Device Frame:")]
+    return [one for one in (first, *frames) if one]
 
 
 @dataclass

@@ -183,10 +183,18 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     controlled = [one for one in timed if one in room.workloads]
     jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
     *found, control = yield from verify_sides(bench, jobs)
-    missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
-    missing += [*room.left_out, *(text for side in sides for text in untaken(side, wanted))]
-    rest = (tuple(failures), context.task.variants, context.task.seed, context.command, tuple(missing))
-    output = Verification(tuple(found), control, *rest).output(VerifyOutput)
+    unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
+    whole = Verification(
+        found=tuple(found),
+        control=control,
+        failures=tuple(failures),
+        meant=context.task.variants,
+        seed=context.task.seed,
+        command=context.command,
+        missing=(*unbuilt, *room.left_out),
+        untaken={side.name: untaken(side, wanted) for side in sides},
+    )
+    output = whole.output(VerifyOutput)
     return Result(output.model_copy(update={"message": room.said_after(output.message)}))
 
 

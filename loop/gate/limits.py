@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from loop.base.expressions import Expression
 from loop.model.target import Target, Workload
-from loop.model.workloads import Takes, accepts, formula_values, single
+from loop.model.workloads import Takes, accepts, counted, single
 
 FIRST_CALL_LIMIT_S = 60.0
 """The first call of a Python variant in a process: it may compile."""
@@ -60,10 +59,7 @@ class CallLimit:
 
 def work_of(target: Target, workload: Workload) -> float:
     """Operations of a call by the manifest's `flops`, else the product of its sizes."""
-    counted = 0.0
-    if target.flops is not None:
-        counted = Expression.parse(target.flops, arithmetic=True).evaluate_number(formula_values(workload))
-    return counted or float(prod(workload.sizes.values()))
+    return counted(target.flops, workload) or float(prod(workload.sizes.values()))
 
 
 def shrunk(target: Target, variant: Takes, workload: Workload, work: float) -> Workload:

@@ -10,9 +10,7 @@ from pydantic import Field
 from loop.base.processes import Tick, together
 from loop.gate import compute_sanitizer
 from loop.gate.compute_sanitizer import MOST_REPORTS, TOOLS, Examination, examine
-from loop.gate.emulating import work_of
 from loop.gate.kernel import builds, extra_sets, workloads
-from loop.gate.samples import few
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.measurement import Build
@@ -20,9 +18,10 @@ from loop.model.output import VerifyOutput
 from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import accepts, entry_of, spelled, working_set
+from loop.model.workloads import accepts, counted, entry_of, spelled, working_set
 from loop.steps.context import Context, Result, Working
 
+Trait = tuple[str, object]
 MOST_FLOPS = 2e7
 """Work of a call that is made under a tool; some tools follow every access."""
 MOST_BYTES = 2**20
@@ -63,14 +62,22 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     made, failures = yield from builds(context)
     progress = Progress()
     progress.missing += [f"sanitizers on what does not compile: {one.message}" for one in failures]
-    chosen = [one for one in made if _wanted(context, one, arguments, progress)]
-    calls = {one.variant: _calls(context, one.variant, arguments.calls) for one in chosen}
-    progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
+    calls = _calls_by_variant(context, made, arguments, progress)
     for workload in {one.name: one for own in calls.values() for one in own}.values():
         yield from context.bench.expect(workload)
-    jobs = [(tool, one) for tool in TOOLS for one in chosen if calls[one.variant]]
+    jobs = [(tool, one) for tool in TOOLS for one in made if calls.get(one.variant)]
     yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
     return Result(_output(context, progress, calls))
+
+
+def _calls_by_variant(
+    context: Context, made: Sequence[Build], arguments: SanitizeTerms, progress: Progress
+) -> dict[str, tuple[Workload, ...]]:
+    """The workloads of each variant that is to be sanitized; those without any are said."""
+    chosen = [one.variant for one in made if _wanted(context, one, arguments, progress)]
+    calls = {name: _calls(context, name, arguments.calls) for name in chosen}
+    progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
+    return calls
 
 
 def _candidates(context: Context) -> tuple[str, ...]:
@@ -124,9 +131,50 @@ def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     target, variant = context.bench.target, context.bench.target.variants[name]
     sets = extra_sets(context) or context.task.plan.workloads
     candidates = [one for one in workloads(context, sets, device="cuda") if accepts(variant, one)]
-    counted = target.flops is not None
-    work = {one.name: work_of(target, one) if counted else float(working_set(target, one)) for one in candidates}
-    return few(candidates, work, MOST_FLOPS if counted else MOST_BYTES, count)
+    if target.flops is None:
+        return few(
+            candidates, {one.name: float(working_set(target, one)) for one in candidates}, MOST_BYTES, count
+        )
+    return few(candidates, {one.name: counted(target.flops, one) or 0.0 for one in candidates}, MOST_FLOPS, count)
+
+
+def few(
+    candidates: Sequence[Workload], work: Mapping[str, float], most: float, count: int
+) -> tuple[Workload, ...]:
+    """At most `count` of the workloads whose work is at most `most`, the least work first; always the same ones.
+
+    Every type, flag and choice that is among them is taken at least once, as far as `count` allows; then those
+    with most work, in which loops go round more often. Shapes that differ in their values alone are one. Where all
+    are too much, the least is taken. `work`: by the name of the workload.
+    """
+    unlike = {_shape(one): one for one in reversed(candidates)}
+    ordered = sorted(unlike.values(), key=lambda one: (-work[one.name], one.name))
+    small = [one for one in ordered if work[one.name] <= most] or ordered[-1:]
+    chosen = _covering(small)[:count]
+    chosen += [one for one in small if one not in chosen][: count - len(chosen)]
+    return tuple(sorted(chosen, key=lambda one: (work[one.name], one.name)))
+
+
+def _shape(one: Workload) -> tuple[object, ...]:
+    """What the course of a kernel may depend on: not the values."""
+    return one.dtype, *one.sizes.items(), *_traits(one)
+
+
+def _traits(one: Workload) -> list[Trait]:
+    """Its type, and those attributes that choose between a few ways."""
+    ways = [(name, value) for name, value in one.attributes.items() if isinstance(value, bool | str)]
+    return [("dtype", one.dtype), *ways]
+
+
+def _covering(ordered: Sequence[Workload]) -> list[Workload]:
+    """Workloads until every trait is there, each one that brings something new."""
+    chosen: list[Workload] = []
+    seen: set[Trait] = set()
+    for one in ordered:
+        if not seen.issuperset(_traits(one)):
+            chosen.append(one)
+            seen.update(_traits(one))
+    return chosen
 
 
 def _job(

@@ -1,7 +1,7 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from loop.builds.compiler_errors import BuildFailed
@@ -32,7 +32,9 @@ class Verification:
     command: Callable[..., str]
     """Makes a command of loop on this target."""
     missing: tuple[str, ...] = ()
-    """What was not exercised, besides what hung."""
+    """What was not exercised, besides what hung and what variants do not take."""
+    untaken: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Variant to the workloads that it does not take, and why."""
 
     def output(self, kind: type[Kind]) -> Kind:
         """The output of the step."""
@@ -43,13 +45,19 @@ class Verification:
             message=self.message,
             hint=self.hint,
             verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.missing, *self.given_up),
+            not_exercised=(*self.left_out, *self.given_up),
             variants=self.found,
             control=self.control,
             seed=self.seed,
             right=right,
             wrong=tuple(checks.variant for checks in self.found if checks.first_failure),
         )
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was not tried at all, and why."""
+        beyond = (f"{name} on {text}" for name, texts in self.untaken.items() for text in texts)
+        return (*self.missing, *beyond)
 
     @property
     def given_up(self) -> tuple[str, ...]:
@@ -67,28 +75,23 @@ class Verification:
         wrong = [(checks, checks.first_failure) for checks in self.found if checks.first_failure]
         if self.control.first_failure:
             also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
-            doubt = "baseline, reference or tolerance is not to be trusted there"
-            if self.control.first_failure.status in VERBS:
-                doubt = "the baseline computes nothing, so that nothing can be held against it"
-            return f"the control failed: {doubt}: {self.control.first_failure.message}{also}"
+            return f"the control failed: {self._doubt}: {self.control.first_failure.message}{also}"
         if wrong:
-            checks, first = wrong[0]
-            name, rest = checks.variant, [one.variant for one, _ in wrong[1:]]
-            others = f"; so {'is' if len(rest) == 1 else 'are'} {', '.join(rest)}"
-            word = VERBS.get(first.status, "is incorrect")
-            counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
-            return f"{name} {word}: {first.message}{counted}{others if rest else ''}"
+            return _wrong(*wrong[0], [one.variant for one, _ in wrong[1:]])
         if self.failures:
             return f"no build: {self.failures[0].message}"
         idle = [checks.variant for checks in self.found if not checks.count("right")]
         if idle:
-            return f"nothing was checked of {idle[0]}: {self._why_idle(idle[0])}"
+            why = next(iter([*self.untaken.get(idle[0], ()), *self.left_out]), "there is no workload")
+            return f"nothing was checked of {idle[0]}: {why}"
         return ", ".join(map(_right, self.found)) or "no variant to verify"
 
-    def _why_idle(self, name: str) -> str:
-        """Why a variant has no check: what was left out for it alone, else for all."""
-        mine = [text.removeprefix(f"{name} on ") for text in self.missing if text.startswith(f"{name} on ")]
-        return next(iter([*mine, *self.missing]), "there is no workload")
+    @property
+    def _doubt(self) -> str:
+        """What a control that failed says of the others."""
+        if self.control.first_failure and self.control.first_failure.status in VERBS:
+            return "the baseline computes nothing, so that nothing can be held against it"
+        return "baseline, reference or tolerance is not to be trusted there"
 
     @property
     def hint(self) -> str | None:
@@ -111,6 +114,13 @@ class Verification:
         return f"{types}: say dtype=... in --workloads, or name another set"
 
 
+def _wrong(checks: VariantChecks, first: Check, others: Sequence[str]) -> str:
+    """The first failure of the first variant that is wrong, and which others are."""
+    counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
+    too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
+    return f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
+
+
 def _right(checks: VariantChecks) -> str:
     """`cpu right in 74 checks`, or every state with its count where there are others."""
     if checks.count("right") == len(checks.checks):
@@ -119,7 +129,7 @@ def _right(checks: VariantChecks) -> str:
 
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Workloads on which a side has no check, because it does not take them: by their type, or by `takes`."""
+    """Workloads on which a side has no check and why: it does not take their type, or `takes` leaves them out."""
     every = tuple(workloads)
     types = {one.name: one.dtype for one in every if one.dtype not in side.dtypes}
     beyond = {one.name: unsupported(side, one) for one in every if one.name not in types}
@@ -127,10 +137,10 @@ def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     texts = []
     if types:
         what = f"{_many(types)} of type {', '.join(dict.fromkeys(types.values()))}"
-        texts.append(f"{side.name} on {what}: it takes {', '.join(side.dtypes)}")
+        texts.append(f"{what}: it takes {', '.join(side.dtypes)}")
     if sizes:
         what = ", ".join(dict.fromkeys(sizes.values()))
-        texts.append(f"{side.name} on {_many(sizes)}: not supported, {what} (`takes: {side.takes}`)")
+        texts.append(f"{_many(sizes)}: not supported, {what} (`takes: {side.takes}`)")
     return tuple(texts)
 
 

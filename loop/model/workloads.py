@@ -51,6 +51,13 @@ def formula_values(workload: Workload) -> dict[str, object]:
     return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
 
 
+def counted(formula: str | None, workload: Workload) -> float | None:
+    """What a target's `flops` or `bytes` come to for one call; None where it does not say."""
+    if formula is None:
+        return None
+    return Expression.parse(formula, arithmetic=True).evaluate_number(formula_values(workload))
+
+
 class Takes(Protocol):
     """What a variant says of the calls that it takes."""
 

@@ -1,7 +1,6 @@
 """The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
 
 import copy
-import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,12 +12,12 @@ from loop.gate.kernel import builds
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.measurement import ControlResult
-from loop.model.target import ITEM_SIZES, Workload
+from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
-from loop.proving.controls import TIMED, Control
 from loop.proving.model import GateOutput
+from loop.proving.negative_controls import TIMED, Control, is_gross
 from loop.proving.prove import HONEST, Proof, erring, outcome
 from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
@@ -64,29 +63,28 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     by_name = {one.variant: one for one in made}
-    proof = Proof()
-    chosen = tuple(name for name in context.task.variants if arguments.python or not made or name in by_name)
-    begun, tried = monotonic(), set[str]()
-    ends = begun + PROOF_SHARE * context.kill_after_s
-    for name in chosen:
+    proof, begun, tried = Proof(), monotonic(), list[str]()
+    for name in context.task.variants:
+        if not (arguments.python or not made or name in by_name):
+            continue
         if tried and monotonic() - begun > context.budget_s:
             break
-        tried.add(name)
-        side = bench.side(name, by_name.get(name))
-        if side.kind == "command":
-            proof.left_out.append(f"every control of {name}: it is a program of its own")
-        else:
-            yield from _prove(context, side, proof, ends)
+        tried.append(name)
+        ends = begun + PROOF_SHARE * context.kill_after_s
+        yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
     output = _score(proof)
-    left = [name for name in context.task.variants if name not in tried]
-    missing = [
-        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
-        for name in left
-    ]
-    missing += _untried(context, proof)
+    missing = (*_missing(context, tried), *_untried(context, proof))
     if not output.total:
-        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    return Result(output.model_copy(update={"not_exercised": tuple(missing)}))
+        missing = (*missing, f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
+    return Result(output.model_copy(update={"not_exercised": missing}))
+
+
+def _missing(context: Context, tried: Sequence[str]) -> Iterator[str]:
+    """Variants whose controls were not tried, and the command that does."""
+    for name in context.task.variants:
+        if name not in tried:
+            command = context.command("kernels", "prove-gate", name)
+            yield f"the gate's controls of {name}: `{command}` tries them"
 
 
 def _untried(context: Context, proof: Proof) -> Iterator[str]:
@@ -102,8 +100,9 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.task.seed)
-    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
-        proof.left_out.append(f"every control of {side.name}: it takes no workload that is not empty")
+    why_none = _why_none(side, workloads)
+    if why_none:
+        proof.left_out.append(f"every control of {side.name}: {why_none}")
         return
     found = yield from prove.prove(context.bench, side, workloads, ends)
     proof.results += found.results
@@ -119,6 +118,15 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         yield from hold_device(context, stack)
         setup = Setup(context.bench, side, largest, ends, context.task.seed)
         yield from _time(setup, found.timed, proof)
+
+
+def _why_none(side: Side, workloads: Sequence[Workload]) -> str:
+    """Why no control of a variant can be tried; empty where some can."""
+    if side.kind == "command":
+        return "it is a program of its own"
+    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
+        return "it takes no workload that is not empty"
+    return ""
 
 
 def _largest(workloads: Iterable[Workload]) -> Workload | None:
@@ -213,7 +221,7 @@ def _doubts(
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
     """Why a side is doubted: for the reason that was expected, if that is among several."""
     doubts = [doubt for doubt in found if doubt.variant == one.name]
-    right = [doubt for doubt in doubts if control.expected and re.search(control.expected, doubt.reason)]
+    right = [doubt for doubt in doubts if control.explains(doubt.reason)]
     return next(iter([*right, *doubts]), None)
 
 
@@ -233,48 +241,59 @@ def _pointless(timings: Timings, control: Control, one: Side, base: Side) -> str
 
 
 def _score(proof: Proof) -> GateOutput:
-    honest = [one for one in proof.results if one.kind == "honest"]
-    controls = [one for one in proof.results if one.kind != "honest" and one.distinguishable]
-    same = tuple(f"{one.base}: {one.name}" for one in proof.results if not one.distinguishable)
-    killed = [one for one in controls if one.killed]
-    survivors = tuple(f"{one.base}: {one.name}" for one in controls if not one.killed)
-    rejected = tuple(f"{one.base}: {one.name}: {one.reason}" for one in honest if one.killed)
+    killed, survived, rejected = _sorted(proof.results)
+    total = len(killed) + len(survived)
+    alike = tuple(_name(one) for one in proof.results if not one.distinguishable)
+    told = [one for one in killed if one.told_by]
+    message = f"killed {len(killed)} of {total}{_remark(survived, rejected, alike)}"
+    if not total and not alike and not rejected:
+        message = "no control can be made of these variants"
     return GateOutput(
-        ok=not survivors and not rejected,
-        message=_describe(len(killed), controls, survivors, rejected, same),
-        hint=_hint(survivors, rejected, [one for one in killed if one.told_by]),
+        ok=not survived and not rejected,
+        message=message,
+        hint=_hint(survived, rejected, told),
         controls=tuple(proof.results),
         killed=len(killed),
-        total=len(controls),
-        survivors=survivors,
-        rejected=rejected,
-        wrong_reasons=tuple(f"{one.base}: {one.name}: {one.reason}" for one in killed if not one.right_reason),
+        total=total,
+        survivors=tuple(map(_name, survived)),
+        rejected=tuple(map(_with_reason, rejected)),
+        wrong_reasons=tuple(_with_reason(one) for one in killed if not one.right_reason),
         not_applicable=tuple(proof.left_out),
-        indistinguishable=same,
-        told_by_others=tuple(f"{one.base}: {one.name}: {one.told_by}" for one in killed if one.told_by),
+        indistinguishable=alike,
+        told_by_others=tuple(f"{_name(one)}: {one.told_by}" for one in told),
     )
 
 
-def _describe(
-    killed: int,
-    controls: Sequence[ControlResult],
-    survivors: Sequence[str],
-    rejected: Sequence[str],
-    same: Sequence[str],
-) -> str:
-    score = f"killed {killed} of {len(controls)}"
-    if survivors:
-        return f"{score}; survived: {', '.join(survivors)}"
+def _sorted(results: Sequence[ControlResult]) -> tuple[list[ControlResult], ...]:
+    """Controls that were killed, controls that survived, and honest candidates that were rejected."""
+    killed = [one for one in results if one.kind != "honest" and one.killed and one.distinguishable]
+    survived = [one for one in results if one.survived]
+    return killed, survived, [one for one in results if one.kind == "honest" and one.killed]
+
+
+def _name(one: ControlResult) -> str:
+    return f"{one.base}: {one.name}"
+
+
+def _with_reason(one: ControlResult) -> str:
+    return f"{_name(one)}: {one.reason}"
+
+
+def _remark(survived: Sequence[ControlResult], rejected: Sequence[ControlResult], alike: Sequence[str]) -> str:
+    """What is said beside the score."""
+    if survived:
+        return f"; survived: {', '.join(map(_name, survived))}"
     if rejected:
-        return f"{score}; an honest candidate was rejected: {rejected[0]}"
-    alike = f"; not distinguishable here: {', '.join(same)}" if same else ""
-    return f"{score}{alike}" if controls or same else "no control can be made of these variants"
+        return f"; an honest candidate was rejected: {_with_reason(rejected[0])}"
+    return f"; not distinguishable here: {', '.join(alike)}" if alike else ""
 
 
-def _hint(survivors: Sequence[str], rejected: Sequence[str], told: Sequence[ControlResult]) -> str | None:
-    if any(text.endswith((": zeros", *(f": zeros, {dtype}" for dtype in ITEM_SIZES))) for text in survivors):
+def _hint(
+    survived: Sequence[ControlResult], rejected: Sequence[ControlResult], told: Sequence[ControlResult]
+) -> str | None:
+    if any(is_gross(one.name) for one in survived):
         return "the tolerance is wider than every output, so that zeros pass: narrow it"
-    if survivors:
+    if survived:
         return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
     if rejected:
         return "the gate is too strict for this target: look at tolerance, reference and plain"

@@ -8,7 +8,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.model.target import Workload
 from loop.model.workloads import VALUES, accepts, entry_of, expand, scaled, single, spelled
-from loop.proving.controls import WRONG, Control
+from loop.proving.negative_controls import WRONG, Control
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Tell
 

@@ -193,7 +193,7 @@ class Looks:
 
 def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:
     """Variants that do not take some workloads."""
-    return [f"speed of {text}" for side in sides for text in untaken(side, timed)]
+    return [f"speed of {side.name} on {text}" for side in sides for text in untaken(side, timed)]
 
 
 def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from loop.base.processes import Tick
 from loop.base.stats import geometric_mean
-from loop.gate.earlier import KnownGoodGone, known_good_build
 from loop.gate.kernel import workloads
+from loop.gate.known_good import KnownGoodGone, known_good_build
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl

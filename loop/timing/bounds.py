@@ -8,14 +8,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from loop.base.errors import LoopError
-from loop.base.expressions import Expression
 from loop.base.processes import Tick
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine, peak_flops_per_s
 from loop.model.device import Dtype, GpuLimits
 from loop.model.measurement import Measurement
 from loop.model.target import ITEM_SIZES, OUTPUT, Workload
-from loop.model.workloads import formula_values, tensor_bytes, working_set
+from loop.model.workloads import counted, tensor_bytes, working_set
 from loop.timing.roof import Roof, measure_roof
 from loop.workers.bench import Bench
 from loop.workers.judge_clock import Way
@@ -184,9 +183,9 @@ def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick
 def compulsory(bench: Bench, workload: Workload) -> Moved:
     """Bytes that a call has to move: as the manifest says, else those of its output."""
     target = bench.target
-    if target.bytes is not None:
-        formula = Expression.parse(target.bytes, arithmetic=True)
-        return Moved(formula.evaluate_number(formula_values(workload)), declared=True)
+    moved = counted(target.bytes, workload)
+    if moved is not None:
+        return Moved(moved, declared=True)
     return Moved(tensor_bytes(bench.target, workload)[OUTPUT], declared=False)
 
 

@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
-from loop.base.expressions import Expression
 from loop.base.stats import CONFIDENCE, clipped, median, ratio_interval
 from loop.model.measurement import Measurement, Segment
 from loop.model.target import Target, Workload
 from loop.model.verdict import TOO_WIDE
-from loop.model.workloads import formula_values
+from loop.model.workloads import counted
 from loop.timing import samples
 from loop.timing.samples import log_ratios
 from loop.timing.timings import MIN_ROUNDS, Pair, Timings
@@ -32,13 +31,12 @@ def measurements(
     confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
     """One a pair and workload that both sides were timed on for two rounds at least."""
-    flops = Expression.parse(target.flops, arithmetic=True) if target.flops else None
     return tuple(
         measured(
             timings,
             pair,
             workload,
-            flops=flops.evaluate_number(formula_values(workload)) if flops else None,
+            flops=counted(target.flops, workload),
             confidence=confidence,
         )
         for pair in pairs

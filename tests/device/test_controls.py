@@ -13,8 +13,8 @@ from loop.base.processes import finish
 from loop.mistakes import streams
 from loop.model.target import Signature
 from loop.model.workloads import expand
-from loop.proving import controls as table
 from loop.proving import in_turn, prove
+from loop.proving import negative_controls as table
 from loop.proving.prove import Proof, erring
 from loop.timing.timings import SHORT_SEGMENT_S, Terms
 from loop.workers.bench import Bench

@@ -10,7 +10,7 @@ from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
 from loop.gate.limits import LONGEST_S, CallLimit, shrunk, work_of
-from loop.gate.relate import relate
+from loop.gate.properties import relate
 from loop.gate.verification import untaken
 from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
@@ -86,7 +86,7 @@ def test_a_variant_that_computed_nothing_is_not_right(bench: Bench) -> None:
 def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) -> None:
     """With the condition that leaves it out."""
     (side,) = make_sides(bench, "fragile")
-    said = f"fragile on 2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
+    said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
     assert (said,) == untaken(side, workloads(bench))
     assert () == untaken(make_sides(bench, "all")[0], workloads(bench))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loop.base.places import project
 from loop.calls.call import TensorFile
-from loop.gate.emulating import MOST_FLOPS, work_of
+from loop.gate.emulating import too_much
 from loop.library.targets import target
 from loop.model.device import Dtype
 from loop.model.target import Fill, Target
@@ -61,7 +61,7 @@ def of_manifest() -> Iterator[tuple[Workload, Sequence[Array]]]:
     bundled, laid_out = manifest(), set()
     for one in expand(bundled, SETS, "float16", seed=SEED):
         ours = _converted(one)
-        if work_of(bundled, one) > MOST_FLOPS:
+        if too_much(bundled, one):
             continue
         values = [_values(one, fill, n) for n, fill in enumerate(fills(bundled, one))]
         yield ours, values

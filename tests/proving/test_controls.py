@@ -15,7 +15,7 @@ from loop.library.definitions import read_file
 from loop.mistakes.arrays import store, values
 from loop.model.measurement import ControlResult
 from loop.model.target import Signature, Target
-from loop.proving import controls as table
+from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
 from loop.workers.bench import Bench

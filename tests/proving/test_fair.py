@@ -9,7 +9,7 @@ from loop.base.processes import finish
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.model.workloads import WorkloadError, expand, fills, scale_of, scaled, single
-from loop.proving.controls import Control
+from loop.proving.negative_controls import Control
 from loop.proving.prove import HONEST
 from loop.proving.telling import SURE, TELLS, Question, candidates
 from loop.workers.bench import Bench

@@ -4,8 +4,8 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.gate import relate as relating
-from loop.gate.relate import relate
+from loop.gate import properties as relating
+from loop.gate.properties import relate
 from loop.model.device import Dtype
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload

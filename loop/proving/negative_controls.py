@@ -5,6 +5,7 @@ it, in the stage and for the reason that stand here.
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -65,6 +66,10 @@ class Control:
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
 
+    def explains(self, reason: str) -> bool:
+        """Whether the gate's reason is the one that this mistake has to be found for."""
+        return bool(self.expected and re.search(self.expected, reason))
+
     def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
         """The terms as a worker gets them."""
         tolerance = target.tolerance.get(dtype)  # type: ignore[call-overload]
@@ -75,6 +80,15 @@ class Control:
             "attributes": list(target.signature.attributes),
             **self.terms,
         }
+
+
+GROSS = "zeros"
+"""Where this mistake passes the tolerance is wider than every output: no other inputs make up for that."""
+
+
+def is_gross(name: str) -> bool:
+    """Whether a control is that mistake, in any element type."""
+    return name.partition(",")[0] == GROSS
 
 
 WAY = Control("honest, by way of a control", "none", expected="", theme="honest")
@@ -157,7 +171,7 @@ def _has(*names: str) -> Applies:
 
 def _outputs(signature: Signature) -> Iterator[Control]:
     last = signature.output.split()[-2:]
-    yield Control("zeros", "zeros")
+    yield Control(GROSS, "zeros")
     yield Control("constant", "mean")
     if len(last) == 2:
         yield Control("transposed", "transpose", applies=_has(*last))

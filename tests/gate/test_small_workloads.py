@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.gate.samples import few
+from loop.gate.sanitizing import few
 from loop.model.target import Workload
 
 

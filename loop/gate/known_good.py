@@ -1,4 +1,4 @@
-"""The known good as a build: from the cache, or built again from its revision."""
+"""The known good of a variant: what changed since, and its build, found in the cache or made again."""
 
 from collections.abc import Generator
 
@@ -7,12 +7,50 @@ from loop.base.locks import own_folder
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
+from loop.gate.kernel import builds
+from loop.gate.model import ChangesOutput
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.model.target import CAbiVariant, Target
+from loop.repository import changes as files_changed
 from loop.repository import export
-from loop.steps.context import Context
+from loop.steps.context import Context, NoArguments, Result, Working
+
+SHOWN = 20
+
+
+def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
+    """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
+    made, failures = yield from builds(context)
+    if failures:
+        return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
+    known = context.past.known_good
+    unknown = [one.variant for one in made if one.variant not in known]
+    changed = tuple(
+        one.variant for one in made if one.variant in known and known[one.variant].build_id != one.build_id
+    )
+    commit = next((known[name].commit for name in changed if known[name].commit), None)
+    files = files_changed(context.task.folder, commit) if commit else {}
+    return Result(
+        ChangesOutput(
+            ok=True,
+            message=_describe(changed, unknown, files),
+            identity=" ".join(f"{one.variant}={one.build_id}" for one in made),
+            changed=changed,
+            count=len(changed),
+            files=tuple(sorted(files))[:SHOWN],
+            lines=sum(files.values()),
+            not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
+        )
+    )
+
+
+def _describe(changed: tuple[str, ...], unknown: list[str], files: dict[str, int]) -> str:
+    if not changed:
+        return "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
+    where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
+    return f"{', '.join(changed)} changed since the known good{where}"
 
 
 class KnownGoodGone(Exception):
