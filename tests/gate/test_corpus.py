@@ -1,6 +1,7 @@
 """Mistakes at the edges of tensors, each rejected for its reason; see `corpus`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterato
 
 def at(warm: Bench, kernel: Kernel) -> Bench:
     """The bench with a kernel's target."""
-    warm._judge_anew(write_kernel(warm.folder, kernel, ["C++", "PyTorch"]), None)
-    return warm
+    return replace(warm, target=write_kernel(warm.folder, kernel, ["C++", "PyTorch"]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
