@@ -173,6 +173,11 @@ class SessionRow(Model):
     """Whether it was recorded elsewhere and imported."""
 
     @property
+    def judged(self) -> tuple[str, ...]:
+        """Variants that the gate judged."""
+        return tuple(dict.fromkeys((*self.ratios, *self.incorrect, *self.regressed)))
+
+    @property
     def fastest(self) -> str | None:
         """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
         sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
