@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from loop.base.errors import WorkFailed
 
@@ -110,20 +110,21 @@ def git(folder: Path, *arguments: str, index: Path | None = None, asked: str = "
 
 
 def read_bytes(folder: Path, *arguments: str, index: Path | None = None, asked: str = "") -> bytes:
-    """What git prints. Raises LoopError with its own words. `asked`: what it reads as its input."""
+    """What git prints. Raises WorkFailed with its own words. `asked`: what it reads as its input."""
+    forget_the_callers_repository()
+    try:
+        from git import GitError
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
     try:
         settings = QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
         env = ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
         words = [word for setting in settings for word in ("-c", setting)]
         env = env | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
         return _execute(folder, [*words, *_outside_submodules(arguments)], env, asked)
-    except FileNotFoundError as error:
-        if Path(folder).is_dir():
-            raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {error}") from error
-    except (subprocess.CalledProcessError, OSError, ValueError) as error:
-        said = error.stderr.decode(errors="replace") if isinstance(error, subprocess.CalledProcessError) else ""
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {said.strip() or error}") from error
+    except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
+        said = str(getattr(error, "stderr", "") or error).strip()
+        raise WorkFailed(f"git {arguments[0]} in {folder}: {said}") from error
 
 
 def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
@@ -134,14 +135,13 @@ def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], asked: str = "") -> bytes:
-    """Raises CalledProcessError, OSError, or ValueError for what cannot be an argument, such as a NUL."""
-    forget_the_callers_repository()
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=folder,
-        env=os.environ | env,
-        input=asked.encode(),
-        capture_output=True,
-        check=True,
-    )
-    return done.stdout
+    """Raises GitError, OSError, or ValueError for what cannot be an argument, such as a NUL."""
+    from git import Git
+
+    with tempfile.TemporaryFile() as source:
+        source.write(asked.encode())
+        source.seek(0)
+        command = ["git", *arguments]
+        terms: dict[str, Any] = {"env": dict(env), "istream": source}
+        terms |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
+        return bytes(Git(folder).execute(command, **terms))
