@@ -146,7 +146,7 @@ def test_keep_or_stop_by_how_long_it_has_stood(
 ) -> None:
     """A restart of 4 minutes costs $2.45 of an engineer and an L4: 3.4 idle hours of the GPU."""
     monkeypatch.setattr(status.index, "rows", lambda root, **which: [make_gpu_row(1, 0.0)])
-    monkeypatch.setattr(status.figures, "rates", lambda here: make_card())
+    monkeypatch.setattr(status, "rates", lambda here: make_card())
     now = NOON + datetime.timedelta(hours=hours, seconds=360)
     gpu = status.gather(project, now).gpu
     assert decision == gpu.decision
