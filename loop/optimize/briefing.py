@@ -20,7 +20,7 @@ from loop.model.measurement import Measurement
 from loop.model.profile import Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
-from loop.optimize.brief import render_brief
+from loop.optimize.brief_page import render_brief
 from loop.optimize.rounds import Rounds, own_tree, workshop
 from loop.profile import bottleneck
 from loop.repository import worktree

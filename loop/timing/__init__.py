@@ -2,8 +2,9 @@
 
 Begin with the way of a verdict, three files. `samples` says which samples, segments and rounds count, and gives
 the log ratio of each round. `ratios` makes a measurement of them, with its interval. `verdicts` makes a word of
-that, or of the blocks of the sequential rule. `doubts` turns what was noticed beside the samples into `invalid`;
-`bounds` knows what no call can be faster than.
+that (`by_interval`), or of the blocks of the sequential rule (`by_evidence`, asked by `contest` after each
+block). What is `same` counts only where the slowed copy of the variant was seen to be slower. `doubts` turns
+what was noticed beside the samples into `invalid`; `bounds` knows what no call can be faster than.
 
 Samples come from `schedule` (how many rounds there is time for), `round` (a fresh process for each side, sides
 take turns), and `timed_call` (one side's call, in the judge's memory and by its clock). The judge draws which call

@@ -26,7 +26,7 @@ from loop.timing.operators import Offered, both_ways, time_operators
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
 from loop.timing.samples import log_ratios
 from loop.timing.timings import Pair, Terms, Timings
-from loop.timing.verdicts import judge
+from loop.timing.verdicts import by_interval
 from loop.timing.ways import EMPTY
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import Fitting, fitting
@@ -112,7 +112,7 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
     speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
     floors = timings.floors.call_s if timings.floors else {}
     told = both_ways(speeds)
-    verdicts = with_doubts([judge(one) for one in timed.measured], distrusted)
+    verdicts = with_doubts([by_interval(one) for one in timed.measured], distrusted)
     energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return MeasureOutput(
         ok=bool(timed.room.workloads) and not distrusted,
@@ -188,7 +188,7 @@ class Looks:
 
     def verdicts(self, timings: Timings) -> list[SpeedVerdict]:
         """What the rounds so far allow to say."""
-        return [judge(one) for one in self.measured(timings)]
+        return [by_interval(one) for one in self.measured(timings)]
 
 
 def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:

@@ -64,7 +64,7 @@ class Contest:
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
         key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = verdicts.decide(*self._evidence(timings, workload, rival))
+            found = verdicts.by_evidence(*self._evidence(timings, workload, rival))
             if found is not None:
                 self.decided[key] = found
         return key in self.decided

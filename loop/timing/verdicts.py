@@ -1,8 +1,8 @@
 """From a measurement, or the log ratios of blocks, to the word of a verdict. Pure.
 
-Against the baseline a few rounds give an interval, and the interval gives the word (`judge`). Two of our own
-binaries are judged block by block until the evidence is enough, by the sequential rule (`decide`). A timing that
-cannot be trusted has no speed at all (`invalid`; `doubts` has the reasons).
+Against the baseline a few rounds give an interval, and the interval gives the word (`by_interval`). Two of our
+own binaries are judged block by block until the evidence is enough, by the sequential rule (`by_evidence`). A
+timing that cannot be trusted has no speed at all (`invalid`; `doubts` has the reasons).
 
 **The sequential rule.** A value is the log ratio of one block, log(reference time / candidate time): above 0 the
 candidate is faster.
@@ -63,7 +63,7 @@ TOO_NOISY = 0.03
 Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
-def judge(measurement: Measurement) -> SpeedVerdict:
+def by_interval(measurement: Measurement) -> SpeedVerdict:
     """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1.
 
     The number of rounds is fixed beforehand, or set by the time there is, never by what the rounds say.
@@ -151,7 +151,7 @@ def allowance(variance: float) -> float:
     return 3 * math.sqrt(variance)
 
 
-def decide(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> Decision | None:
+def by_evidence(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> Decision | None:
     """The verdict that `logs` allow, or None: go on measuring. At the limit of blocks there is always one.
 
     `allowed` is the `allowance` for what the blocks share.
@@ -162,7 +162,7 @@ def decide(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> D
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> Decision:
     """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
-    return decide(logs, workloads, allowed) or _unclear(logs, workloads, allowed)
+    return by_evidence(logs, workloads, allowed) or _unclear(logs, workloads, allowed)
 
 
 def _evident(logs: Sequence[float], needed: float, allowed: float) -> Decision | None:

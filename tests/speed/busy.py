@@ -191,7 +191,7 @@ def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
     pair = Pair(_side(name), name, rival, "baseline")
     if len(samples.log_ratios(segments, rival, name)) < 2:
         return "inconclusive"
-    return verdicts.judge(ratios.measured(Timings(segments), pair, workload)).verdict
+    return verdicts.by_interval(ratios.measured(Timings(segments), pair, workload)).verdict
 
 
 def _side(name: str) -> Side:

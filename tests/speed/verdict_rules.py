@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from loop.base.stats import AGREE, CLIP, NEAR, t_quantile
 from loop.timing import verdicts
-from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, SAME_EVIDENCE, conclude, decide, e_value, needed_evidence
+from loop.timing.verdicts import (
+    MAX_BLOCKS,
+    MIN_BLOCKS,
+    SAME_EVIDENCE,
+    by_evidence,
+    conclude,
+    e_value,
+    needed_evidence,
+)
 
 Array = NDArray[Any]
 CHECKED = 25
@@ -112,7 +120,7 @@ def check(logs: Array, calls: Calls) -> None:
     assert calls.blocks is not None
     for row in random.Random(len(logs)).sample(range(len(logs)), CHECKED):
         series = logs[row].tolist()
-        count = next((n for n in range(1, MAX_BLOCKS + 1) if decide(series[:n])), MAX_BLOCKS)
+        count = next((n for n in range(1, MAX_BLOCKS + 1) if by_evidence(series[:n])), MAX_BLOCKS)
         found = (conclude(series[:count]).verdict, count)
         if found != (WORDS[calls.words[row]], calls.blocks[row]):
             sys.exit(f"the vectorised rule is not the rule: {found} in row {row}")

@@ -12,7 +12,7 @@ from loop.model.verdict import Against
 from loop.timing.ratios import confidence, measured, noise
 from loop.timing.samples import log_ratios
 from loop.timing.timings import Pair, Timings
-from loop.timing.verdicts import judge
+from loop.timing.verdicts import by_interval
 from loop.workers.bench import Side
 from tests.makers import make_check, make_measurement, make_workload
 
@@ -49,7 +49,7 @@ def measure(
 
 def word(low: float, high: float) -> str:
     """The verdict that an interval leads to."""
-    return judge(make_measurement(ratio=math.sqrt(low * high), interval=(low, high))).verdict
+    return by_interval(make_measurement(ratio=math.sqrt(low * high), interval=(low, high))).verdict
 
 
 def test_a_round_gives_one_log_ratio() -> None:
@@ -99,7 +99,7 @@ def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
     ratios.insert(place, outlier)
     made = measure(make_rounds(*ratios))
     assert pytest.approx(1.24, rel=0.03) == made.ratio
-    assert ("faster", False) == (judge(made).verdict, made.ranged)
+    assert ("faster", False) == (by_interval(made).verdict, made.ranged)
     assert made.interval[1] < 1.2 * made.interval[0] * 1.2
     assert made.candidate_us == pytest.approx(1e6, rel=1e-9)
     assert made.reference_us == pytest.approx(1.24e6, rel=0.05)
@@ -107,18 +107,18 @@ def test_one_outlier_takes_no_verdict_away(outlier: float, place: int) -> None:
 
 def test_three_rounds_that_say_nothing_show_what_they_were() -> None:
     """No interval from less than a thousandth to more than a thousand, but the range, and what to do."""
-    found = judge(made := measure(make_rounds(1.14, 12.42, 1.28)))
+    found = by_interval(made := measure(make_rounds(1.14, 12.42, 1.28)))
     assert (pytest.approx(1.28), (pytest.approx(1.14), pytest.approx(12.42))) == (made.ratio, made.interval)
     assert "inconclusive" == found.verdict
     seen = "3 rounds are too few for an interval, they gave 1.14x to 12.42x: allow the step more time"
     assert seen == found.reason
-    assert "faster" == judge(measure(make_rounds(2.0, 2.02, 1.99))).verdict
+    assert "faster" == by_interval(measure(make_rounds(2.0, 2.02, 1.99))).verdict
 
 
 def test_where_a_third_of_the_rounds_disagrees_nothing_is_pulled_in() -> None:
     """Then the middle may be the disturbed one: the interval shows all of the scatter."""
     made = measure(make_rounds(*[1.5] * 6, 8.0, 9.0, 0.1))
-    assert (0, "inconclusive") == (made.outliers, judge(made).verdict)
+    assert (0, "inconclusive") == (made.outliers, by_interval(made).verdict)
 
 
 def test_more_comparisons_ask_for_more_confidence() -> None:
@@ -127,7 +127,7 @@ def test_more_comparisons_ask_for_more_confidence() -> None:
     assert confidence(20) == pytest.approx(confidence(10, looks=2))
     rounds = make_rounds(1.04, 1.05, 1.06, 1.045, 1.055)
     levels = (confidence(1), confidence(100))
-    assert ["faster", "inconclusive"] == [judge(measure(rounds, confidence=one)).verdict for one in levels]
+    assert ["faster", "inconclusive"] == [by_interval(measure(rounds, confidence=one)).verdict for one in levels]
 
 
 def test_rounds_of_the_same_processes_are_no_more_certain_than_these() -> None:
@@ -220,21 +220,21 @@ def test_a_verdict_and_its_mirror_agree() -> None:
 
 def test_noise_is_said_as_such() -> None:
     """An interval whose ends differ by a factor of ten names the machine, not the kernel."""
-    reason = judge(make_measurement(interval=(1.5, 15.1))).reason
+    reason = by_interval(make_measurement(interval=(1.5, 15.1))).reason
     assert "the machine is too noisy to judge: end what else runs on the machine, and measure again" == reason
 
 
 def test_a_verdict_names_the_least_that_is_certain() -> None:
     """The near end of the interval, as the reader will use it."""
-    assert "at least 50.0% faster, at 99 % confidence" == judge(make_measurement(interval=(1.5, 1.6))).reason
-    assert "at least 25.0% slower, at 99 % confidence" == judge(make_measurement(interval=(0.6, 0.8))).reason
+    assert "at least 50.0% faster, at 99 % confidence" == by_interval(make_measurement(interval=(1.5, 1.6))).reason
+    assert "at least 25.0% slower, at 99 % confidence" == by_interval(make_measurement(interval=(0.6, 0.8))).reason
 
 
 def test_the_same_kernel_twice_is_never_faster() -> None:
     """Rounds that scatter about one are `same` or `inconclusive`."""
     for ratios in ((1.001, 0.999, 1.0, 1.0005), (1.05, 0.96, 1.02, 0.97)):
         made = measure(make_rounds(*ratios))
-        assert judge(made).verdict in ("same", "inconclusive")
+        assert by_interval(made).verdict in ("same", "inconclusive")
 
 
 def test_a_side_may_stand_for_a_variant_under_another_name() -> None:
@@ -248,10 +248,10 @@ def test_a_side_may_stand_for_a_variant_under_another_name() -> None:
 def test_rounds_in_which_the_gpu_held_one_side_back_do_not_count() -> None:
     """They are counted; when they are most of them there is no verdict, and the report says why."""
     made = measure(with_heat(make_rounds(9.0, 2.0, 2.0, 2.0, 2.0), 1))
-    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, judge(made).verdict)
+    assert (4, 1, None, "faster") == (made.rounds, made.dropped, made.held_back, by_interval(made).verdict)
     made = measure(with_heat(make_rounds(9.0, 9.0, 9.0, 2.0, 2.0), 3))
-    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, judge(made).verdict)
-    assert judge(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
+    assert (2, 3, "inconclusive") == (made.rounds, made.dropped, by_interval(made).verdict)
+    assert by_interval(made).reason.startswith("the reference was held back in 3 of 5 blocks: ")
 
 
 def with_heat(segments: Sequence[Segment], rounds: int) -> list[Segment]:

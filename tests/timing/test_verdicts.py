@@ -19,8 +19,8 @@ from loop.timing.verdicts import (
     SAME_EVIDENCE,
     Decision,
     allowance,
+    by_evidence,
     conclude,
-    decide,
     e_value,
     needed_evidence,
 )
@@ -64,7 +64,7 @@ def first_decision(logs: Iterator[float]) -> tuple[str, int]:
     seen: list[float] = []
     for value in logs:
         seen.append(value)
-        if found := decide(seen):
+        if found := by_evidence(seen):
             return found.verdict, len(seen)
     raise AssertionError("no verdict at the limit")
 
@@ -170,7 +170,7 @@ def test_the_word_follows_from_mean_and_scatter(expected: str, mean: float, spre
     """Ten blocks: beyond one per cent, within two, or not clear; only what is not clear goes on."""
     logs = around(mean, spread, 10)
     assert expected == conclude(logs).verdict
-    assert (expected == "inconclusive") == (decide(logs) is None)
+    assert (expected == "inconclusive") == (by_evidence(logs) is None)
 
 
 def test_a_verdict_and_its_mirror_agree() -> None:
@@ -186,8 +186,8 @@ def test_a_verdict_and_its_mirror_agree() -> None:
 def test_identical_blocks_are_judged_when_there_are_enough() -> None:
     """No spread is no certainty: eight blocks at the least, and their bounded evidence."""
     for mean, expected in ((0.0, "same"), (0.02, "faster"), (-0.02, "slower")):
-        assert decide([mean] * (MIN_BLOCKS - 1)) is None
-        found = decide([mean] * MIN_BLOCKS)
+        assert by_evidence([mean] * (MIN_BLOCKS - 1)) is None
+        found = by_evidence([mean] * MIN_BLOCKS)
         assert found is not None
         assert expected == found.verdict
         assert 4374 == pytest.approx(found.e_value, rel=0.005)
@@ -200,8 +200,8 @@ def test_a_difference_beyond_the_margin_comes_before_same() -> None:
 
 def test_more_workloads_need_more_blocks() -> None:
     """Eight blocks cannot give 5,000 to 1, nine can; `same` asks for no more than before."""
-    assert decide([0.05] * 8, workloads=50) is None
-    found = decide([0.05] * 9, workloads=50)
+    assert by_evidence([0.05] * 8, workloads=50) is None
+    found = by_evidence([0.05] * 9, workloads=50)
     assert found is not None
     assert "faster" == found.verdict
     assert "same" == conclude([0.0] * 8, workloads=50).verdict
@@ -234,9 +234,9 @@ def test_noise_alone_takes_no_verdict_away() -> None:
 def test_at_the_limit_there_is_a_decision() -> None:
     """Who measures while there is none comes to an end."""
     logs = around(EDGE, 0.028, MAX_BLOCKS)
-    assert decide(logs[:-1]) is None
-    assert conclude(logs) == decide(logs)
-    assert isinstance(decide(logs), Decision)
+    assert by_evidence(logs[:-1]) is None
+    assert conclude(logs) == by_evidence(logs)
+    assert isinstance(by_evidence(logs), Decision)
 
 
 def test_the_same_kernel_twice_is_same_however_often_one_looks() -> None:
