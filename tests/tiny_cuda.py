@@ -128,7 +128,6 @@ WORKLOADS: dict[str, Any] = {
     "some": [{"N": [2, 5], "M": 300}, {"N": 0, "M": 3}],
     "large": [{"N": 4096, "M": 4096, "dtype": "float32"}],
 }
-DOUBLE = "tiny_functions:double"
 
 
 def nvcc(*flags: str, compiler: str = "nvcc") -> dict[str, Any]:

@@ -14,7 +14,6 @@ ROTATIONS = 24
 """Bytes by which each input is rotated, for inputs that lie in a device's memory."""
 OFFSETS = 64
 """Where the windows of each call begin, in elements: call by call, input by input."""
-MAX_INPUTS = 32
 MAX_OFFSETS = CONTROL_BYTES // 8 - OFFSETS
 
 LEAVE, READY, RUN, GIVE = range(4)

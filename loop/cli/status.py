@@ -17,7 +17,7 @@ from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
-from loop.model.record import Line, SessionHead, latest_attempts
+from loop.model.record import RESUMABLE, Line, SessionHead, latest_attempts
 from loop.money import keep_or_stop as keeping
 from loop.money.charging import gpu_rate
 from loop.money.model import hours_text
@@ -30,8 +30,6 @@ from loop.store.index import Listed
 from loop.store.journal import finished, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
-GOES_ON = ("aborted", "paused")
-"""How a session ended that can go on; one without an end can, too."""
 SHOWN = 10
 """Sessions that wait, the newest; the list of sessions has all."""
 NAMED = 3
@@ -79,7 +77,7 @@ def _open(
     listed: Sequence[Listed], here: Project, card: RateCard, now: datetime.datetime
 ) -> tuple[list[Running], list[Listed]]:
     """Sessions that run, and those that could go on."""
-    can = [one for one in listed if one.readable and one.status in (None, *GOES_ON)]
+    can = [one for one in listed if one.readable and one.status in (None, *RESUMABLE)]
     busy = {one.folder for one in can if held(here.sessions / one.folder / LOCK)}
     running = [_running(SessionFolder(here.sessions / name), card, now) for name in sorted(busy)]
     return running, [one for one in can if one.folder not in busy]

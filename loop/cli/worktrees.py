@@ -12,6 +12,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.locks import held
 from loop.base.places import project, state_folder
 from loop.base.screen import Screen
+from loop.model.record import RESUMABLE
 from loop.repository import leftover
 from loop.repository.leftover import Kept
 from loop.store.sessions import HEAD, LOCK, SessionFolder
@@ -19,8 +20,6 @@ from loop.store.sessions import HEAD, LOCK, SessionFolder
 State = Literal["in use", "waits", "left over", "unknown"]
 GROUND = 8
 """Letters of the target's hash that end the name of a session's worktree."""
-GOES_ON = (None, "aborted", "paused")
-"""How a session ended that can go on; None has not ended."""
 REMOVE = "loop worktrees --remove"
 
 
@@ -86,7 +85,7 @@ def _of_session(session: SessionFolder) -> tuple[State, str]:
         return "in use", f"{session.id} runs"
     try:
         record = session.record()
-        if (record.status if record else None) in GOES_ON:
+        if (record.status if record else None) in (None, *RESUMABLE):
             return "waits", session.head().resume_command
     except LoopError as error:
         return "unknown", error.message

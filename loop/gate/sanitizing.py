@@ -19,6 +19,7 @@ from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun,
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, counted, entry_of, spelled, working_set
+from loop.report.format import listed
 from loop.steps.context import Context, Result, Working
 
 Trait = tuple[str, object]
@@ -108,11 +109,6 @@ def _nothing(names: Sequence[str], why: str) -> SanitizeOutput:
         return SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize")
     missing = tuple(f"{tool} of {', '.join(names)}: {why}" for tool in (listed(TOOLS),))
     return SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=missing)
-
-
-def listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: Progress) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from loop.learning.environments import FACTS
 from loop.learning.model import Cure, Memory
 from loop.model.index import FailureSeen, SessionRow
 from loop.report import format as say
@@ -9,8 +10,6 @@ from loop.store.snapshots import Change
 
 LOOKED_AT = 12
 """Meetings with a failure, the last ones, whose cures are looked for."""
-FACTS = ("processor", "gpu", "driver", "cuda", "torch", "compiler")
-"""Facts of an environment, by the names of its fields."""
 NAMED = {"cuda": "nvcc", "gpu": "GPU"}
 SHOWN = 3
 """Files, or facts, that are named before the rest is counted."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.comparison import Revisions
-from loop.model.money import Charge, Unmeasured
+from loop.model.money import Charge, EvidenceClass, Unmeasured
 from loop.model.verdict import TOO_WIDE, Interval
 
 Moved = Literal["higher", "lower", "within"]
@@ -226,7 +226,7 @@ class Saved(NamedTuple):
 
     pattern: str
     """Name of the pattern."""
-    evidence: str
+    evidence: EvidenceClass
     """Class of evidence."""
     sessions: int
     """Sessions in which it saved something."""

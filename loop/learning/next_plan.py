@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
 from loop.model.index import SessionRow
+from loop.model.money import EVIDENCE
+from loop.model.record import RESUMABLE
 
 AHEAD = 1.5
 """A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
 LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
-HANDED = ("aborted", "paused")
-BEST_FIRST = ("measured", "history", "prior")
+BEST_FIRST = tuple(EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def ideas(
 def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     last = rows[-1:]
     for row in last:
-        if row.status in HANDED:
+        if row.status in RESUMABLE:
             why = f"{row.id} is {row.status}: {row.reason}"
             yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
 

@@ -16,7 +16,7 @@ from loop.learning.durations import Duration, Sums
 from loop.learning.environments import Place, alike, changed
 from loop.learning.model import Saved, Tally
 from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.money import Saving
+from loop.model.money import EvidenceClass, Saving
 
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
 LEVEL = 0.9
@@ -123,7 +123,7 @@ def _tally(pattern: str, where: Environment, runs: Sequence[tuple[SessionRow, Pa
 
 def savings(rows: Iterable[SessionRow]) -> list[Saved]:
     """Savings of each pattern in each class of evidence, summed up."""
-    groups: dict[tuple[str, str], list[Saving]] = {}
+    groups: dict[tuple[str, EvidenceClass], list[Saving]] = {}
     for row in rows:
         for one in row.savings:
             groups.setdefault((one.pattern, one.evidence), []).append(one)

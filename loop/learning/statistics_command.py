@@ -13,15 +13,11 @@ from loop.learning import durations, environments, statistics
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
+from loop.model.money import EVIDENCE
 from loop.model.pattern import Pattern
 from loop.store import index
 
 ORDER = ("validated", "applied", "doubtful", "retired", "proposed")
-CLASSES = {
-    "measured": "this project's own records",
-    "history": "the recorded history",
-    "prior": "an author's estimate",
-}
 ALL = "`loop patterns stats` shows all"
 MANY_PLACES = 5
 """Environments that are shown."""
@@ -91,7 +87,7 @@ def lines(one: Statistics) -> list[str]:
     text += [
         f"saved {saved.minutes:.1f} min [{saved.minutes_low:.1f}, {saved.minutes_high:.1f}], ${saved.usd:.2f}, "
         f"in {saved.sessions} session{'' if saved.sessions == 1 else 's'} on {saved.evidence} evidence "
-        f"({CLASSES[saved.evidence]})"
+        f"({EVIDENCE[saved.evidence]})"
         for saved in one.saved
     ]
     text += _places(one)

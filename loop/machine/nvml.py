@@ -100,7 +100,6 @@ class Sensors:
         """A mean over the last moments on most GPUs."""
         self._read_at = self._power_at = -math.inf
         self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
-        self.max_memory_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", MEMORY_CLOCK)
 
     def read(self) -> DeviceState:
         """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most.

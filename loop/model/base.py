@@ -1,6 +1,10 @@
 """The base of all nouns: frozen, nothing unknown in them, every field explained."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=0)]
 
 
 class Model(BaseModel):

@@ -5,9 +5,10 @@ import datetime
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.dtypes import Device
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
-from loop.model.record import DeviceName, Machine, Status
+from loop.model.record import Machine, Status
 
 
 class Environment(Model):
@@ -27,7 +28,7 @@ class Environment(Model):
     """Version line of g++."""
 
     @classmethod
-    def of(cls, machine: Machine, device: DeviceName, torch: str | None = None) -> "Environment":
+    def of(cls, machine: Machine, device: Device, torch: str | None = None) -> "Environment":
         """That of a machine; the GPU and its driver count where the session runs on one."""
         gpu = machine.gpus[0] if device == "cuda" and machine.gpus else None
         return cls(
@@ -111,7 +112,7 @@ class SessionRow(Model):
     """Name of the target."""
     plan: str
     """Name of the plan, or of the pattern that ran alone."""
-    device: DeviceName
+    device: Device
     """Where it ran."""
     status: Status | None
     """How it ended; None while it is open."""

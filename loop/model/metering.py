@@ -1,13 +1,10 @@
 """What coding agents used: tokens by model, priced where the price is known."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from loop.model.base import Model
+from loop.model.base import Count, Model
 
 AiSource = Literal["result", "logs", "stated"]
-Count = Annotated[int, Field(ge=0)]
 
 
 class Tokens(Model):

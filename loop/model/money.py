@@ -11,6 +11,12 @@ from loop.model.pattern import Text
 
 Resource = Literal["gpu", "engineer", "ai", "energy"]
 EvidenceClass = Literal["measured", "history", "prior"]
+EVIDENCE: dict[EvidenceClass, str] = {
+    "measured": "this project's own records",
+    "history": "the recorded history",
+    "prior": "an author's estimate",
+}
+"""What each class rests on, the best first."""
 Basis = Literal["measured", "stated"]
 HIGHEST_USD_PER_HOUR = 500
 MINIMUM_S = {"gcp": 60.0}

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from loop.model.base import Model
+from loop.model.base import Count, Model
 from loop.model.pattern import Text
 
-Count = Annotated[int, Field(ge=0)]
 Placeholder = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 

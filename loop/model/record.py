@@ -8,12 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from loop.model.base import Model
+from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.plan import Predicted, ResolvedPlan
 from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
-DeviceName = Literal["cpu", "cuda"]
+RESUMABLE: tuple[Status, ...] = ("aborted", "paused")
+"""How a session ended that can go on; one without an end can, too."""
 
 
 class StepKey(Model):
@@ -202,7 +204,7 @@ class SessionFacts(Model):
     """When it began, UTC."""
     target: str
     """Name of the target."""
-    device: DeviceName
+    device: Device
     """Where its variants run."""
     baseline: str = "the baseline"
     """Name of the library function that variants are compared with."""

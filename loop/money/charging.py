@@ -4,9 +4,10 @@ import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from loop.model.dtypes import Device
 from loop.model.metering import AiUse
 from loop.model.money import Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
-from loop.model.record import DeviceName, Finished
+from loop.model.record import Finished
 
 STALE_DAYS = 30
 """A price list older than this may no longer be true."""
@@ -24,7 +25,7 @@ class Used:
 
     seconds: float
     """From its first step to its last, by whichever clock can be believed."""
-    device: DeviceName
+    device: Device
     """Where it ran."""
     gpu: str | None = None
     """The GPU it ran on, as its driver names it; None where that is not known."""
@@ -58,7 +59,7 @@ def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Ch
     )
 
 
-def rates_of(card: RateCard, device: DeviceName, gpu: str | None = None) -> tuple[Rate, ...]:
+def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
     """The rates at which each second of a session is charged."""
     held = gpu_rate(card, gpu) if device == "cuda" else None
     return tuple(rate for rate in (held, card.find(card.waiting)) if rate is not None)

@@ -11,7 +11,7 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
 from loop.library.rates import rates
 from loop.model.index import SessionRow
-from loop.model.money import Rate, RateCard
+from loop.model.money import EVIDENCE, Rate, RateCard
 from loop.money.charging import STALE_DAYS, age_days
 from loop.money.ledger import RESOURCES, Saved, Totals, choose, notes, own_usd, savings, totals, with_open
 from loop.store import index, recorded
@@ -19,7 +19,6 @@ from loop.store import index, recorded
 SHOWN = 30
 """Sessions in a table for people; totals are over all of them."""
 UNKNOWN = "?"
-CLASSES = ("measured", "history", "prior")
 EXACT = 9
 """Decimals of what is added up: sums of cents come out as cents."""
 
@@ -126,7 +125,7 @@ def _usd(value: float | None) -> str:
 def _savings(chosen: Sequence[SessionRow]) -> Iterator[str]:
     """One line a class of evidence; they are never added up."""
     by_class = savings(chosen)
-    for name in CLASSES:
+    for name in EVIDENCE:
         if name in by_class:
             saved = by_class[name]
             roi = saved.roi(own_usd(chosen))

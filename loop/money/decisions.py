@@ -14,9 +14,9 @@ from loop.library.definitions import read_file
 from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.library.targets import target as read_target
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
-from loop.model.record import DeviceName
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
 from loop.money.model import KeepOrStop, Options, OptionValue, Pivot, Restart, StopCost, Waiting, hours_text
@@ -145,7 +145,7 @@ def _restart(request: KeepRequest, here: Project) -> Restart:
         low, high = amounts("--restart-minutes", request.restart_minutes)
         return Restart(low_minutes=low, high_minutes=high)
     rows = _rows(here)
-    devices: tuple[DeviceName, ...] = ("cuda", "cpu")
+    devices: tuple[Device, ...] = ("cuda", "cpu")
     measured = (keeping.restart_of(rows, device) for device in devices)
     restart = next(filter(None, measured), None)
     if restart is None:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from loop.base.errors import UsageError
 from loop.gate.model import BuildOutput
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.output import read_output
-from loop.model.record import DeviceName, Finished, latest_attempts
+from loop.model.record import Finished, latest_attempts
 from loop.money.model import End, KeepOrStop, Restart, StopCost, Waiting, hours_text
 
 ENVIRONMENT = "environment-validation"
@@ -101,7 +102,7 @@ def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
     return who, rate.usd_per_hour
 
 
-def restart_of(rows: Iterable[SessionRow], device: DeviceName) -> Restart | None:
+def restart_of(rows: Iterable[SessionRow], device: Device) -> Restart | None:
     """The restart as the last cold sessions on a device, and the same GPU, measured it; None where there was none.
 
     A session is cold where a compiler ran and something was measured: then its environment check, its build, its
@@ -114,7 +115,7 @@ def restart_of(rows: Iterable[SessionRow], device: DeviceName) -> Restart | None
 
 
 def with_own(
-    earlier: Restart | None, session: str, finished: Sequence[Finished], device: DeviceName
+    earlier: Restart | None, session: str, finished: Sequence[Finished], device: Device
 ) -> Restart | None:
     """The same beside a session that is under way, where a compiler ran in it."""
     own_s = own_restart_s(finished)
@@ -129,7 +130,7 @@ def with_own(
     )
 
 
-def _restart(cold: Sequence[tuple[str, float]], device: DeviceName) -> Restart | None:
+def _restart(cold: Sequence[tuple[str, float]], device: Device) -> Restart | None:
     """`cold`: sessions with their seconds; None where there is none."""
     if not cold:
         return None

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from loop.model.base import Model, Stored
+from loop.model.dtypes import Device
 from loop.model.output import Output
 from loop.model.pattern import Text
-from loop.model.record import DeviceName
 
 Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
@@ -26,7 +26,7 @@ class Restart(Stored):
     """The shortest seen, or given."""
     high_minutes: float
     """The longest."""
-    device: DeviceName | None = None
+    device: Device | None = None
     """Where it was measured; None where it was given."""
     sessions: tuple[str, ...] = ()
     """The sessions in which a compiler ran and something was measured; none where it was given."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loop.model.metering import ModelUse
-from loop.model.money import Bill, Charge, EvidenceClass, Saving
+from loop.model.money import EVIDENCE, Bill, Charge, EvidenceClass, Saving
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, OptionValue, PivotOutput, StopCost, hours_text
@@ -12,11 +12,6 @@ from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
 WHO = {"gpu": "GPU", "engineer": "engineer, waiting", "ai": "AI", "energy": "energy"}
-CLASSES: dict[EvidenceClass, str] = {
-    "measured": "this project's own records",
-    "history": "the recorded history",
-    "prior": "an author's estimate",
-}
 HELD = {True: "met", False: "not met", None: "unknown"}
 
 
@@ -31,7 +26,7 @@ def money(bill: Bill) -> dict[str, Any]:
         "charges": _charges(bill),
         "unmeasured": tuple(_unmeasured(bill)),
         "savings": filled(avoided, tuple(map(_saving, bill.savings))),
-        "returns": tuple(_return(bill, evidence) for evidence in CLASSES if evidence in bill.saved_usd),
+        "returns": tuple(_return(bill, evidence) for evidence in EVIDENCE if evidence in bill.saved_usd),
         "tokens": filled(tokens, tuple(map(_tokens, bill.ai.models if bill.ai else ()))),
         "notes": tuple(_notes(bill)),
         "gains": tuple(_gains(bill)),
@@ -102,7 +97,7 @@ def _saving(saving: Saving) -> tuple[str, ...]:
 
 def _return(bill: Bill, evidence: EvidenceClass) -> str:
     saved = say.usd(bill.saved_usd[evidence])
-    words = f"On {evidence} evidence ({CLASSES[evidence]}): {saved} avoided, "
+    words = f"On {evidence} evidence ({EVIDENCE[evidence]}): {saved} avoided, "
     if evidence not in bill.roi:
         return f"{words}ROI undefined, for nothing was charged"
     sums = f"({saved} - {say.usd(bill.usd)}) / {say.usd(bill.usd)}"

@@ -74,7 +74,7 @@ def _sanitized(output: SanitizeOutput) -> Iterator[str]:
     tools = [run.tool for run in output.runs if run.variant in output.clean[:1]]
     calls = {len(run.workloads) for run in output.runs if run.variant in output.clean}
     if output.clean:
-        clean = f"{say.listed([*output.clean])} clean, in {say.count(max(calls), 'small call')} each"
+        clean = f"{say.listed(output.clean)} clean, in {say.count(max(calls), 'small call')} each"
         yield f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}"
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from collections.abc import Sequence
 
 from loop.model.verdict import Interval
 
@@ -83,6 +84,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def listed(words: list[str]) -> str:
+def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
+from loop.model.dtypes import Device
 from loop.model.money import RateCard
-from loop.model.record import DeviceName, Finished
+from loop.model.record import Finished
 
 
 def session_facts(
-    card: RateCard, device: DeviceName, budget_minutes: float
+    card: RateCard, device: Device, budget_minutes: float
 ) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
     """A function from the steps that have ended to the facts they make up. `budget_minutes`: the plan's."""
     per_hour = usd_per_hour(card, device)
@@ -33,7 +34,7 @@ def _checked(finished: Sequence[Finished], action: str) -> bool:
     return any(record.output.get("variants") for record in finished if record.action == action)
 
 
-def usd_per_hour(card: RateCard, device: DeviceName) -> float:
+def usd_per_hour(card: RateCard, device: Device) -> float:
     """What an hour of a session costs: whoever waits, and the GPU where there is one."""
     names = [card.waiting, card.gpu] if device == "cuda" else [card.waiting]
     return sum(rate.usd_per_hour for name in names if (rate := card.find(name)))

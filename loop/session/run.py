@@ -21,7 +21,7 @@ from loop.learning.prediction import LOOKED_BACK
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.index import SessionRow
-from loop.model.record import Closed, Opened, SessionHead, SessionRecord, Started
+from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
@@ -37,9 +37,6 @@ from loop.store.known_good import known_good
 from loop.store.past_changes import lost_ideas, searches
 from loop.store.sessions import SessionFolder
 from loop.store.tries import tries
-
-RESUMABLE = ("aborted", "paused")
-"""How a session ended that can go on."""
 
 
 @dataclass(frozen=True)

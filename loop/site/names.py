@@ -7,7 +7,6 @@ from loop.base.documents import content_hash
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 TAKEN = ("index",)
 """Pages of a section that no thing of it may have."""
-SECTIONS = ("patterns", "sessions", "kernels", "plans")
 
 
 def stem(name: str) -> str:

@@ -18,7 +18,7 @@ from loop.gate.verify import judged
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
 from loop.timing.samples import charged
-from loop.timing.segment import Sampled
+from loop.timing.segment import SECRET, Sampled
 from loop.timing.timed_call import TimedCall
 from loop.timing.timings import Shift, Terms, Timings
 from loop.timing.ways import called
@@ -31,8 +31,6 @@ from loop.workers.worker_messages import Computed, Mistake
 
 ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""
-UNFORESEEN = random.SystemRandom()
-"""Draws which segment is judged: a seed that is known would tell."""
 PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""
 
@@ -146,13 +144,13 @@ class Round:
         turn = 1 if self.bench.device == "cuda" else 2
         """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
         rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
-        judged = {name: UNFORESEEN.randrange(turn * rounds) for name in names}
+        judged = {name: SECRET.randrange(turn * rounds) for name in names}
         for made, number in enumerate(self.shift.numbers):
             self.number = number
             if made == 1:
                 rounds = self.shift.fitting(time.monotonic() - begun, to_come)
                 later = {name for name, at in judged.items() if at >= turn}
-                judged |= {name: turn + UNFORESEEN.randrange(turn * (rounds - 1)) for name in later}
+                judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
             if made == rounds:
                 break
             segments: list[Segment] = []

@@ -20,7 +20,7 @@ MOST_DISTURBED = 10
 """Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
 
 SECRET = random.SystemRandom()
-"""Draws which samples are looked at: a seed that is known would tell."""
+"""Draws which samples and segments are looked at: a seed that is known would tell."""
 
 
 @dataclass

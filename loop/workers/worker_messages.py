@@ -8,7 +8,7 @@ from loop.model.dtypes import Device
 from loop.workers.wire import Count, Done, R, Request
 
 Mistake = dict[str, Any]
-"""The mistake that a control makes on purpose, in the words of `loop.proving.controls`."""
+"""The mistake that a control makes on purpose, in the words of `loop.proving.negative_controls`."""
 
 
 class ToWorker(Request[R]):

@@ -197,7 +197,7 @@ def test_graph_and_events_agree_on_the_time(scale: Callable[[str], Scale], strea
     assert all(timing.queued for timing in (*replays[1:], *events[1:]))
     assert 5e-7 < replayed < 1e-3
     assert replayed / 3 < timed < replayed * 5
-    assert cuda_graph.time_events(stream, call.run, 10).seconds < 1e-3
+    assert cuda_graph.Stopwatch(stream).time(call.run, 10).seconds < 1e-3
 
 
 def test_a_variant_that_waits_for_the_gpu_is_timed_without_a_graph(
@@ -270,7 +270,7 @@ def test_a_flush_writes_more_than_l2_holds(device: Device, stream: Stream) -> No
     """At least 256 MiB and twice L2; it takes time, and the caller keeps it outside of timings."""
     assert device.flush(stream) >= max(2 * device.l2_bytes, 256 * 2**20)
     stream.synchronise()
-    timing = cuda_graph.time_events(stream, lambda: ignore(device.flush(stream)), 1)
+    timing = cuda_graph.Stopwatch(stream).time(lambda: ignore(device.flush(stream)), 1)
     print(f"flush: {timing.seconds * 1e6:.0f} us")
     assert timing.seconds > 1e-5
 

@@ -6,9 +6,9 @@ import pytest
 
 from loop.base.places import project, shipped
 from loop.library.rates import rates
+from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.pattern import Pattern
-from loop.model.record import DeviceName
 from loop.money import bill as billing
 from loop.money.charging import Used
 from loop.money.savings import Applied, applied, unchanged
@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.makers import make_build, make_built, make_card, make_finished, make_history, make_pattern, make_plan
 
 
-def bill(seconds: float, device: DeviceName, *given: Any, **named: Any) -> Bill:
+def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""
     return billing.bill(Used(seconds, device), *given, **named)
 

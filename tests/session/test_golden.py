@@ -29,7 +29,7 @@ def held_against(path: Path, text: str) -> None:
     if WRITING:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert path.read_text() == text, f"{path.name} differs: LOOP_GOLDEN=write pytest tests/report/test_golden.py"
+    assert path.read_text() == text, f"{path.name} differs: LOOP_GOLDEN=write pytest tests/session/test_golden.py"
 
 
 def without_inlined(text: str) -> str:

@@ -228,11 +228,6 @@ class Stopwatch:
         return Timing(elapsed_s(self._begin, self._end) / (times * graph.calls), queued=True)
 
 
-def time_events(stream: Stream, run: Callable[[], None], calls: int) -> Timing:
-    """Time `calls` calls once; who times often keeps a Stopwatch."""
-    return Stopwatch(stream).time(run, calls)
-
-
 def late_work(device: Device, stream: Stream) -> float:
     """Seconds that work on other streams went on after `stream` was done.
 
