@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Set
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 TABLE = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
@@ -75,6 +77,7 @@ def circles() -> dict[str, set[str]]:
     return rest
 
 
+@pytest.mark.slow
 def test_a_file_imports_only_from_floors_below_or_its_own_room() -> None:
     """No import points up or sideways."""
     assert offenders(upward) == {}
@@ -106,6 +109,7 @@ def test_torch_and_numpy_are_imported_by_children_only() -> None:
     assert offenders(heavy) == {}
 
 
+@pytest.mark.slow
 def test_only_the_screen_prints() -> None:
     """Nothing else writes to stdout or stderr."""
 

@@ -45,8 +45,8 @@ class ExternalCall(Prepared):
         self.before = {tensor.name: own_values(tensor) for tensor in call.inputs}
         for name, path in self.inputs.items():
             path.write_bytes(self.before[name])
-        inputs = [_told(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
-        told = {**vars(call), "inputs": inputs, "output": _told(call.output, self.path)}
+        inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
+        told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path)}
         self.description.write_text(json.dumps(told))
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
@@ -89,7 +89,7 @@ def own_values(tensor: TensorFile) -> bytes:
     return Path(tensor.path).read_bytes()[begin : begin + tensor.size]
 
 
-def _told(tensor: TensorFile, path: Path) -> dict[str, Any]:
+def told_of(tensor: TensorFile, path: Path) -> dict[str, Any]:
     """A tensor as a program is told of it: a file that holds the tensor and nothing else."""
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 

@@ -5,6 +5,7 @@ A compiled variant may also be called as an operator of PyTorch, as its baseline
 
 import json
 
+from loop.calls.call import FunctionTerms
 from loop.model.device import Device
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
@@ -35,7 +36,7 @@ def as_operator(bench: Bench, side: Side, build: Build) -> Side:
     path.write_text(json.dumps(offer))
     return side.renamed(
         f"{name} as an operator",
-        terms={"kind": "python", "python": f"{OPERATORS}:{name}"},
+        terms=FunctionTerms(python=f"{OPERATORS}:{name}"),
         environment={**side.environment, OFFERED: str(path)},
     )
 

@@ -33,6 +33,7 @@ def bill(folder: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_ai_that_nobody_told_of_is_unknown(project: Path) -> None:
     """It is no zero, and the reason names the option that states it."""
     found = bill(project)
@@ -78,6 +79,7 @@ def test_what_an_older_version_kept_is_read(tmp_path: Path) -> None:
     assert 0.5 == spending.read(SessionFolder(tmp_path)).stated_usd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", ["-1", "nan"])
 def test_what_cannot_be_an_amount_is_refused_before_anything_runs(project: Path, amount: str) -> None:
     """Exit 2, and no session."""
@@ -86,6 +88,7 @@ def test_what_cannot_be_an_amount_is_refused_before_anything_runs(project: Path,
     assert not (project.parent / "sessions").exists()
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_is_not_charged(project: Path, tmp_path: Path) -> None:
     """Three hours appear between two lines of a journal: the steps' own clock is charged, and that is said."""
     bill(project)

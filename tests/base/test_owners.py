@@ -214,6 +214,7 @@ def test_a_command_says_it_and_goes_on(place: Path, monkeypatch: pytest.MonkeyPa
     assert [] == list(place.iterdir())
 
 
+@pytest.mark.slow
 def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Library and record fit each other, and belong to somebody else: nothing of it is loaded."""
     target = write_target(tmp_path / "tiny", {"right": compiled()})

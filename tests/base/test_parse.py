@@ -262,6 +262,7 @@ def test_thousands_of_mistakes_are_counted_without_much_work() -> None:
     assert "... and 19980 more" == message[-1]
 
 
+@pytest.mark.slow
 def test_many_mistakes_in_a_union_are_counted_without_much_work() -> None:
     """The branches of many unions are weighed without comparing everything with everything."""
     text = "entry:\n" + "".join(f"  k{number}: [{{}}, {{}}]\n" for number in range(3000))

@@ -132,6 +132,7 @@ def test_who_works_is_not_stopped_for_ever(tmp_path: Path) -> None:
         assert 7 == process.wait(60)
 
 
+@pytest.mark.slow
 def test_what_both_left_is_ended_by_the_next_command(tmp_path: Path) -> None:
     """And named. A process of a loop that still runs stays.
 

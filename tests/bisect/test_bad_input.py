@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "code", "probe", "script"),
     [
@@ -97,6 +98,7 @@ def test_a_merge_under_way_is_refused(folder: Path) -> None:
     assert before == git(folder, "status", "--porcelain") != ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -114,6 +116,7 @@ def test_what_does_not_show_today(folder: Path, script: str, said: list[str]) ->
     assert [] == [text for text in said if text not in talk], talk
 
 
+@pytest.mark.slow
 def test_every_build_is_broken(folder: Path) -> None:
     """Between the ends: all of them are left. At an end: another one has to be named."""
     script = f"case $(cat state) in 0|7) ;; *) echo no headers >&2; exit 125;; esac; {BELOW.format(4)}"
@@ -128,6 +131,7 @@ def test_every_build_is_broken(folder: Path) -> None:
     assert "next: name another good end, one that can be tried: --good REV" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_commit_that_hangs_is_skipped(folder: Path) -> None:
     """The limit of the command kills it, and what it started; the search goes on."""
     script = f"case $(cat state) in 3|4) sleep 300 & sleep 300;; esac; {BELOW.format(6)}"
@@ -147,6 +151,7 @@ def test_a_repository_that_cannot_be_written(folder: Path) -> None:
     assert [] == list((Path(os.environ["LOOP_STATE"]) / "worktrees").iterdir())
 
 
+@pytest.mark.slow
 def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -> None:
     """Refused where it is missing at the good end, and forgotten; elsewhere that is how the commit fails."""
     script = f"{tmp_path}/tool {BELOW.format(5)}"
@@ -170,6 +175,7 @@ def test_a_folder_that_was_not_there_yet(folder: Path) -> None:
     assert "it has no folder sub" in found["why"]
 
 
+@pytest.mark.slow
 def test_a_detached_head(folder: Path) -> None:
     """It stays where it is, and is the bad end."""
     git(folder, "checkout", "-q", "--detach", "HEAD~1")
@@ -180,6 +186,7 @@ def test_a_detached_head(folder: Path) -> None:
     assert "" == git(folder, "branch", "--show-current")
 
 
+@pytest.mark.slow
 def test_a_shallow_clone(folder: Path, tmp_path: Path) -> None:
     """Searched as far as it reaches; beyond that it says how to get the rest."""
     oldest, shallow = git(folder, "rev-parse", "HEAD~7"), tmp_path / "shallow"
@@ -203,6 +210,7 @@ def with_submodule(folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_submodules_hold_what_a_commit_names(with_submodule: Path) -> None:
     """Filled from the checkout's own; a commit whose library is not there is skipped with the reason."""
     script = "test ! -e lib || test $(cat lib/state) -lt 3"
@@ -239,6 +247,7 @@ def test_a_small_step_of_builds_that_are_alike_is_named(folder: Path) -> None:
     assert (0, "culprit", ["commit 5"]) == (code, found["outcome"], [one["subject"] for one in found["culprits"]])
 
 
+@pytest.mark.slow
 def test_a_step_within_the_scatter_of_builds_is_a_range_or_left_open(folder: Path) -> None:
     """Commits differ by 2 % on their own: no single one is named for a step of 3 %, and what to do is said."""
     numbers = "set -- 1000 1021 981 1001 1015 1049 1012 1045"

@@ -88,6 +88,7 @@ def test_a_fifth_of_broken_builds_never_names_a_wrong_one(seed: int) -> None:
     assert (first == last) == (answer.outcome == "culprit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3])
 def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
     """A hundred histories of any length; an exact name wherever the culprit and its parent build."""

@@ -40,6 +40,7 @@ def rest(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[words.index("--") :] if "--" in words else ()
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     """The commit, its difference, a log for git; commits that cannot be judged are skipped with the reason."""
     folder = tmp_path / "r"
@@ -68,6 +69,7 @@ def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     assert f"# first bad commit: [{commits[14]}]" in git(folder, "bisect", "log")
 
 
+@pytest.mark.slow
 def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
     """Everything that was observed is kept."""
     folder = tmp_path / "r"
@@ -217,6 +219,7 @@ def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.slow
 def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
     folder = tmp_path / "r"
@@ -241,6 +244,7 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     assert "on the branch that it merges: no regression, its commits are good" in found["why"]
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     """What was observed before is not asked again; nothing of it is left but the observations."""
     folder = tmp_path / "r"
@@ -261,6 +265,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert 1 == len(git(folder, "worktree", "list").splitlines())
 
 
+@pytest.mark.slow
 def test_an_interruption_says_how_to_go_on(tmp_path: Path) -> None:
     """Exit 130; out of time it is 124."""
     folder = tmp_path / "r"

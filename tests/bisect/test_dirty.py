@@ -144,6 +144,7 @@ def make_repository(folder: Path, marks: Path, draw: random.Random) -> list[str]
     return hashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CHECKOUTS))
 def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
     """To the byte, in .git as well; what is dirty is nobody's commit."""

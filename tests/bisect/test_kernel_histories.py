@@ -36,6 +36,7 @@ def test_a_seed_makes_one_history(tmp_path: Path, case: Case) -> None:
     assert (case == "none") == (one.culprit is None)
 
 
+@pytest.mark.slow
 def test_a_fifth_does_not_build_and_there_are_merges(tmp_path: Path) -> None:
     """Over a few seeds."""
     found = [make_history(tmp_path / str(seed), "none", seed, 64) for seed in range(4)]

@@ -40,6 +40,7 @@ def test_the_posterior_is_that_of_each_commit() -> None:
     assert 0.95 <= answer.posterior[13]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sd", "step", "last"), [(0.02, 0.3, 64), (0.05, 0.1, 64), (0.02, 0.03, 24)])
 def test_sixty_searches_and_no_wrong_name(sd: float, step: float, last: int) -> None:
     """Noise of all sizes: as good as always right, and never another commit."""
@@ -139,6 +140,7 @@ def held(answer: Conclusion, culprit: int) -> bool:
     return first <= culprit <= last
 
 
+@pytest.mark.slow
 def test_noise_between_builds_makes_a_range_of_a_name() -> None:
     """It is three times smaller than the step: an answer nearly always, right nearly always, and short."""
     found = [laid(number) for number in range(24)]
@@ -158,6 +160,7 @@ def test_a_step_far_above_the_noise_between_builds_is_named() -> None:
         assert (culprit,) == answer.culprits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "terms",
     [{"layout": heavy}, {"broken": 0.2}, {"alike": 4, "places": tuple(range(4, 61, 4))}],
@@ -170,6 +173,7 @@ def test_other_noise_between_builds_blames_nobody_else(terms: dict[str, object])
     assert 6 <= sum(bool(answer.found) for answer, _ in found)
 
 
+@pytest.mark.slow
 def test_a_step_next_to_an_end_is_not_put_elsewhere() -> None:
     """One or two builds on a side may be slow by themselves: no answer, or the right one."""
     found = [laid(number, places=(1, 2, 63, 64)) for number in range(8)]

@@ -19,6 +19,7 @@ JUDGE = "test ! -e broken || exit 125; test $(cat state) = good"
 COUNT = "test ! -e broken || exit 125; cat number"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sorted({*range(HISTORIES), *TELLING}))
 def test_the_culprit_or_a_range_that_holds_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int

@@ -58,6 +58,7 @@ HANG = "echo $$ >> ../started; sleep 1000 & wait"
 """Never ends, with a child of its own."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [False, True])
 def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path, number: bool) -> None:
     """With what the good end takes beside it; what it started is gone, and the others are judged on."""
@@ -69,6 +70,7 @@ def test_a_commit_that_hangs_is_skipped(line: Line, tmp_path: Path, number: bool
     assert "" == asked.remark
 
 
+@pytest.mark.slow
 def test_where_the_bad_end_hangs_that_is_what_is_bad(line: Line, tmp_path: Path) -> None:
     """Of exit codes: a commit in the middle is bad if it hangs, and the answer says so."""
     asked = probe(line, tmp_path, f"grep -q 1 state || {{ {HANG}; }}", limit_s=0.4)
@@ -84,6 +86,7 @@ def test_a_number_that_never_comes_at_the_bad_end_is_told(line: Line, tmp_path: 
     assert "hangs on the bad end" in asked.remark
 
 
+@pytest.mark.slow
 def test_the_limit_is_what_the_good_end_takes_many_times_over(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

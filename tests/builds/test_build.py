@@ -385,6 +385,7 @@ def test_rules_of_make_are_read_with_their_quoting() -> None:
     assert expected == dependencies(rule)
 
 
+@pytest.mark.slow
 def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp_path: Path) -> None:
     """But not for another source, or another flag."""
 

@@ -127,6 +127,7 @@ def test_nothing_is_started_where_nothing_changed(folder: Path, tmp_path: Path, 
     assert (False, True, first.build_id) == (first.cached, second.cached, second.build_id)
 
 
+@pytest.mark.slow
 def test_a_build_without_its_list_is_made_again(folder: Path, tmp_path: Path) -> None:
     """One that an older loop left, and one whose list is damaged."""
     cache = tmp_path / "cache"
@@ -232,6 +233,7 @@ def test_a_system_that_does_not_say_keeps_no_build(
     assert (False, True) == (second.cached, second.build_id != edited.build_id)
 
 
+@pytest.mark.slow
 def test_bundled_variants_are_not_built_twice(build_cache: Path) -> None:
     """On the processor and in the emulator: what they read can be known."""
     chosen = project(None, Path.cwd())
@@ -265,6 +267,7 @@ LOOP_EXPORT int scale() { kernel<<<1, 1>>>(nullptr); return VALUE; }
 """
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 def test_what_nvcc_and_its_host_compiler_read_is_seen(folder: Path, tmp_path: Path) -> None:

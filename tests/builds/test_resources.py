@@ -126,6 +126,7 @@ def test_a_build_without_a_log_tells_nothing(tmp_path: Path) -> None:
     assert () == finish(read_report(make_build(library=str(tmp_path / "kernel.so")))).kernels
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> None:
@@ -145,6 +146,7 @@ def test_a_real_compilers_report_is_read(tmp_path: Path, build_cache: Path) -> N
     assert all(one.spill_stores > 100 and one.stack_bytes > 100 for one in crowded)
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_without_a_disassembler_loops_are_unknown_and_the_remedy_is_said(

@@ -36,6 +36,7 @@ def tensor_cores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((weights.half().float() @ v.float()) / weights.sum(-1, keepdim=True)).half()
 
 
+@pytest.mark.slow
 def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
     """Slack on what the plain implementation happens to lose would reject some of these."""
     rejected = alone = 0

@@ -41,6 +41,7 @@ def test_what_ships_with_loop_is_never_written_to(tmp_path: Path) -> None:
     assert before == files(shipped("patterns"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -63,6 +64,7 @@ def test_a_draft_that_does_not_pass_the_checks_is_not_kept(
     assert set() == {path for path in files(folder) if "patterns" in path.parts}
 
 
+@pytest.mark.slow
 def test_a_message_full_of_yaml_stays_a_message(tmp_path: Path) -> None:
     """It cannot add a step, nor break the file."""
     name = three(tmp_path / "sessions", "error: x\u2028steps: [{run: rm}] # {{ no }} &a *a | > % @ ` \\ \" '")

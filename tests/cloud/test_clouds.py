@@ -122,6 +122,7 @@ def test_a_watch_over_no_cloud_ends_and_says_so(fake: FakeCloud) -> None:
     assert "no metadata server answers" in watch.unwatched()[0]
 
 
+@pytest.mark.slow
 def test_a_named_cloud_that_does_not_answer_is_said(fake: FakeCloud) -> None:
     """It was not looked for, so its silence is not `no cloud`."""
     fake.trouble = "hang"

@@ -75,6 +75,7 @@ def preempted(folder: Path, flag: Path, after_s: float, **environment: str) -> t
     return process, errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(MOMENTS))
 @pytest.mark.parametrize("name", [briefly(name, "gcp") for name in CLOUDS])
 def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
@@ -99,6 +100,7 @@ def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
     assert what_matters(last(tmp_path)) == what_matters(session)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
     """Its processes are gone before the session ends, and it is recorded as paused, with the reason."""
     folder, flag = make_project(tmp_path / "project"), tmp_path / "notice"
@@ -112,6 +114,7 @@ def test_nothing_of_a_preempted_step_lives_on(tmp_path: Path) -> None:
     assert {(1, "try", "s1"): ("paused", "gcp preempts this machine", None)} == steps
 
 
+@pytest.mark.slow
 def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path, tmp_path: Path) -> None:
     """Whatever it has to do next is not begun, or broken off."""
     with fake_cloud("aws", noticed=True) as fake:
@@ -120,6 +123,7 @@ def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path
     assert 0 == run(folder, "--resume", "last", "--watch-preemption", "off").returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [briefly(name, "hang", "garbage") for name in TROUBLES])
 def test_a_metadata_server_that_fails_neither_stops_nor_delays_a_session(
     trouble: str, folder: Path, tmp_path: Path
@@ -131,6 +135,7 @@ def test_a_metadata_server_that_fails_neither_stops_nor_delays_a_session(
     assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_where_there_is_no_cloud_that_is_said(folder: Path, tmp_path: Path) -> None:
     """In the report, under what was not exercised."""
     with fake_cloud() as fake:
@@ -144,6 +149,7 @@ def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
     assert (2, True) == (done.returncode, "--watch-preemption azure" in done.stderr)
 
 
+@pytest.mark.slow
 def test_a_pattern_that_runs_alone_is_watched_too(tmp_path: Path) -> None:
     """It is a session of its own; off is off, and nobody is asked."""
     folder = make_project(tmp_path / "project")

@@ -63,6 +63,7 @@ def smallest(found: dict[str, Any]) -> str:
     return one.words.removesuffix(" dtype=float32")
 
 
+@pytest.mark.slow
 def test_a_row_sum_counted_twice_is_traced_to_its_stage(bench: Bench) -> None:
     """What cost the recorded history twelve sessions: the reduction is wrong, the partial sums are right."""
     found = debugged(bench, "sum_twice")
@@ -75,6 +76,7 @@ def test_a_row_sum_counted_twice_is_traced_to_its_stage(bench: Bench) -> None:
     assert boundary(found, "D").startswith("fails at every D tried, 1, 2, 4, ")
 
 
+@pytest.mark.slow
 def test_right_stages_that_are_put_together_wrongly_are_told_apart(bench: Bench) -> None:
     """Each passes by itself: then the fault lies between them."""
     found = debugged(bench, "last_split", steps=STEPS[:3])
@@ -84,6 +86,7 @@ def test_right_stages_that_are_put_together_wrongly_are_told_apart(bench: Bench)
     assert "causal=true" in smallest(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected", "dimension", "text"),
     [
@@ -110,24 +113,28 @@ def test_the_smallest_workload_and_the_boundary(
     assert text == boundary(found, dimension)
 
 
+@pytest.mark.slow
 def test_what_fails_on_odd_sizes_has_no_boundary(bench: Bench) -> None:
     """Doublings alone would have found one."""
     found = debugged(bench, "odd")
     assert boundary(found, "S").startswith("fails where S is no multiple of 2: fails at 1, 3, 5")
 
 
+@pytest.mark.slow
 def test_a_tail_that_is_wrong_shows_as_multiples(bench: Bench) -> None:
     """Only whole tiles are right."""
     found = debugged(bench, "no_tail")
     assert "fails where S is no multiple of 16: " in boundary(found, "S")
 
 
+@pytest.mark.slow
 def test_what_depends_on_the_values_is_not_sold_as_a_size(bench: Bench) -> None:
     """A large logit spoils its row: larger shapes have more of them, and no size is a boundary for all values."""
     texts = [one.text for one in debugged(bench, "loud", steps=STEPS[:4])["debug.boundary"].boundaries]
     assert any("; it depends on the values: " in text for text in texts), texts
 
 
+@pytest.mark.slow
 def test_a_nan_on_rows_that_see_no_key(bench: Bench) -> None:
     """Where there are more queries than keys: the rows, and both boundaries."""
     found = debugged(bench, "nan_row")
@@ -137,6 +144,7 @@ def test_a_nan_on_rows_that_see_no_key(bench: Bench) -> None:
     assert "query rows 0 to 4 of 9, all of B, all features" == places.places[0].text
 
 
+@pytest.mark.slow
 def test_wrong_rows_and_the_growth_of_their_error_are_named(bench: Bench) -> None:
     """To the row, on the workload where right and wrong are most evenly divided."""
     places: MapOutput = debugged(bench, "late_rows")["debug.map"]
@@ -148,6 +156,7 @@ def test_wrong_rows_and_the_growth_of_their_error_are_named(bench: Bench) -> Non
     assert "query rows 64 alone, of 65" == second.text
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_no_map_and_its_own_words(bench: Bench) -> None:
     """What it said is quoted."""
     places: MapOutput = debugged(bench, "crash")["debug.map"]
@@ -155,6 +164,7 @@ def test_a_crash_leaves_no_map_and_its_own_words(bench: Bench) -> None:
     assert places.message.startswith("crash gives no output to look at: crashed with SIGSEGV on ")
 
 
+@pytest.mark.slow
 def test_what_fails_at_times_is_not_blamed_on_a_size(bench: Bench) -> None:
     """The smallest is seen to fail in a fresh process; where it does not, the first failure stands."""
     found = debugged(bench, "sometimes", steps=STEPS[:4])
@@ -166,6 +176,7 @@ def test_what_fails_at_times_is_not_blamed_on_a_size(bench: Bench) -> None:
     assert "sometimes does not fail every time: no boundary can be found" == found["debug.boundary"].message
 
 
+@pytest.mark.slow
 def test_a_workload_is_repeated_by_its_words_and_seed(bench: Bench) -> None:
     """The same values, so that the command that is printed shows the same failure."""
     output: SmallestOutput = debugged(bench, "long_keys", steps=STEPS[:3])["debug.smallest"]
@@ -175,6 +186,7 @@ def test_a_workload_is_repeated_by_its_words_and_seed(bench: Bench) -> None:
     assert base_seed(again) == one.seed
 
 
+@pytest.mark.slow
 def test_the_boundary_asks_nothing_twice(bench: Bench) -> None:
     """What the search for the smallest found is known to it, and no values come twice."""
     found = debugged(bench, "long_keys", steps=STEPS[:4])
@@ -194,6 +206,7 @@ def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
     assert output.message.endswith("workloads tried, the budget ended the search)")
 
 
+@pytest.mark.slow
 def test_several_wrong_variants_share_the_budget(bench: Bench) -> None:
     """Each is looked into; what is right is left alone."""
     found = debugged(bench, "wide", "right", "odd")
@@ -202,6 +215,7 @@ def test_several_wrong_variants_share_the_budget(bench: Bench) -> None:
     assert expected == found["debug.components"].not_exercised
 
 
+@pytest.mark.slow
 def test_where_nothing_is_wrong_nothing_is_looked_for(bench: Bench) -> None:
     """Each step says so and passes."""
     found = debugged(bench, "right")
@@ -209,6 +223,7 @@ def test_where_nothing_is_wrong_nothing_is_looked_for(bench: Bench) -> None:
     assert all(found[step].ok for step in STEPS)
 
 
+@pytest.mark.slow
 def test_a_source_that_was_edited_meanwhile_is_not_looked_into(bench: Bench) -> None:
     """The build that failed is another than the one at hand."""
     context = make_context(bench, "odd", checks=CHECKS)

@@ -45,6 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     """On the screen, in the report and as JSON: the component, the boundary, and a command that shows it again."""
     done = loop("run", "session", "mine", "--target", str(folder), "--seed", "3")
@@ -61,6 +62,7 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     assert report.index("What is wrong with `sum_twice`") < report.index("## Objective")
 
 
+@pytest.mark.slow
 def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     """A workload by its sizes, verified alone; the same seed gives the same values."""
     words = ["--workloads", "B=1 Sq=1 D=1 Sk=2 dtype=float32", "--seed", "3", "--json"]
@@ -74,6 +76,7 @@ def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     assert {"B1 Sq1 D1 Sk2 float32"} == {check["workload"]["name"] for check in first}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

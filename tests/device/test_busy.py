@@ -33,6 +33,7 @@ def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield made
 
 
+@pytest.mark.slow
 def test_a_quiet_gpu_needs_no_word(bench: Bench) -> None:
     """Nobody there, nothing taken."""
     assert ("", "") == (finish(warn_before(bench)), warn_after(bench))
@@ -94,6 +95,7 @@ def ready(bench: Bench, **fields: object) -> Context:
     return make_context(bench, "right", finished=[make_finished(output=output)], **fields)
 
 
+@pytest.mark.slow
 def test_a_comparison_says_it_in_its_line_and_its_record(fake: FakeMachine, bench: Bench) -> None:
     """The warning stands beside the verdicts, not in place of them."""
     context = ready(bench, budget_s=5.0)

@@ -85,6 +85,7 @@ def test_every_mistake_of_a_device_is_among_the_controls() -> None:
     assert set(streams.MAKERS) <= made
 
 
+@pytest.mark.slow
 def test_what_verification_can_find_is_killed_for_its_own_reason(proof: Proof) -> None:
     """Mistakes in values by way of the host, all others as work on the device's streams."""
     honest = {one.name: one.killed for one in proof.results if one.kind == "honest"}
@@ -102,6 +103,7 @@ def test_a_cheat_of_a_gpu_is_found_by_what_it_leaves_out(proof: Proof, name: str
     assert ON_A_GPU[name] in one.reason
 
 
+@pytest.mark.slow
 def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
     """By a wrong output of a timed call, or by a graph that is empty; all in one process, the honest one among
     them."""
@@ -147,6 +149,7 @@ print("all of them")
 """
 
 
+@pytest.mark.slow
 @CPU_TORCH
 def test_a_python_variant_errs_in_the_same_ways(fake: FakeMachine) -> None:
     """The same mistakes, on tensors of torch: here in a process whose driver is the fake one."""

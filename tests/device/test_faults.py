@@ -47,6 +47,7 @@ def checked(bench: Bench, sides: Sequence[Side], **terms: float) -> tuple[Varian
     return found
 
 
+@pytest.mark.slow
 def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
     """Verified, strided inputs declined in its own words, and timed by replays of a graph."""
     (side,) = make_sides(bench, "right")
@@ -59,6 +60,7 @@ def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
     assert all(segment.sensors is not None for segment in timings.segments)
 
 
+@pytest.mark.slow
 def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> None:
     """Each failure is named where it happened; what comes after it, of the same variant or others, is right."""
     crashes, hangs, right = checked(bench, make_sides(bench, "crashes", "hangs", "right"), call_limit_s=1.0)
@@ -72,6 +74,7 @@ def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> 
     assert checked(bench, make_sides(bench, "right"))[0].right
 
 
+@pytest.mark.slow
 def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     """With the driver's words, and a command that runs it alone; the next measurement is fine."""
     right, crashes = make_sides(bench, "right", "crashes")
@@ -82,6 +85,7 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     assert 2 == finish(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each holds memory from its first call on. One set serves two of the three rounds."""
     living: list[int] = []
@@ -101,6 +105,7 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     assert [4, 2] == living
 
 
+@pytest.mark.slow
 def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
     """A kernel that declines has not lost the device: the same process answers the next request."""
     (side,) = make_sides(bench, "right")
@@ -113,6 +118,7 @@ def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
         assert finish(worker.ask(Compute(call), limit_s=20, note="")).outputs
 
 
+@pytest.mark.slow
 def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
     """Not a reply: whoever asked hears of it as of any crash."""
     (side,) = make_sides(bench, "crashes")
@@ -126,6 +132,7 @@ def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
     assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
 
 
+@pytest.mark.slow
 @CPU_TORCH
 def test_a_variant_of_torch_without_a_gpu_says_so(fake: FakeMachine, tmp_path: Path) -> None:
     """A CPU build of torch computes nothing on a GPU, and that is said before anything is tried."""

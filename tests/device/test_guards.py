@@ -11,6 +11,7 @@ from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "said"),
     [

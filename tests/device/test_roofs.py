@@ -36,6 +36,7 @@ def test_the_driver_tells_what_a_gpu_cannot_exceed(bench: Bench) -> None:
     assert (1.98e9, 4.815e12) == (limits.clock_hz, pytest.approx(limits.bytes_per_s, rel=1e-3))
 
 
+@pytest.mark.slow
 def test_an_empty_kernel_is_measured_in_a_graph(bench: Bench) -> None:
     """What is quicker is impossible, from C and from Python; what is as quick is not."""
     floors = finish(bench.floors())

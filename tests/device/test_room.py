@@ -75,6 +75,7 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, benc
     assert both(bench) == fitting(bench, both(bench), sides).workloads
 
 
+@pytest.mark.slow
 def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
     """The huge one is not tried, and that is said in the line and among what was not exercised."""
     leave(fake, 2 * CONTEXT_BYTES + HUGE_BYTES)
@@ -94,6 +95,7 @@ def test_a_gpu_without_any_room_verifies_nothing(fake: FakeMachine, bench: Bench
     assert f"left out: {SMALL}: inputs and outputs" in output.message
 
 
+@pytest.mark.slow
 def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
     """Timed inputs take twice the room: what could be verified may be too large for it."""
     sides = make_sides(bench, "right")
@@ -110,6 +112,7 @@ def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None
     assert (True, "no compiled variant to compare") == (output.ok, output.message)
 
 
+@pytest.mark.slow
 def test_what_the_driver_refuses_all_the_same_is_told_in_bytes(fake: FakeMachine, bench: Bench) -> None:
     """Where nobody tells what is free, the allocation does, and only that workload is lost."""
     bench._sensors = (None,)

@@ -59,6 +59,7 @@ def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tm
         assert bench._judge._program is None
 
 
+@pytest.mark.slow
 @CPU_TORCH
 def test_the_device_is_looked_at_when_no_variant_is_compiled(old_driver: FakeMachine, tmp_path: Path) -> None:
     """A toolkit that nothing here uses is nobody's trouble; this torch, though, has no CUDA."""
@@ -82,6 +83,7 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
     assert older.ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nvcc", "driver", "said", "mend"),
     [

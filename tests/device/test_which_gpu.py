@@ -127,6 +127,7 @@ def test_a_driver_that_programs_cannot_load_is_named(fake: FakeMachine) -> None:
     assert "NVIDIA_DRIVER_CAPABILITIES" in hint
 
 
+@pytest.mark.slow
 def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_path: Path) -> None:
     """Before anything is done, with what works instead: `auto` does it."""
     project = make_project(tmp_path / "project")

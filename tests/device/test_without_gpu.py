@@ -161,6 +161,7 @@ def test_a_hint_stands_after_the_drivers_words() -> None:
     assert "whatever" == with_hint("whatever", 12345)
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_the_variant_of_these_tests_compiles(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The page on own kernels: its files, as they stand there, are a target whose variants are right."""
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.calls.call import Call
-from loop.calls.external import PLAIN
+from loop.calls.call import Call, TensorFile
+from loop.calls.external import told_of
 from loop.machine.gpus import gpus
 from tests import projects as commands
 from tests.conftest import ROOT
@@ -111,5 +110,6 @@ def test_the_triton_kernel_is_right(folder: Path) -> None:
 def test_the_call_of_a_program_is_as_shown() -> None:
     """The JSON of the page has the fields of a call, and of each tensor what a program is told."""
     (shown,) = [json.loads(one.body) for one in shell.blocks(TEXT) if one.language == "json"]
-    assert {field.name for field in dataclasses.fields(Call)} == set(shown)
-    assert [set(PLAIN)] * 2 == [set(tensor) for tensor in (*shown["inputs"], shown["output"])]
+    told = told_of(TensorFile("x", "x.bin", (3, 5), "float32"), Path("x.bin"))
+    assert set(Call.__annotations__) == set(shown)
+    assert [set(told)] * 2 == [set(tensor) for tensor in (*shown["inputs"], shown["output"])]

@@ -21,6 +21,7 @@ COMMANDS = (
 WAYS = {"no colour": {"NO_COLOR": "1"}, "dumb": {"TERM": "dumb"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_lines_fit_the_terminal(command: str, columns: int, tmp_path: Path) -> None:

@@ -19,12 +19,14 @@ def portable(build_cache: Path) -> Fixtures:
     return Fixtures(compiled(KERNELS / "everything.cu", build_cache, "-O0", "-DLOOP_PORTABLE_FIBERS"))
 
 
+@pytest.mark.slow
 def test_portable_fibers_find_the_same(portable: Fixtures) -> None:
     """Where there is no switch of our own, `swapcontext` does it."""
     assert {""} == {portable.fault(name) for name in RIGHT}
     assert [] == [name for name in (*RACES, *IN_FLIGHT, *DEADLOCKS, *DIVERGED) if not portable.fault(name)]
 
 
+@pytest.mark.slow
 def test_libraries_in_one_process_share_nothing(emulated: Fixtures, portable: Fixtures) -> None:
     """Neither stacks nor faults: GCC would make the statics of inline code one for both."""
     for _ in range(10):

@@ -72,6 +72,7 @@ def test_both_barriers_are_named(emulated: Fixtures) -> None:
     assert lines == places(emulated.fault("two_different_barriers"))
 
 
+@pytest.mark.slow
 def test_a_thread_that_waits_for_memory_to_change_is_stopped(emulated: Fixtures) -> None:
     """No other thread is going to run: it would spin for ever."""
     assert "spins: it touches memory for ever without meeting other threads" in emulated.fault("spins")

@@ -40,6 +40,7 @@ def by_torch(name: str, values: Array) -> Array:
     return torch.from_numpy(values).to(TYPES[name]).view(torch.int16).numpy().view(numpy.uint16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_every_pattern_is_the_number_it_stands_for(numbers: Fixtures, name: str) -> None:
     """Zeros with their signs, subnormals, infinities; NaN is NaN."""

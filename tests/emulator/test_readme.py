@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 README = ROOT / "kernels" / "emulator" / "README.md"
@@ -21,6 +23,7 @@ def without_chance(text: str) -> str:
     return re.sub(r"thread \d+|block \(\d+|byte \d+|seed \d+", lambda found: found[0].rstrip("0123456789"), text)
 
 
+@pytest.mark.slow
 def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
     """Right with its barrier, told without it."""
     (source,), (program,), (commands,), (printed,) = (blocks(name) for name in ("cpp", "python", "sh", "text"))

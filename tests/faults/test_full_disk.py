@@ -44,6 +44,7 @@ main()
 BIG = "static const int table[1 << 20] = {" + "7," * (1 << 20) + "};\nconst int *at(int i) { return table + i; }\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "case"), [one for one in SLICE if one[0].partition(" at")[0] in TRIED])
 def test_a_session_outlives_a_full_disk(name: str, case: object, tmp_path: Path) -> None:
     """It pauses, names the folder, and goes on to the same result."""
@@ -77,6 +78,7 @@ def steps(folder: Path, *actions: str) -> None:
     pattern.write_text(pattern.read_text().partition("steps:")[0] + f"steps:\n{lines}\n")
 
 
+@pytest.mark.slow
 def test_a_compiler_that_ran_out_of_room_and_tidied_up_made_no_mistake(tmp_path: Path) -> None:
     """There is room again when it is asked; what it said, and how little there is, tells."""
     folder = make_project(tmp_path / "project")
@@ -87,6 +89,7 @@ def test_a_compiler_that_ran_out_of_room_and_tidied_up_made_no_mistake(tmp_path:
     assert "grade -" in said
 
 
+@pytest.mark.slow
 def test_a_command_that_fills_the_disk_pauses_the_session(tmp_path: Path) -> None:
     """It leaves what it wrote, and prints nothing of it."""
     folder = make_project(tmp_path / "project")
@@ -95,6 +98,7 @@ def test_a_command_that_fills_the_disk_pauses_the_session(tmp_path: Path) -> Non
     assert (75, True) == (code, f"free space on {tmp_path / 'tmp'}" in said), said
 
 
+@pytest.mark.slow
 def test_a_judge_without_room_for_its_tensors_judges_nobody(tmp_path: Path) -> None:
     """No verdict, no grade; the right kernel is not called wrong."""
     folder = make_project(tmp_path / "project")
@@ -106,6 +110,7 @@ def test_a_judge_without_room_for_its_tensors_judges_nobody(tmp_path: Path) -> N
     assert "grade -" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "soft", "actions", "advice"),
     [

@@ -18,6 +18,7 @@ SLICE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", SLICE)
 def test_what_a_build_reads_is_changed_and_the_next_command_sees_it(way: str, tmp_path: Path) -> None:
     """Without a change the build is used again, or says why it is not; after it the kernel is another."""

@@ -57,6 +57,7 @@ def test_a_step_that_was_told_and_is_not_stored_is_lost(world: World) -> None:
     assert "" == lost(world, torn)
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_unreadable(world: World) -> None:
     """One that has been torn in the middle."""
     running = world.session()
@@ -112,6 +113,7 @@ def test_the_pages_agree() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_case_that_breaks_hangs_or_fails_is_told(tmp_path: Path) -> None:
     """Each in a process of its own: none takes the others with it."""
 

@@ -51,6 +51,7 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
     return {one.variant for one in doubts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["honest", "c_honest", *CLOCKS])
 def test_no_clock_or_draw_of_its_own_changes_a_time(timings: Timings, name: str) -> None:
     """The judge's clock is in another process, and no word of the control page stands for it."""
@@ -58,6 +59,7 @@ def test_no_clock_or_draw_of_its_own_changes_a_time(timings: Timings, name: str)
     assert name not in {side for side, _ in timings.wrong}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LATER, *BEFORE, *SELECTED])
 def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, timings: Timings, name: str) -> None:
     """Neither before, nor later, nor only where somebody looks. A disturbed round is made again, in two rounds."""
@@ -73,6 +75,7 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
     assert told(timings) or told(again()) or told(again())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGED)
 def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
     """No error of ours: a status of the check."""

@@ -115,6 +115,7 @@ def test_what_the_tool_says_of_itself_is_no_finding() -> None:
         assert ((), True) == (log.reports, bool(log.remarks))
 
 
+@pytest.mark.slow
 def test_each_tool_runs_the_worker_and_is_waited_for(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
 ) -> None:
@@ -130,6 +131,7 @@ def test_each_tool_runs_the_worker_and_is_waited_for(
     assert f"--error-exitcode {FOUND}" in program.calls[1]
 
 
+@pytest.mark.slow
 def test_a_finding_is_found(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
     """By its report, and by its exit status where the report is not understood."""
     program.says(RACE, FOUND, "racecheck")
@@ -140,6 +142,7 @@ def test_a_finding_is_found(bench: Bench, program: FakeTool, shapes: tuple[Workl
     assert under(bench, shapes, tool="racecheck").found
 
 
+@pytest.mark.slow
 def test_a_warning_alone_is_no_finding(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
     """Whatever the exit status."""
     program.says(HAZARD, FOUND, "racecheck")
@@ -147,6 +150,7 @@ def test_a_warning_alone_is_no_finding(bench: Bench, program: FakeTool, shapes: 
     assert (False, "") == (found.found, found.why_unknown)
 
 
+@pytest.mark.slow
 def test_a_call_that_is_refused_leaves_it_unknown(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_call_that_is_refused_leaves_it_unknown(
     assert "error 3: no such shape on N5 M3 float32" == found.why_unknown
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_read_through_the_log(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
 ) -> None:
@@ -170,6 +175,7 @@ def test_a_worker_that_dies_is_read_through_the_log(
     assert found.lost
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_is_ended(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
     """A deadlock is no pass."""
     program.says(CLEAN, tool="synccheck")
@@ -177,6 +183,7 @@ def test_a_call_that_hangs_is_ended(bench: Bench, program: FakeTool, shapes: tup
     assert (False, "no answer for 1 s: killed") == (found.found, found.why_unknown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "expected"),
     [
@@ -194,6 +201,7 @@ def test_nothing_passes_silently(
     assert (False, True) == (found.found, found.why_unknown.startswith(expected))
 
 
+@pytest.mark.slow
 def test_a_tool_that_does_not_start_the_worker_is_unknown(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
 ) -> None:

@@ -24,6 +24,7 @@ def at(warm: Bench, kernel: Kernel) -> Bench:
     return replace(warm, target=write_kernel(warm.folder, kernel, ["C++", "PyTorch"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
 def test_compiled_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
     """Every mistake that this kernel can make, and the kernel without one."""

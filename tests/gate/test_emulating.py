@@ -89,6 +89,7 @@ def found(bench: Bench, *names: str, **fields: Any) -> VerifyOutput:
     return output
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes_in_the_types_of_a_gpu(bench: Bench) -> None:
     """Though the session measures another type on the processor; only what is emulated is looked at."""
     output = found(bench, "right")
@@ -102,6 +103,7 @@ def test_a_right_kernel_passes_in_the_types_of_a_gpu(bench: Bench) -> None:
     assert output.control.right
 
 
+@pytest.mark.slow
 def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     """It gets a verdict, as on a GPU."""
     output = found(bench, "right", "wrong")
@@ -111,6 +113,7 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     assert {("wrong", "incorrect")} == {(one.variant, one.verdict) for one in output.verdicts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault"),
     [("racy", r"race: .* no barrier lies|nobody has written"), ("outside", r"outside all tensors: .* of y")],
@@ -126,6 +129,7 @@ def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str
     assert len(output.variants[0].checks) == len(found(bench, "right").variants[0].checks)
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_is_not_exercised(bench: Bench) -> None:
     """The others are verified all the same."""
     output = found(bench, "broken", "right")
@@ -135,6 +139,7 @@ def test_what_does_not_compile_is_not_exercised(bench: Bench) -> None:
     assert "nonsense" in output.message
 
 
+@pytest.mark.slow
 def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> None:
     """By the manifest's own count of operations."""
     output = found(bench, "right", checks=())
@@ -162,6 +167,7 @@ def test_where_nothing_is_emulated_that_is_said(
     assert f"under the emulator: {why}" in output.not_exercised[0]
 
 
+@pytest.mark.slow
 def test_the_seed_of_a_fault_gives_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable reaches the process that emulates, word for word the same fault comes back."""
     first = found(bench, "racy").variants[0].checks[0].message

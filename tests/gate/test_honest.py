@@ -67,11 +67,13 @@ def test_there_are_many_of_them() -> None:
     assert len(PYTHON) + len(PYTHON_NAMES) >= 15
 
 
+@pytest.mark.slow
 def test_honest_compiled_candidates_are_found_right(bench: Bench) -> None:
     """Other orders of summation, workspaces, threads, tables, padding, refused strides: on several seeds."""
     assert {} == failures(bench, make_sides(bench, *HONEST), SEEDS)
 
 
+@pytest.mark.slow
 def test_other_orders_and_other_exponentials_are_found_right(attention: Bench) -> None:
     """Polynomials with keys backwards, Kahan, splits, naive loops, declared limits: on values that bite."""
     assert {} == failures(attention, make_sides(attention, *COMPILED), SEEDS, "small")
@@ -84,6 +86,7 @@ def test_other_ways_of_torch_are_found_right(attention: Bench) -> None:
     assert {} == failures(attention, sides, SEEDS, "small")
 
 
+@pytest.mark.slow
 @timed
 def test_honest_compiled_candidates_are_trusted_when_timed(bench: Bench) -> None:
     """No memory, no wrong output, no stray thread is seen where there is none."""

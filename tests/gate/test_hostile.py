@@ -36,6 +36,7 @@ def verify(folder: Path, *names: str, **environment: str) -> subprocess.Complete
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
+@pytest.mark.slow
 def test_each_gets_a_verdict_of_its_own(tmp_path: Path) -> None:
     """Only the one that spoils its own replies is tampered; of the others nothing shows, on the screen neither."""
     names = [*HARMLESS, "floods_its_own", *(["stops_all"] if keeps_signals_in() else [])]
@@ -49,6 +50,7 @@ def test_each_gets_a_verdict_of_its_own(tmp_path: Path) -> None:
         assert word not in said
 
 
+@pytest.mark.slow
 def test_without_the_kernels_help_who_was_stopped_goes_on(tmp_path: Path) -> None:
     """An older kernel lets every signal through."""
     (tmp_path / "old").mkdir()

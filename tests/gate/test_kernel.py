@@ -54,6 +54,7 @@ def both(bench: Bench) -> VerifyOutput:
     return verified(bench, "strides", "by_address", checks=("more",))
 
 
+@pytest.mark.slow
 def test_timed_workloads_get_two_sets_of_values(both: VerifyOutput) -> None:
     """Those of one shape together, so that their memory is used again; the first also in other layouts."""
     (checks, _) = both.variants
@@ -78,6 +79,7 @@ def test_the_second_set_finds_what_the_first_does_not(both: VerifyOutput) -> Non
     assert {SMALL, LARGE, MIDDLE} <= {one.workload.name for one in checks.checks if not one.passed}
 
 
+@pytest.mark.slow
 def test_right_variants_are_counted_in_checks(bench: Bench) -> None:
     """Each workload and seed is one, and so is each other layout; what it declined is counted by itself."""
     found = verified(bench, "right", "strides")
@@ -86,6 +88,7 @@ def test_right_variants_are_counted_in_checks(bench: Bench) -> None:
     assert () == found.verdicts
 
 
+@pytest.mark.slow
 def test_a_wrong_variant_is_named_first(bench: Bench) -> None:
     """With a verdict for every check that failed; what is right stays so; what has no build is said."""
     found = verified(bench, "right", "no_build", "epsilon", "crashes", seeds=1)
@@ -97,6 +100,7 @@ def test_a_wrong_variant_is_named_first(bench: Bench) -> None:
     assert {("epsilon", "incorrect"), ("crashes", "incorrect")} == {(v.variant, v.verdict) for v in found.verdicts}
 
 
+@pytest.mark.slow
 def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, build_cache: Path) -> None:
     """When the library itself fails, reference or tolerance is wrong: that is said before anything else."""
     exact = {"float32": {"atol": 0.0, "rtol": 0.0}}
@@ -113,6 +117,7 @@ def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, bu
     assert f"elements wrong on {SMALL}" in found.message
 
 
+@pytest.mark.slow
 def test_what_is_not_tried_after_two_hangs_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would cost its whole limit; the variant has failed, and the rest is not claimed."""
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 0.3)
@@ -124,6 +129,7 @@ def test_what_is_not_tried_after_two_hangs_is_said(bench: Bench, monkeypatch: py
     assert ("hangs",) == found.wrong
 
 
+@pytest.mark.slow
 def test_a_variant_that_takes_no_type_of_the_workloads_was_not_checked(bench: Bench) -> None:
     """It is neither right nor wrong; which types it takes is said, and nothing is to be mended in it."""
     found = verified(bench, "right", "other_type")
@@ -134,6 +140,7 @@ def test_a_variant_that_takes_no_type_of_the_workloads_was_not_checked(bench: Be
     assert "dtype=" in str(found.hint)
 
 
+@pytest.mark.slow
 def test_workloads_of_a_type_that_a_variant_does_not_take_are_said(bench: Bench) -> None:
     """The others count."""
     found = verified(bench, "right", "other_type", checks=("double",))
@@ -142,6 +149,7 @@ def test_workloads_of_a_type_that_a_variant_does_not_take_are_said(bench: Bench)
     assert (*expected, "other_type on 3 workloads of type float32: it takes float64") == found.not_exercised
 
 
+@pytest.mark.slow
 def test_a_baseline_that_does_not_run_is_told_from_one_that_is_wrong(tmp_path: Path, build_cache: Path) -> None:
     """Nothing can be held against it, and no tolerance is to blame."""
     target = write_target(tmp_path, {"right": compiled()}, baseline={"python": "tiny_functions:raises"})

@@ -66,6 +66,7 @@ def gone(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") 
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_what_the_cache_still_has_is_taken(bench: Bench) -> None:
     """It need not be built again, whatever its sources are now."""
     good = build_now(bench)
@@ -74,6 +75,7 @@ def test_what_the_cache_still_has_is_taken(bench: Bench) -> None:
     assert (good.build_id, good.library, True) == (found.build_id, found.library, found.cached)
 
 
+@pytest.mark.slow
 def test_what_the_cache_has_lost_is_built_from_its_commit(bench: Bench) -> None:
     """In a folder of ours that is gone afterwards; the checkout, and what is not committed in it, stay."""
     good, then = build_now(bench), head_of(bench)

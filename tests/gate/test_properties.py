@@ -11,6 +11,7 @@ from loop.steps.context import NoArguments
 from tests.targets import compiled, make_context, open_bench, write_target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

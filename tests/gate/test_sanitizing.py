@@ -71,6 +71,7 @@ def sanitized(
     return found
 
 
+@pytest.mark.slow
 def test_a_clean_variant_passes_under_every_tool(bench: Bench, program: FakeTool) -> None:
     """On the small workloads of the check sets: what a tool would need minutes for is left to others."""
     found = sanitized(bench, "right", "strides")
@@ -83,12 +84,14 @@ def test_a_clean_variant_passes_under_every_tool(bench: Bench, program: FakeTool
     assert expected == found.message
 
 
+@pytest.mark.slow
 def test_the_build_that_is_measured_is_the_one_that_is_sanitized(bench: Bench, program: FakeTool) -> None:
     """No flag is added: another binary would be another kernel."""
     build = make_builds(bench, "right")["right"]
     assert {build.build_id} == {one.build_id for one in sanitized(bench, "right").runs}
 
 
+@pytest.mark.slow
 def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
     """With tool, kind, kernel, place, workload and words; the rest is counted, and the command shows it again."""
     program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
@@ -103,6 +106,7 @@ def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
     assert f"again: loop kernels {words} --target {bench.folder}" == found.hint
 
 
+@pytest.mark.slow
 def test_what_is_found_has_no_speed(bench: Bench, program: FakeTool) -> None:
     """Right by luck is incorrect, whatever the outputs were."""
     program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
@@ -111,6 +115,7 @@ def test_what_is_found_has_no_speed(bench: Bench, program: FakeTool) -> None:
     assert verdict.reason.startswith("racecheck: right has a race")
 
 
+@pytest.mark.slow
 def test_where_a_crash_stopped_the_calls_the_first_is_to_blame(bench: Bench, program: FakeTool) -> None:
     """Nothing has to be tried again; thread and block stand beside the place."""
     program.says(sanitizer_log("memcheck"), FOUND, "memcheck")
@@ -124,6 +129,7 @@ def test_where_a_crash_stopped_the_calls_the_first_is_to_blame(bench: Bench, pro
     assert 1 == sum("--tool memcheck" in call for call in program.calls)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_read_through_the_log(bench: Bench, program: FakeTool) -> None:
     """An illegal address kills it; what the tool had written by then is the finding."""
     program.says(sanitizer_log("memcheck"), tool="memcheck")
@@ -135,6 +141,7 @@ def test_a_worker_that_dies_is_read_through_the_log(bench: Bench, program: FakeT
     assert unknown.startswith("racecheck, synccheck and initcheck of crashes: ")
 
 
+@pytest.mark.slow
 def test_code_without_line_information_is_said_to_have_none(bench: Bench, program: FakeTool) -> None:
     """With what would name lines."""
     program.says(sanitizer_log("initcheck"), FOUND, "initcheck")
@@ -143,6 +150,7 @@ def test_code_without_line_information_is_said_to_have_none(bench: Bench, progra
     assert (found.hint or "").endswith("; `-lineinfo` among its build flags makes the tool name lines")
 
 
+@pytest.mark.slow
 def test_several_findings_are_all_named(bench: Bench, program: FakeTool) -> None:
     """The first in full, by the order of the tools."""
     program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
@@ -153,6 +161,7 @@ def test_several_findings_are_all_named(bench: Bench, program: FakeTool) -> None
     assert ("right", "strides") == found.found
 
 
+@pytest.mark.slow
 def test_what_could_not_be_looked_at_is_not_clean(bench: Bench, program: FakeTool) -> None:
     """It does not fail the step, and is named among what was not exercised."""
     program.says(sanitizer_log("no-driver"), 255, "initcheck", instead=True)
@@ -162,6 +171,7 @@ def test_what_could_not_be_looked_at_is_not_clean(bench: Bench, program: FakeToo
     assert found.message.endswith("right not under all")
 
 
+@pytest.mark.slow
 def test_what_was_not_looked_at_for_the_same_reason_is_one_line(bench: Bench, program: FakeTool) -> None:
     """A line a tool and variant would hide that there is one cause."""
     for tool in TOOLS[:3]:
@@ -170,6 +180,7 @@ def test_what_was_not_looked_at_for_the_same_reason_is_one_line(bench: Bench, pr
     assert (expected,) == sanitized(bench, "right", "strides").not_exercised
 
 
+@pytest.mark.slow
 def test_a_warning_fails_nothing_and_is_counted(bench: Bench, program: FakeTool) -> None:
     """The tool itself says that it may be meant so."""
     program.says(sanitizer_log("racecheck-warning"), FOUND, "racecheck")
@@ -207,6 +218,7 @@ def test_only_compiled_variants_are_sanitized(bench: Bench, program: FakeTool) -
     assert (True, "no compiled variant for a GPU to sanitize") == (found.ok, found.message)
 
 
+@pytest.mark.slow
 def test_a_variant_that_was_found_wrong_is_left_out(bench: Bench, program: FakeTool) -> None:
     """Its very build; unless it is asked for, for a tool may say why it is wrong."""
     build = make_builds(bench, "right")["right"]
@@ -223,6 +235,7 @@ def test_a_variant_that_was_found_wrong_is_left_out(bench: Bench, program: FakeT
     assert ("right",) == sanitized(bench, "right", finished=[stale]).clean
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_or_fit_is_said(bench: Bench, program: FakeTool) -> None:
     """The others are sanitized."""
     found = sanitized(bench, "unbuildable", "doubles", "right")
@@ -232,6 +245,7 @@ def test_what_does_not_compile_or_fit_is_said(bench: Bench, program: FakeTool) -
     assert "sanitizers on doubles: no workload is for it" == second
 
 
+@pytest.mark.slow
 def test_a_step_that_runs_out_of_time_says_what_it_left(bench: Bench, program: FakeTool) -> None:
     """Nothing is begun after its budget; what was not looked at is not clean."""
     found = sanitized(bench, "right", budget_s=0.001)
@@ -240,6 +254,7 @@ def test_a_step_that_runs_out_of_time_says_what_it_left(bench: Bench, program: F
     assert (expected,) == found.not_exercised
 
 
+@pytest.mark.slow
 def test_without_check_sets_the_timed_workloads_are_taken(bench: Bench, program: FakeTool) -> None:
     """As of a single workload on the command line."""
     assert {("N2 M3 float32",)} == {one.workloads for one in sanitized(bench, "right", checks=()).runs}

@@ -55,6 +55,7 @@ def tallies(bench: Bench, *names: str) -> dict[str, str]:
     return {found.variant: found.tally for found in finish(verify(bench, jobs))}
 
 
+@pytest.mark.slow
 def test_an_exception_is_a_crash_whatever_the_layout(bench: Bench) -> None:
     """Only `NotImplementedError` declines, and only strided or misaligned inputs."""
     assert {
@@ -65,6 +66,7 @@ def test_an_exception_is_a_crash_whatever_the_layout(bench: Bench) -> None:
     } == tallies(bench, "declines_strides", "trips_on_strides", "declines", "raises")
 
 
+@pytest.mark.slow
 def test_what_lies_outside_takes_is_counted_and_not_called(bench: Bench) -> None:
     """An error number inside it is a refusal; a function that must not be called is not."""
     assert {
@@ -91,6 +93,7 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) 
     assert () == untaken(make_sides(bench, "all")[0], workloads(bench))
 
 
+@pytest.mark.slow
 def test_what_is_not_taken_is_not_timed(bench: Bench) -> None:
     """The other side is, on every workload."""
     sides = make_sides(bench, "small", "right")
@@ -101,6 +104,7 @@ def test_what_is_not_taken_is_not_timed(bench: Bench) -> None:
     assert ("small", "N2 M3 float32") in timed
 
 
+@pytest.mark.slow
 def test_a_property_that_asks_for_a_call_outside_takes_does_not_apply(bench: Bench) -> None:
     """It asks for one row of two, which the variant must not be given."""
     (side,) = make_sides(bench, "fragile")

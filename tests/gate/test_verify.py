@@ -268,6 +268,7 @@ def test_what_a_python_variant_does_wrong_is_said(name: str, status: str, said: 
     assert [(status, f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
 
 
+@pytest.mark.slow
 def test_a_right_python_variant_and_the_baseline_pass(bench: Bench) -> None:
     """Side by side, in processes of their own."""
     sides = [*make_sides(bench, "double"), bench.side("baseline")]

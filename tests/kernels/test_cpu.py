@@ -77,6 +77,7 @@ def inputs(queries: int = 37, keys: int = 37, size: int = 64) -> tuple[Array, Ar
     return draw(2, 2, queries, size, seed=1), draw(2, 2, keys, size, seed=2), draw(2, 2, keys, size, seed=3)
 
 
+@pytest.mark.slow
 def test_heads_in_the_third_place_need_no_copy(kernel: Any) -> None:
     """[B, S, H, D] in memory, seen as [B, H, S, D]: strides of the outer dimensions are free."""
     q, k, v = (numpy.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in inputs())

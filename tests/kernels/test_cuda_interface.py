@@ -96,6 +96,7 @@ ONLY_SCALAR: dict[str, Callable[[Call], Call]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", EVERYWHERE)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outer_strides_are_free(kernels: Kernels, variant: str, layout: str) -> None:

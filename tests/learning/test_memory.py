@@ -59,6 +59,7 @@ def drafts(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tmp_path: Path) -> None:
     """On the screen and in the report: where, and which files had changed when it was gone."""
     assert "seen before" not in failing(folder)
@@ -72,6 +73,7 @@ def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tm
     assert f"Seen before: {expected}" in report.replace("\\", "")
 
 
+@pytest.mark.slow
 def test_events_say_it_too(folder: Path, tmp_path: Path) -> None:
     """For agents, as a field of the step that failed."""
     failing(folder)
@@ -94,6 +96,7 @@ def three(folder: Path) -> str:
     return str(found["name"])
 
 
+@pytest.mark.slow
 def test_two_sessions_make_no_draft(folder: Path) -> None:
     """Once or twice is chance."""
     failing(folder)
@@ -101,6 +104,7 @@ def test_two_sessions_make_no_draft(folder: Path) -> None:
     assert [] == drafts(folder)
 
 
+@pytest.mark.slow
 def test_after_three_sessions_a_draft_can_be_accepted(folder: Path, tmp_path: Path) -> None:
     """It passes every check, has the diff that cured it, and from then on answers the failure."""
     name = three(folder)
@@ -149,6 +153,7 @@ def test_a_draft_that_does_not_exist_is_said(folder: Path) -> None:
     assert (2, True) == (done.returncode, "no draft 'nothing'" in done.stderr)
 
 
+@pytest.mark.slow
 def test_a_session_that_is_resumed_to_its_cure_says_so(folder: Path, tmp_path: Path) -> None:
     """The next one that fails so is told of it, with what was edited in between."""
     write(folder, "not yet")

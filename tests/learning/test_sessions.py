@@ -40,6 +40,7 @@ def run(folder: Path, count: int = 1) -> None:
         assert 0 == done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
     """An estimate of six seconds at first; after two sessions under a second; said in the report."""
     where = ("--target", str(folder))
@@ -61,6 +62,7 @@ def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
     assert "Of the last 3 predicted sessions" in text
 
 
+@pytest.mark.slow
 def test_statistics_of_patterns(folder: Path) -> None:
     """In a table, in full, as JSON, and where the pattern is shown."""
     where = ("--target", str(folder))
@@ -92,6 +94,7 @@ def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
     assert (2, True) == (far.returncode, "next: `loop patterns stats` shows all" in far.stderr)
 
 
+@pytest.mark.slow
 def test_the_next_plan(folder: Path) -> None:
     """With objective, chain, time, cost, benefit and why; the command is whole. Nothing runs."""
     found = told("plan", "next", "--target", str(folder))
@@ -105,6 +108,7 @@ def test_the_next_plan(folder: Path) -> None:
     assert [] == [line for line in done.stdout.splitlines() if len(line) > 80 and "run it: " not in line]
 
 
+@pytest.mark.slow
 def test_what_stopped_is_the_next_plan(folder: Path) -> None:
     """Its own plan, resumed."""
     add_commands(folder, "wait", ["sleep 30"], 101)

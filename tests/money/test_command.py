@@ -157,6 +157,7 @@ def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path)
     assert [None, None] == [one["usd"] for one in listed]
 
 
+@pytest.mark.slow
 def test_n_4_against_the_sessions_before_it() -> None:
     """Environments of 3, 67 and 60 minutes; N took 155 minutes and 3.19 dollars more."""
     assert 0 == loop("sessions", "import", "history").returncode

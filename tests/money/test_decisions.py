@@ -43,6 +43,7 @@ def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     assert "keep" == json.loads(loop(*KEEP, *words, "--waiting", "engineer", "--json").stdout)["decision"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -128,6 +129,7 @@ def test_a_file_that_is_not_there_is_said() -> None:
     assert (2, True, False) == (done.returncode, "nowhere.yaml" in done.stderr, "Traceback" in done.stderr)
 
 
+@pytest.mark.slow
 def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     """`loop run pattern roi-pivot`: stop rules and options are in the report; a malformed file fails the step."""
     folder = make_project(tmp_path / "project")

@@ -53,6 +53,7 @@ def test_reasons_are_given_for_mutants_that_are_there(mutants: dict[str, Mutant]
     assert [] == [key for key in explanations() if key not in mutants], HAND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", QUICK)
 def test_a_mistake_is_found(study: Study, mutants: dict[str, Mutant], key: str) -> None:
     """By the emulator where it is one of order, by the bounds where it is one of arithmetic."""

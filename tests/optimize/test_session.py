@@ -288,6 +288,7 @@ def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
     assert KERNEL == project.edited.read_text()
 
 
+@pytest.mark.slow
 def test_gits_own_variables_lead_nowhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an alias or a hook sets them: the user's branch and index stay what they were."""
     (project.folder / "note.txt").write_text("uncommitted")

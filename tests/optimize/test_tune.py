@@ -181,6 +181,7 @@ def test_what_runs_now_has_to_be_right(folder: Path, tmp_path: Path) -> None:
     assert "wrong" == trials(tmp_path)[0]["outcome"]
 
 
+@pytest.mark.slow
 def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) -> None:
     """Before anything of it is compiled, with words."""
     manifest = folder / "target.yaml"
@@ -197,6 +198,7 @@ def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) ->
     assert {} == trials(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

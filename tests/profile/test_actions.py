@@ -139,6 +139,7 @@ def test_flags_that_are_tuned_reach_the_compilers_report(tmp_path: Path, build_c
     assert isinstance(profile.facts["vectorised"], int), profile.unknown
 
 
+@pytest.mark.slow
 def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Peaks of the datasheet for the GPU at hand; its counters stay unknown where no profiler could look."""
     bench.device = "cuda"
@@ -163,6 +164,7 @@ def on_cuda(bench: Bench) -> Context:
     return only(make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), "right")
 
 
+@pytest.mark.slow
 def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the kernel that took longest; the tree decides by them."""
     short, long = {**COUNTERS, ncu.TIME: ("ns", "880")}, {**COUNTERS, **STALLS}
@@ -183,6 +185,7 @@ def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch
     assert () == found.not_exercised
 
 
+@pytest.mark.slow
 def test_without_counters_the_step_says_what_it_did_without(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

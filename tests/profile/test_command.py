@@ -20,6 +20,7 @@ def project(folder: Path, **fields: Any) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_what_nothing_told_is_said(tmp_path: Path) -> None:
     """Without nvcc: shapes of launch, and what would mend the rest."""
     done = loop("kernels", "resources", "v", "--target", project(tmp_path / "p", build=NO_NVCC))
@@ -30,6 +31,7 @@ def test_what_nothing_told_is_said(tmp_path: Path) -> None:
     assert "not exercised: compiler's report for sm_89: v: /nowhere/nvcc: no such compiler" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 def test_a_broken_budget_is_exit_1_and_json_has_everything(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def test_every_reason_that_is_asked_for_has_words() -> None:
     assert {*WAITS, ISSUES} == {*WAITED}
 
 
+@pytest.mark.slow
 def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
     """The worker behind it runs for real and ends by itself; what the log says is believed."""
     tool.says(log_of(COUNTERS, COUNTERS))
@@ -119,12 +120,14 @@ def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
         assert words in call
 
 
+@pytest.mark.slow
 def test_a_call_of_very_many_kernels_is_cut(bench: Bench, tool: FakeTool) -> None:
     """And that is said."""
     tool.says(log_of(*[COUNTERS] * ncu.MOST_LAUNCHES))
     assert counted(bench).cut
 
 
+@pytest.mark.slow
 def test_a_python_variant_is_counted_too(bench: Bench, tool: FakeTool) -> None:
     """In the same way: its worker imports torch under ncu."""
     tool.says(log_of(COUNTERS))
@@ -151,6 +154,7 @@ def test_without_ncu_it_is_said_where_to_get_it(
     assert "CUDA toolkit" in found.why
 
 
+@pytest.mark.slow
 def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool) -> None:
     """Whatever else goes wrong because of it."""
     words = (
@@ -163,18 +167,21 @@ def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool
     assert "--cap-add=SYS_ADMIN" in found.why
 
 
+@pytest.mark.slow
 def test_an_ncu_that_does_not_start_says_why(bench: Bench, tool: FakeTool) -> None:
     """By its own words."""
     tool.says("==ERROR== Cuda driver is not compatible with Nsight Compute\n", 255, instead=True)
     assert "ncu: Cuda driver is not compatible with Nsight Compute; exit 255" == counted(bench).why
 
 
+@pytest.mark.slow
 def test_an_ncu_that_counted_nothing_is_told(bench: Bench, tool: FakeTool) -> None:
     """A call may launch nothing."""
     tool.says("==PROF== Disconnected from process 649\n")
     assert "ncu saw no kernel in the call" == counted(bench).why
 
 
+@pytest.mark.slow
 def test_a_variant_that_dies_under_it_is_a_reason(bench: Bench, tool: FakeTool) -> None:
     """What it had counted until then is not of the whole call."""
     tool.says(log_of(COUNTERS))

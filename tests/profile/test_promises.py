@@ -94,6 +94,7 @@ def test_a_bad_configuration_is_refused_in_its_own_words(bench: Bench) -> None:
     assert f'error: static assertion failed with "{WARPS}"' in check.message
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_what_compiles_and_what_fails_for_another_reason_fail_the_step(bench: Bench) -> None:
@@ -155,6 +156,7 @@ def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -
     assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (one.variant, one.symbol, one.file, one.line)
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_instances_that_are_there_pass(bench: Bench) -> None:

@@ -97,6 +97,7 @@ def test_launches_meet_the_compilers_report(bench: Bench) -> None:
     assert [pytest.approx(0.016), pytest.approx(0.04)] == [one.us for one in found.bounds]
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_spill_fails_the_step(bench: Bench) -> None:
@@ -119,6 +120,7 @@ def test_a_spilling_kernel_is_allowed_by_any_variant_of_its_library(bench: Bench
     assert looked(bench, "crowded", "allowed").ok
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_broken_budgets_fail_the_step(bench: Bench) -> None:
@@ -130,6 +132,7 @@ def test_broken_budgets_fail_the_step(bench: Bench) -> None:
     assert found.message.endswith("; and 2 more"), "two kernels of that name, and the name of none"
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
@@ -160,6 +163,7 @@ def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
     assert found.message.startswith("broken: ")
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_compiler_that_was_not_asked_is_no_pass(bench: Bench) -> None:
@@ -170,6 +174,7 @@ def test_a_compiler_that_was_not_asked_is_no_pass(bench: Bench) -> None:
     assert "add `-Xptxas -v` to its `build.flags`" == found.hint
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_code_for_another_gpu_says_nothing_of_this_one(bench: Bench) -> None:
@@ -196,6 +201,7 @@ def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> N
     assert any(text.startswith("launches of mute: nothing tells them; declare") for text in missing(found))
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_gpu_that_the_manifest_does_not_know_has_no_occupancy(bench: Bench) -> None:
@@ -207,6 +213,7 @@ def test_a_gpu_that_the_manifest_does_not_know_has_no_occupancy(bench: Bench) ->
     assert "occupancy on sm_80: the manifest has no such device under `devices`" in missing(found)
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_a_library_without_kernels_has_none_that_spill(bench: Bench) -> None:

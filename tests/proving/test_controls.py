@@ -120,6 +120,7 @@ def held_against(
     assert re.search(words, one.reason), one.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_control_of_a_compiled_variant_is_killed_for_the_right_reason(
     name: str, compiled_score: GateOutput
@@ -159,6 +160,7 @@ def test_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
     assert f"killed {compiled_score.total} of {compiled_score.total}" == compiled_score.message
 
 
+@pytest.mark.slow
 def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -> None:
     """With a tolerance of a thousand a wrong number passes: the step fails and names what survived."""
     wide = {"float32": {"atol": 1e3, "rtol": 0.0}}
@@ -171,6 +173,7 @@ def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -
     assert output.message.startswith(f"killed {output.killed} of {output.total}; survived: ")
 
 
+@pytest.mark.slow
 def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cache: Path) -> None:
     """Inputs that may be swapped cannot be swapped by mistake."""
     signature = {"inputs": {"x": "N M", "z": "N M"}, "output": "N M"}
@@ -201,6 +204,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     assert any("for want of time" in text for text in output.not_exercised)
 
 
+@pytest.mark.slow
 def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
     """The bundled kernel, every control, in every element type it takes."""
     folder = project(None, tmp_path).target

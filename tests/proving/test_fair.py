@@ -33,6 +33,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield made
 
 
+@pytest.mark.slow
 def test_a_wrong_epsilon_is_told_by_small_inputs(bench: Bench) -> None:
     """On the target's own workloads it changes nothing; the gate finds inputs on which it does, and kills it."""
     output = score(bench, "in_c")
@@ -48,6 +49,7 @@ def test_a_wrong_epsilon_is_told_by_small_inputs(bench: Bench) -> None:
     assert {""} == {one.told_by for one in others}
 
 
+@pytest.mark.slow
 def test_what_nothing_tells_is_reported_and_fails_nothing(tmp_path: Path, build_cache: Path) -> None:
     """An attribute that only moves the result by less than a rounding."""
     body = "    return x * 2 + x * (nudge * 1e-12)\n"

@@ -1,5 +1,6 @@
 """A report is at most 1 MiB, whatever a session printed, and stays whole Markdown."""
 
+import pytest
 from markdown_it import MarkdownIt
 
 from loop.base.places import shipped
@@ -31,6 +32,7 @@ def test_long_output_is_folded_and_cut() -> None:
     assert "line 4999 ```\n````\n\n</details>" in steps
 
 
+@pytest.mark.slow
 def test_a_huge_session_has_a_report_that_fits() -> None:
     """Tables are shortened, and say so; the last resort is a cut between two lines."""
     steps = [make_finished(f"s{n}", message="x" * 3000, status="failed", hint="y" * 3000) for n in range(3000)]

@@ -38,6 +38,7 @@ def record(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(tmp_path: Path) -> None:
     """Exit 124; what was not reached is named with the reason; without a budget it goes on to its end."""
     folder = project(tmp_path, "echo x >> one", "test -e go || exec sleep 60", "true")
@@ -56,6 +57,7 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
     assert (0, "x\n") == (again.returncode, (folder / "one").read_text())
 
 
+@pytest.mark.slow
 def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     """Known from an earlier session; the rest is not exercised, and nothing is left half done."""
     folder = project(tmp_path, "true", "echo x >> ran; sleep 2", "true")
@@ -68,6 +70,7 @@ def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     assert '"step": "s2"' not in journal
 
 
+@pytest.mark.slow
 def test_a_budget_counts_all_walks_of_a_session(tmp_path: Path) -> None:
     """Resumed with the same it stops at once; with more it goes on."""
     folder = project(tmp_path, "true", "sleep 1.2", "true")
@@ -78,6 +81,7 @@ def test_a_budget_counts_all_walks_of_a_session(tmp_path: Path) -> None:
     assert 0 == loop(*words, "1", "--resume", "last").returncode
 
 
+@pytest.mark.slow
 def test_dollars_bound_a_session_at_the_card_s_prices(tmp_path: Path) -> None:
     """A cent a second: two cents last for two seconds, and it is not charged more."""
     folder = project(tmp_path, "true", "sleep 3", "true")
@@ -89,6 +93,7 @@ def test_dollars_bound_a_session_at_the_card_s_prices(tmp_path: Path) -> None:
     assert found["bill"]["usd"] <= 0.02
 
 
+@pytest.mark.slow
 def test_the_stricter_bound_counts(tmp_path: Path) -> None:
     """And is the one that is named."""
     folder = project(tmp_path, "true", "sleep 3")
@@ -98,6 +103,7 @@ def test_the_stricter_bound_counts(tmp_path: Path) -> None:
     assert "its budget of 1.8 s" in record(tmp_path)["reason"]
 
 
+@pytest.mark.slow
 def test_a_session_within_its_bounds_is_left_alone(tmp_path: Path) -> None:
     """Exit 0, nothing said."""
     folder = project(tmp_path, "true")
@@ -105,6 +111,7 @@ def test_a_session_within_its_bounds_is_left_alone(tmp_path: Path) -> None:
     assert (0, False) == (done.returncode, "budget" in record(tmp_path)["reason"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--budget-minutes", "0"), ("--max-usd", "-1"), ("--budget-minutes", "nan"), ("--max-usd", "inf")],
@@ -117,6 +124,7 @@ def test_what_is_no_amount_is_wrong_usage(option: str, value: str, tmp_path: Pat
     assert not (tmp_path / "sessions").exists()
 
 
+@pytest.mark.slow
 def test_stated_ai_leaves_less_of_the_money(tmp_path: Path) -> None:
     """A dollar of two is gone; the rest lasts for 100 s, which a step of 200 s does not fit into."""
     folder = project(tmp_path, "true", "true")

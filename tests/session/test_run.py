@@ -100,6 +100,7 @@ def test_a_compile_error_is_shown_with_file_and_line_and_the_session_still_repor
     assert "oops" in (sessions(tmp_path)[0] / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_definitions_from_outside_are_refused_until_allowed(tmp_path: Path) -> None:
     """Without a terminal: exit 2, how to allow it, and nothing has run."""
     folder = make_project(tmp_path / "project")
@@ -113,6 +114,7 @@ def test_definitions_from_outside_are_refused_until_allowed(tmp_path: Path) -> N
     assert (folder / "ran").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_session_reports_and_can_be_resumed(tmp_path: Path, number: int) -> None:
     """Exit 130, the next command is shown, children are gone; --resume repeats only the open step."""
@@ -131,6 +133,7 @@ def test_an_interrupted_session_reports_and_can_be_resumed(tmp_path: Path, numbe
     assert "x\n" == (folder / "one").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_signal_at_any_moment_leaves_a_session_that_goes_on(tmp_path: Path, seed: int) -> None:
     """Before it begins, in a write, in a fork, while it closes: the journal is whole, the exit code says so."""
@@ -151,6 +154,7 @@ def test_a_signal_at_any_moment_leaves_a_session_that_goes_on(tmp_path: Path, se
         assert list(range(1, len(lines) + 1)) == [line["seq"] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_leaves_a_whole_session(tmp_path: Path) -> None:
     """`loop run session 2>&1 | head -1`: the session is recorded to its end."""
     folder = commands_project(tmp_path, "sleep 0.3", "true")
@@ -164,6 +168,7 @@ def test_a_reader_that_goes_away_leaves_a_whole_session(tmp_path: Path) -> None:
     assert "passed" == record["status"]
 
 
+@pytest.mark.slow
 def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:
     """SIGKILL: `loop status` shows what waits; --resume goes on at the open step, attempt 2."""
     folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
@@ -180,6 +185,7 @@ def test_a_killed_session_loses_no_finished_step(tmp_path: Path) -> None:
     assert list(range(1, len(lines) + 1)) == [line["seq"] for line in lines]
 
 
+@pytest.mark.slow
 def test_nothing_is_reused_once_a_file_of_the_target_has_changed(tmp_path: Path) -> None:
     """An edited module, tolerance or script: every step is done again, also after a second interruption."""
     folder = commands_project(tmp_path, "echo x >> one", "touch begun; test -e go || exec sleep 60")
@@ -193,6 +199,7 @@ def test_nothing_is_reused_once_a_file_of_the_target_has_changed(tmp_path: Path)
     assert "x\nx\n" == (folder / "one").read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_session_keeps_its_plan(tmp_path: Path) -> None:
     """Naming another one beside --resume is a mistake, not ignored."""
     folder = commands_project(tmp_path, "true")
@@ -200,6 +207,7 @@ def test_a_resumed_session_keeps_its_plan(tmp_path: Path) -> None:
     assert 2 == loop("run", "session", "try", "--resume", "last", "--target", str(folder)).returncode
 
 
+@pytest.mark.slow
 def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
     """The second one says who holds it, exits with 2, and disturbs nothing."""
     folder = commands_project(tmp_path, "touch begun; test -e go || exec sleep 60")
@@ -212,6 +220,7 @@ def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
     assert (2, True) == (done.returncode, f"process {holder}" in done.stderr)
 
 
+@pytest.mark.slow
 def test_a_session_stops_at_its_budget_and_reports(tmp_path: Path) -> None:
     """Exit 124, and the report is there."""
     folder = commands_project(tmp_path, "exec sleep 60")
@@ -220,6 +229,7 @@ def test_a_session_stops_at_its_budget_and_reports(tmp_path: Path) -> None:
     assert (sessions(tmp_path)[0] / "report.md").exists()
 
 
+@pytest.mark.slow
 def test_a_failed_step_gives_exit_1_and_its_message(tmp_path: Path) -> None:
     """The chain stops, what was not reached is said in the report."""
     folder = commands_project(tmp_path, "echo no luck; exit 3", "touch never")
@@ -230,6 +240,7 @@ def test_a_failed_step_gives_exit_1_and_its_message(tmp_path: Path) -> None:
     assert "try/s2" in (sessions(tmp_path)[0] / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     """The chain with predicted time and cost; no session folder, no command."""
     folder = commands_project(tmp_path, "touch never")
@@ -239,6 +250,7 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "sessions").exists()
 
 
+@pytest.mark.slow
 def test_sessions_that_cannot_be_written_are_said_before_anything_runs(tmp_path: Path) -> None:
     """A file stands where the folder should be: exit 2, a hint, nothing has run."""
     folder = commands_project(tmp_path, "touch never")
@@ -249,6 +261,7 @@ def test_sessions_that_cannot_be_written_are_said_before_anything_runs(tmp_path:
     assert not (folder / "never").exists()
 
 
+@pytest.mark.slow
 def test_a_bundled_plan_fits_any_target(tmp_path: Path) -> None:
     """Its workload sets are those of the bundled target; another target's first set stands in."""
     folder = commands_project(tmp_path, "true")
@@ -256,6 +269,7 @@ def test_a_bundled_plan_fits_any_target(tmp_path: Path) -> None:
     assert 0 == done.returncode, done.stdout[:3000]
 
 
+@pytest.mark.slow
 def test_an_own_plan_has_to_name_sets_of_its_target(tmp_path: Path) -> None:
     """A misspelt set is a mistake, found before anything runs."""
     folder = commands_project(tmp_path, "true")
@@ -267,6 +281,7 @@ def test_an_own_plan_has_to_name_sets_of_its_target(tmp_path: Path) -> None:
     assert "try.yaml:6:13: workloads.0: expected one of the sets of target scaling (small)" in done.stderr
 
 
+@pytest.mark.slow
 def test_events_are_lines_of_json(tmp_path: Path) -> None:
     """One a line on stdout, each with a schema version."""
     folder = commands_project(tmp_path, "true")
@@ -278,6 +293,7 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     assert {1} == {line["schema_version"] for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

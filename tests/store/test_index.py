@@ -234,6 +234,7 @@ def test_several_processes_agree(tmp_path: Path) -> None:
     assert 50 == len(names(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_index_is_made_loses_nothing(tmp_path: Path) -> None:
     """At ten moments; the next one finds every session."""
     make_some(tmp_path, 60)

@@ -116,6 +116,7 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
     assert [each] == held
 
 
+@pytest.mark.slow
 def test_when_time_is_over_only_what_needs_a_verdict_is_timed(
     compared: Compared, earlier: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

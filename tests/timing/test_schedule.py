@@ -96,6 +96,7 @@ def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
         assert max(map(len, sets)) <= 5
 
 
+@pytest.mark.slow
 def test_a_slower_variant_measures_slower(bench: Bench) -> None:
     """Twenty times the work takes several times as long; every segment has its samples."""
     found = timed(bench, make_sides(bench, "right", "slow"), [big(bench)])
@@ -107,6 +108,7 @@ def test_a_slower_variant_measures_slower(bench: Bench) -> None:
     assert {0, 1} == {segment.round for segment in found.segments}
 
 
+@pytest.mark.slow
 def test_every_workload_is_timed_in_every_round(bench: Bench) -> None:
     """Short calls are timed many to a sample; memory of the first call is noted once a round."""
     found = timed(bench, make_sides(bench, "right"), workloads(bench))
@@ -131,6 +133,7 @@ def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
     assert {0.25} == {second for s in found.segments if s.side == "program" for second in s.seconds}
 
 
+@pytest.mark.slow
 def test_no_round_is_begun_that_would_end_too_late(bench: Bench) -> None:
     """Two rounds are always done: an interval needs them; the rest only as time allows."""
     sides = make_sides(bench, *["right"] * 4)
@@ -138,12 +141,14 @@ def test_no_round_is_begun_that_would_end_too_late(bench: Bench) -> None:
     assert 2 == timed(bench, sides, workloads(bench)[:1], rounds=9, limit_s=0.001).rounds
 
 
+@pytest.mark.slow
 def test_outputs_of_timed_calls_are_judged(bench: Bench) -> None:
     """One a round, in either of its segments; a right kernel has none that is wrong."""
     found = timed(bench, make_sides(bench, "right"), workloads(bench))
     assert (2 * 3, []) == (found.outputs, found.wrong)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None:
     """The first calls are as they should be, those that are timed are not: the side and the element are named."""
     sides = make_sides(bench, "right", "tires")
@@ -160,6 +165,7 @@ def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Be
     assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
 
 
+@pytest.mark.slow
 def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so has every measurement: what was seen before helps nobody."""
     expect, seeds = Bench.expect, []
@@ -209,6 +215,7 @@ def test_cold_calls_are_timed_one_by_one(bench: Bench) -> None:
     assert [] == found.wrong
 
 
+@pytest.mark.slow
 def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
     """It is asked before every round; a side that nothing asks for is not even started; then it is over."""
     small, large, middle = (workload.name for workload in workloads(bench))

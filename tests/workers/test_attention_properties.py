@@ -166,6 +166,7 @@ def test_every_property_of_the_manifest_is_tried_here() -> None:
     assert set(TARGET.properties) == set(BITES) == set(torch_side.PROPERTIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BITES)
 def test_it_holds_of_attention(name: str, dtype: Dtype, tmp_path: Path) -> None:
@@ -188,6 +189,7 @@ def right_ones(workload: Workload) -> list[Function]:
     return [eager] + [torch_sdpa] * rows_see
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("name", "wrong"), [(name, wrong) for name, functions in BITES.items() for wrong in functions]

@@ -92,6 +92,7 @@ def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
     return tuple(found.checks)
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes(bench: Bench) -> None:
     """No false alarm: neither the fibers' stacks nor Python's own memory is complained of."""
     assert {"right"} == {check.status for check in checks_of(bench, "clean")}

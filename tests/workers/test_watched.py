@@ -100,6 +100,7 @@ def once(bench: Bench, name: str, workload: Workload) -> Done:
         return finish(worker.ask(Once(bench.call(workload, name)), limit_s=20.0, note="watching"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["right", "python"])
 def test_a_call_is_made_once(bench: Bench, five_rows: Workload, name: str) -> None:
     """Of whatever kind the variant is; its output is nobody's business here."""
@@ -112,6 +113,7 @@ def test_a_variant_that_says_no_is_heard(bench: Bench, five_rows: Workload) -> N
         once(bench, "refuses", five_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["right", "python"])
 def test_torch_without_a_gpu_traces_nothing(bench: Bench, five_rows: Workload, name: str) -> None:
     """A reason, no error."""
