@@ -1,7 +1,7 @@
 """Is the culprit slower than its parent, or does it fail more often? Fresh observations, and evidence for it.
 Pure.
 
-Latency: pairs of culprit and parent, under the e-value of `timing/sequential` with three more terms. Pairs of
+Latency: pairs of culprit and parent, under the e-value of `timing/verdicts` with three more terms. Pairs of
 one relink share what these two builds are off by (variance rho sigma^2, rho given), so that with K = sum n_u /
 (1 + n_u rho) in the place of the count n, and r = c^2 / (K Q) from the weighted sums
 
@@ -10,7 +10,7 @@ one relink share what these two builds are off by (variance rho sigma^2, rho giv
     e = 2 (1 + g K)^(-1/2) (1 - w r)^(-n/2) T_n(sign(c) sqrt(n g K r / (1 + g K (1 - r))))
 
 The prior variance g of the effect is set from the search, before the first pair: with g = 1 six pairs are
-needed for 100 to 1, however clear the step. With rho = 0 and g = 1 it is `sequential.e_value`. Values are
+needed for 100 to 1, however clear the step. With rho = 0 and g = 1 it is `verdicts.e_value`. Values are
 clipped on both sides of what has to be exceeded, so that one outlier does not outweigh all others.
 
 Correctness: a block is one run of each. With failure rates a of the culprit and b of the parent, fixed before

@@ -10,8 +10,8 @@ A round is one run of the pattern `profile-before-optimise`, and the steps follo
 `rounds` reads from the journal which change is at hand and which builds it has to beat. A kept change is a commit
 on `loop/<session>`; one that is taken back leaves its patch. `gains` and `section` feed bill and report.
 
-To add a stop rule: write it in `rounds`, over the changes tried and their gains. Where it says so, return a passed
-output that is not `edited` from `briefing.brief`: the pattern begins another round only while `brief.edited`, and
-asks for ten more at most (its `next`). Test it in `tests/optimize/test_rounds.py`, and say it in `section`. A rule
+To add a stop rule: write it in `rounds`, over the changes tried and their gains. When it ends the work, let
+`briefing.brief` return a passed output that is not `edited`. The pattern begins another round only while
+`brief.edited`, and ten more at most (its `next`). Test the rule in `tests/optimize`, and say it in `section`. A rule
 over the outputs of this round alone belongs into that `next`. Rules about whole sessions are in `money/pivot`.
 """

@@ -2,12 +2,12 @@
 
 Folders are the truth. Begin with `sessions` (a folder: head, record, report) and `journal` (one line an event,
 on disk before the next thing begins). The index (`database`) is one SQLite table in the cache folder, derived
-from the folders: a folder whose files have another size or time is read again (`rows`), one that is gone is
-forgotten, a copy counts once. Damage is named where it is left out. A torn index is made anew; where no file
+from the folders. A folder whose files have another size or time is read again (`rows`). One that is gone is
+forgotten, and a copy counts once. Damage is named where it is left out. A torn index is made anew; where no file
 can be kept, it is kept in memory.
 
-`signatures` takes out of an error what differs from run to run, `failures` does so for the steps of a session,
-and `snapshots` keeps the target's files where a step failed or got past a failure. `known_good`, `tries` and
+`signatures` takes out of an error what differs from run to run, and `failures` does so for the steps of a session.
+`snapshots` keeps the target's files where a step failed or got past a failure. `known_good`, `tries` and
 `past_changes` read what earlier sessions built, verified and took back. Sessions recorded before loop are
 folders with a `recorded.json` alone (`recorded`).
 """

@@ -6,9 +6,9 @@ that (`by_interval`), or of the blocks of the sequential rule (`by_evidence`, as
 block). What is `same` counts only where the slowed copy of the variant was seen to be slower. `doubts` turns
 what was noticed beside the samples into `invalid`; `bounds` knows what no call can be faster than.
 
-Samples come from `schedule` (how many rounds there is time for), `round` (a fresh process for each side, sides
-take turns), and `timed_call` (one side's call, in the judge's memory and by its clock). The judge draws which call
-of a segment is on values whose answer it knows. Nothing tells that call from the others.
+Samples come from three files. `schedule` says how many rounds there is time for. `round` has a fresh process for
+each side, and sides take turns. `timed_call` makes one side's call, in the judge's memory and by its clock. The judge
+draws which call of a segment is on values whose answer it knows. Nothing tells that call from the others.
 
 The steps are `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). The first needs a
 few rounds. The second goes block by block: each variant against itself, itself made slower, and its known good.

@@ -24,7 +24,7 @@ from loop.timing.verdicts import (
 
 Array = NDArray[Any]
 CHECKED = 25
-"""Series a cell on which the vectorised rule has to say what `loop.timing.sequential` says."""
+"""Series a cell on which the vectorised rule has to say what `loop.timing.verdicts` says."""
 ITERATIONS = 100
 """Of one process: the sample size that criterion takes by itself."""
 WORDS = ("slower", "faster", "same", "inconclusive")
@@ -98,7 +98,7 @@ def nvbench(old: Array, new: Array) -> Calls:
 
 
 def sequential(logs: Array) -> Calls:
-    """The rule of `loop/timing/sequential.py` for one workload, stopped at the first verdict.
+    """The rule of `loop/timing/verdicts.py` for one workload, stopped at the first verdict.
 
     Some series of every cell also run through that very code, and must agree.
     """
