@@ -4,8 +4,8 @@ A mistake wraps what the gate sees of a variant: a C entry or a Python function.
 real candidate meets. `proving.negative_controls` says which there are for a target, and what each has to be found
 by.
 
-Begin with `arrays`: a mistake is a function of one `Call` and of what it keeps from call to call. It decides how the
-call is computed. Mistakes on single values (`BY_VALUE`) see numpy arrays; on a GPU their tensors go through
+Begin with `arrays`: a mistake is a function of one `Call` and of what it keeps from call to call. It decides how
+the call is computed. Mistakes on single values (`BY_VALUE`) see numpy arrays; on a GPU their tensors go through
 the host. Those that copy whole tensors (`WHOLE`, `streams`) queue their work on the call's stream, so that a graph
 captures it like a kernel (`device`). `tampering` has cheats that only a Python variant can make.
 """

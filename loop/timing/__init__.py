@@ -7,8 +7,8 @@ block). What is `same` counts only where the slowed copy of the variant was seen
 what was noticed beside the samples into `invalid`; `bounds` knows what no call can be faster than.
 
 Samples come from three files. `schedule` says how many rounds there is time for. `round` has a fresh process for
-each side, and sides take turns. `timed_call` makes one side's call, in the judge's memory and by its clock. The judge
-draws which call of a segment is on values whose answer it knows. Nothing tells that call from the others.
+each side, and sides take turns. `timed_call` makes one side's call, in the judge's memory and by its clock. The
+judge draws which call of a segment is on values whose answer it knows. Nothing tells that call from the others.
 
 The steps are `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). The first needs a
 few rounds. The second goes block by block: each variant against itself, itself made slower, and its known good.
