@@ -13,5 +13,5 @@ on `loop/<session>`; one that is taken back leaves its patch. `gains` and `secti
 To add a stop rule: write it in `rounds`, over the changes tried and their gains. When it ends the work, let
 `briefing.brief` return a passed output that is not `edited`. The pattern begins another round only while
 `brief.edited`, and ten more at most (its `next`). Test the rule in `tests/optimize`, and say it in `section`. A
-rule over the outputs of this round alone belongs into that `next`. Rules about whole sessions are in `money/pivot`.
+rule over the outputs of this round alone belongs into that `next`. Rules of whole sessions are in `money/pivot`.
 """
