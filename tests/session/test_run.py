@@ -42,7 +42,6 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_a_right_kernel_gets_a_report_with_verdicts(folder: Path) -> None:
     """The main job on a user's own target: built, verified, measured, exit 0, JSON as documented."""
     add_plan(folder)
@@ -70,7 +69,6 @@ def add_plan(folder: Path) -> None:
     (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
 
 
-@pytest.mark.slow
 def test_a_wrong_kernel_is_called_incorrect_and_gets_no_speed(folder: Path, tmp_path: Path) -> None:
     """Where it is wrong is said, no ratio is reported, exit 1; mending it needs no new consent."""
     add_plan(folder)
