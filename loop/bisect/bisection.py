@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Literal
 
 from loop.bisect.flaky_search import Correctness
-from loop.bisect.journal import Seen, read
+from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
 from loop.bisect.model import Asked, Broken, Conclusion, Found, Key, Lost, Outcome, Problem, Refuted, Try
 from loop.bisect.probes import Metric, choose
@@ -94,7 +94,7 @@ def _guesses(problem: Problem, journal: Sequence[Asked], wanted: Try) -> tuple[O
     return (slow,) if wanted.claim else ([0.0] * wanted.batch, slow, Broken("a guess"))
 
 
-def _nothing(seen: Seen) -> Refuted | None:
+def _nothing(seen: Observations) -> Refuted | None:
     """Why there is nothing to search, if so."""
     if seen.positions.last == 0:
         return Refuted("no_regression", "not in the code: both ends are the same")
@@ -104,7 +104,7 @@ def _nothing(seen: Seen) -> Refuted | None:
     return None
 
 
-def _enough(seen: Seen) -> Refuted | None:
+def _enough(seen: Observations) -> Refuted | None:
     """Why nothing more is tried, if so."""
     if seen.lost >= LOST_MOST:
         return Refuted("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
@@ -230,14 +230,14 @@ def _denied(mass: Sequence[float], failed: Sequence[Key]) -> tuple[float, ...]:
     return tuple(value / total for value in left)
 
 
-def _likeliest(seen: Seen, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
+def _likeliest(seen: Observations, low: int, high: int, mass: Sequence[float]) -> tuple[int, int]:
     """The two neighbouring testable positions between which the step most likely is."""
     upper = list(accumulate(mass))
     testable = [position for position in range(low, high + 1) if position not in seen.broken]
     return max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
 
 
-def _found(seen: Seen, key: Key, evidence: float, step: float) -> Found:
+def _found(seen: Observations, key: Key, evidence: float, step: float) -> Found:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
     at = seen.positions

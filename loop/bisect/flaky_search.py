@@ -8,7 +8,7 @@ from statistics import fmean
 from loop.bisect.change_point import posterior
 from loop.bisect.confirming import NEEDED, Word, runs_evidence, runs_say
 from loop.bisect.failure_rates import Runs
-from loop.bisect.journal import Seen
+from loop.bisect.journal import Observations
 from loop.bisect.model import Key, Problem, Refuted, Try
 from loop.bisect.probes import Blamed, Look, Metric
 from loop.model.bisect import Claim
@@ -35,7 +35,7 @@ class Correctness(Metric):
     named = 0.95
     telling = 3e-4
 
-    def __init__(self, problem: Problem, seen: Seen) -> None:
+    def __init__(self, problem: Problem, seen: Observations) -> None:
         super().__init__(problem, seen)
         self._fit = functools.cache(self._fitted)
 

@@ -12,6 +12,7 @@ from loop.bisect.builds import Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.journal import read
+from loop.bisect.latency_levels import PART
 from loop.bisect.log import bisect_log
 from loop.bisect.memory import Memory
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
@@ -23,8 +24,6 @@ from loop.workers.program import Refusal, WorkerLost
 
 TOUCHED = 10.0
 """Prior weight of a commit that touches the kernel's files, where others have 1."""
-PART = 0.15
-"""Of what a merge brought: commits of its branch that bring less are not to blame for it."""
 SHOWN = 1e-3
 """Probability below which a commit is left out of the answer."""
 

@@ -23,7 +23,7 @@ class Trial:
 
 
 @dataclass
-class Seen:
+class Observations:
     """What the journal says, by position."""
 
     positions: Positions
@@ -47,9 +47,9 @@ class Seen:
         return sum(map(len, self.values.get(position, {}).values()))
 
 
-def read(problem: Problem, journal: Sequence[Asked]) -> Seen:
+def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
     """The state of a search that has asked and been told this."""
-    seen = Seen(problem.positions)
+    seen = Observations(problem.positions)
     for one in journal:
         _note(seen, one.asked, _plain(one.outcome), paired=problem.metric == "latency" and problem.noise.paired)
     return seen
@@ -62,7 +62,7 @@ def _plain(outcome: Outcome) -> Outcome:
     return [float(value) for value in outcome if math.isfinite(value)] or Lost("no value came")
 
 
-def _note(seen: Seen, asked: Try, outcome: Outcome, *, paired: bool) -> None:
+def _note(seen: Observations, asked: Try, outcome: Outcome, *, paired: bool) -> None:
     """Add one line of the journal.
 
     Ratios to another commit than the good end come from a search with other ends: they say nothing here.
@@ -85,7 +85,7 @@ def _note(seen: Seen, asked: Try, outcome: Outcome, *, paired: bool) -> None:
             _note_values(seen, asked, outcome)
 
 
-def _note_values(seen: Seen, asked: Try, values: Values) -> None:
+def _note_values(seen: Observations, asked: Try, values: Values) -> None:
     position, against = seen.positions.place[asked.commit], seen.positions.place[asked.against]
     seen.observations += len(values)
     kept = seen.values

@@ -7,7 +7,7 @@ from typing import Self
 
 from loop.base.stats import median
 from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
-from loop.bisect.journal import Links, Seen
+from loop.bisect.journal import Links, Observations
 from loop.bisect.model import Problem, Refuted, Try
 from loop.bisect.probes import Metric
 from loop.bisect.steps import Steps
@@ -43,13 +43,14 @@ BOUND_Z = 2.6
 BROAD = 3
 """Builds that stand for an end where its own may be faster or slower by its layout."""
 PART = 0.15
-"""A further culprit brings at least this share of the whole step."""
+"""A further culprit brings at least this share of the whole step, and a culprit inside a merge of what the merge
+brought."""
 
 
 class LatencyLevels(Metric):
     """Log latencies, or log ratios of pairs; see `model.Noise`."""
 
-    def __init__(self, problem: Problem, seen: Seen, *, careful: bool = False) -> None:
+    def __init__(self, problem: Problem, seen: Observations, *, careful: bool = False) -> None:
         """`careful`: builds differ by what is typical; by itself by the least that is not improbable."""
         super().__init__(problem, seen)
         self._careful = careful

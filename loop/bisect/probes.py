@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from loop.bisect.confirming import Word
-from loop.bisect.journal import Links, Seen
+from loop.bisect.journal import Links, Observations
 from loop.bisect.model import Key, Problem, Refuted, Try
 from loop.model.bisect import Claim
 
@@ -54,7 +54,7 @@ class Metric(ABC):
     telling: float
     """Bits below which a look tells nothing."""
 
-    def __init__(self, problem: Problem, seen: Seen) -> None:
+    def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen = problem, seen
 
     def look(self, position: int, batch: int, why: str, relink: int = 0) -> Try:
@@ -173,13 +173,13 @@ def choose(metric: Metric, low: int, high: int, mass: Sequence[float], least: fl
     return metric.backed(low, high, best) if best else None
 
 
-def _measured(seen: Seen, low: int, high: int) -> Iterator[int]:
+def _measured(seen: Observations, low: int, high: int) -> Iterator[int]:
     """Positions between the ends whose build is there."""
     there = {position for position, relink in seen.built if not relink} | set(seen.values)
     yield from sorted(position for position in there if low < position < high and position not in seen.broken)
 
 
-def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[int]:
+def _fresh(seen: Observations, low: int, high: int, upper: Sequence[float]) -> Iterator[int]:
     """Positions around the middle of the posterior, at growing distances where builds are broken."""
     middle = bisect_left(upper, 0.5 - 1e-9, low + 1, high)
     if middle - 1 > low and 0.5 - upper[middle - 1] < upper[middle] - 0.5 - 1e-9:
@@ -189,7 +189,7 @@ def _fresh(seen: Seen, low: int, high: int, upper: Sequence[float]) -> Iterator[
         yield from (position for position in near if low < position < high and position not in seen.broken)
 
 
-def _testable(seen: Seen, position: int) -> float:
+def _testable(seen: Observations, position: int) -> float:
     """Probability that a commit can be built: broken ones lie together, and the more, the further they reach."""
     if (position, 0) in seen.built or not seen.broken:
         return 1.0

@@ -5,13 +5,10 @@ from time import perf_counter
 import torch
 from torch.cuda import synchronize
 
-from loop.calls.refusal import Refused
+from loop.calls.refusal import Refused, refuse_late
 from loop.calls.torch_side import TensorCall
 
 FLUSH_BYTES = 256 << 20
-LATE_S = 20e-3
-"""Work that goes on for longer after the stream is done was not all on the stream. What is shorter shows in the
-output, which is read before: the host's clock cannot tell it from an interruption."""
 
 
 def need_device() -> None:
@@ -35,7 +32,5 @@ class DeviceCall(TensorCall):
         data = super().output()
         begin = perf_counter()
         synchronize()
-        late = perf_counter() - begin
-        if late > LATE_S:
-            raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
+        refuse_late(perf_counter() - begin)
         return data

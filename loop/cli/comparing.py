@@ -12,7 +12,7 @@ from loop.cli.pages import print_page
 from loop.cli.sessions import say_damage
 from loop.learning import comparison_section as page
 from loop.learning.comparison import compare, trends
-from loop.learning.model import Judged, Seen
+from loop.learning.model import ComparedSession, Judged
 from loop.library import targets
 from loop.model.comparison import Revisions
 from loop.model.index import SessionRow
@@ -72,7 +72,7 @@ def show_trend(
     return ExitCode.OK
 
 
-def _find(root: Path, name: str) -> Seen:
+def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, beginning of an id, `last` or `last~1`. Raises LoopError for one recorded elsewhere."""
     known = recorded.find(root, name)
     if known is not None:
@@ -87,7 +87,7 @@ def _find(root: Path, name: str) -> Seen:
     return _seen(folder, row)
 
 
-def _ended(root: Path, target: str, last: int) -> list[Seen]:
+def _ended(root: Path, target: str, last: int) -> list[ComparedSession]:
     """The last sessions of a target that ended; one whose record cannot be read is named in lists."""
     found = []
     for row in index.rows(root, last=last, target=target):
@@ -99,9 +99,9 @@ def _ended(root: Path, target: str, last: int) -> list[Seen]:
     return found
 
 
-def _seen(folder: SessionFolder, row: SessionRow) -> Seen:
+def _seen(folder: SessionFolder, row: SessionRow) -> ComparedSession:
     head, record = folder.head(), folder.record()
-    return Seen(
+    return ComparedSession(
         id=row.id,
         started=head.started,
         status=row.status or "open",
@@ -153,6 +153,6 @@ def _verdicts(record: SessionRecord) -> dict[str, dict[str, Judged]]:
     return found
 
 
-def _revisions(found: Sequence[Seen], chosen: Project) -> list[Revisions]:
+def _revisions(found: Sequence[ComparedSession], chosen: Project) -> list[Revisions]:
     """Each session's sources against those of the one before."""
     return [between.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]

@@ -18,8 +18,6 @@ from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, past_changes
 
-LOOKED_BACK = 200
-"""Sessions that a proposal rests on."""
 OTHERS = 3
 """Further ideas that are named."""
 
@@ -61,7 +59,7 @@ def _lines(first: Proposal, cost: str) -> Iterator[str]:
 def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea, ...]]:
     """The first idea whose plan can be run here, and the others."""
     root = setting.project.sessions
-    rows = index.rows(root, last=LOOKED_BACK, target=setting.target.name)
+    rows = index.rows(root, last=index.LOOKED_BACK, target=setting.target.name)
     standings = statistics.gather(setting.project, setting.patterns)
     now = make_head(SessionRequest(target=target), setting, resolve(SessionRequest(target=target), setting))
     lost: dict[str, int] = {}

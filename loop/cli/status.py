@@ -34,8 +34,6 @@ SHOWN = 10
 """Sessions that wait, the newest; the list of sessions has all."""
 NAMED = 3
 """Drafts and worktrees that are named; the others are counted."""
-LOOKED_BACK = 200
-"""Sessions that the decision on the GPU rests on."""
 
 
 def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, as_markdown: bool = False) -> int:
@@ -170,7 +168,7 @@ def _edits(trees: Sequence[worktrees.Place]) -> str:
 def _gpu(setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool) -> Gpu:
     """Whether the GPU of the last session on one is worth its idle hours."""
     name = setting.target.name if setting else None
-    rows = [row for row in index.rows(here.sessions, last=LOOKED_BACK, target=name) if not row.recorded]
+    rows = [row for row in index.rows(here.sessions, last=index.LOOKED_BACK, target=name) if not row.recorded]
     on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None]
     if not on_gpu:
         return Gpu("unknown", "no session has run on a GPU here")

@@ -13,8 +13,6 @@ RECENT = 40
 """Predictions that intervals are widened or narrowed by."""
 PRIOR = 12
 """Predictions that the rule's own widths are worth while few were seen to hold or fail."""
-LOOKED_BACK = 200
-"""Sessions that a report counts."""
 NARROWEST, WIDEST = 0.4, 5.0
 """Bounds of the factor."""
 

@@ -7,14 +7,14 @@ side by side. Latencies may not: they hang on the machine, the day and the hour.
 from collections.abc import Iterator, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.learning.model import Comparison, Difference, Judged, Moved, Point, Row, Seen, Series
+from loop.learning.model import ComparedSession, Comparison, Difference, Judged, Moved, Point, Row, Series
 from loop.model.comparison import Revisions
 
 PLACE = ("machine", "system", "processor", "cores", "threads", "GPU", "driver", "torch")
 """Facts that the baseline's time hangs on: where one differs, so does what a ratio is against."""
 
 
-def compare(sessions: Sequence[Seen], revisions: Sequence[Revisions] = ()) -> Comparison:
+def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> Comparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((one for one in sessions if one.status != "open"), None)
     apart = {one.id: _apart(first, one) for one in sessions} if first is not None else {}
@@ -30,7 +30,7 @@ def compare(sessions: Sequence[Seen], revisions: Sequence[Revisions] = ()) -> Co
     )
 
 
-def _apart(first: Seen, other: Seen) -> str:
+def _apart(first: ComparedSession, other: ComparedSession) -> str:
     """Why the ratios of a session may not stand beside those of the first; empty where they may."""
     if other.status == "open":
         return "it has not ended: it has no verdict yet"
@@ -41,7 +41,7 @@ def _apart(first: Seen, other: Seen) -> str:
     return ""
 
 
-def differences(sessions: Sequence[Seen]) -> Iterator[Difference]:
+def differences(sessions: Sequence[ComparedSession]) -> Iterator[Difference]:
     """Facts with more than one known value."""
     for fact in _facts(sessions):
         values = tuple(one.facts.get(fact) for one in sessions)
@@ -49,16 +49,16 @@ def differences(sessions: Sequence[Seen]) -> Iterator[Difference]:
             yield Difference(fact=fact, values=values)
 
 
-def _same(sessions: Sequence[Seen]) -> dict[str, str]:
+def _same(sessions: Sequence[ComparedSession]) -> dict[str, str]:
     values = {fact: {one.facts.get(fact) for one in sessions} for fact in _facts(sessions)}
     return {fact: str(*known) for fact, known in values.items() if len(known) == 1 and None not in known}
 
 
-def _facts(sessions: Sequence[Seen]) -> list[str]:
+def _facts(sessions: Sequence[ComparedSession]) -> list[str]:
     return list(dict.fromkeys(fact for one in sessions for fact in one.facts))
 
 
-def _rows(sessions: Sequence[Seen], together: set[str]) -> Iterator[Row]:
+def _rows(sessions: Sequence[ComparedSession], together: set[str]) -> Iterator[Row]:
     """Every variant on every workload that one of the sessions has a verdict on."""
     shown = [one.verdicts if one.id in together else {} for one in sessions]
     variants = dict.fromkeys(variant for verdicts in shown for variant in verdicts)
@@ -90,9 +90,9 @@ def _moved(first: Judged, last: Judged) -> Moved:
     return "lower" if last.interval[1] < first.interval[0] else "within"
 
 
-def trends(sessions: Sequence[Seen], variant: str | None = None) -> tuple[Series, ...]:
+def trends(sessions: Sequence[ComparedSession], variant: str | None = None) -> tuple[Series, ...]:
     """One series for each variant, device, baseline and choice of workload sets, oldest session first."""
-    groups: dict[tuple[str, str, str, tuple[str, ...]], list[Seen]] = {}
+    groups: dict[tuple[str, str, str, tuple[str, ...]], list[ComparedSession]] = {}
     for one in sessions:
         for name in dict.fromkeys((*one.verdicts, *one.incorrect)):
             if variant in (None, name):
@@ -103,7 +103,7 @@ def trends(sessions: Sequence[Seen], variant: str | None = None) -> tuple[Series
     )
 
 
-def _points(variant: str, sessions: Sequence[Seen]) -> Iterator[Point]:
+def _points(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[Point]:
     """A point is connected with the one before it where both were measured against the same thing."""
     timed: set[str] = set()
     known: dict[str, str] = {}
@@ -125,7 +125,7 @@ def _changes(known: Mapping[str, str], facts: Mapping[str, str | None]) -> Itera
             yield f"{fact} {was} -> {value}"
 
 
-def _point(variant: str, one: Seen, judged: Sequence[Judged], breaks: Sequence[str]) -> Point:
+def _point(variant: str, one: ComparedSession, judged: Sequence[Judged], breaks: Sequence[str]) -> Point:
     wrong = variant in one.incorrect
     unsure = any(cell.vague for cell in judged)
     ratios = [cell.ratio for cell in judged if cell.ratio] if not wrong and not unsure else []

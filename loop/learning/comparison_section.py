@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.learning.model import Comparison, Judged, Point, Row, Seen, Series
+from loop.learning.model import ComparedSession, Comparison, Judged, Point, Row, Series
 from loop.model.comparison import Revisions
 from loop.report import format as say
 from loop.report.bars import block
@@ -38,15 +38,15 @@ def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
     yield Section("Cost and time", table=_costs(found.sessions), after=tuple(_unmeasured(found.sessions)))
 
 
-def _lettered(sessions: Sequence[Seen]) -> list[tuple[str, Seen]]:
+def _lettered(sessions: Sequence[ComparedSession]) -> list[tuple[str, ComparedSession]]:
     return list(zip(LETTERS, sessions, strict=False))
 
 
-def _heads(sessions: Sequence[Seen]) -> tuple[str, ...]:
+def _heads(sessions: Sequence[ComparedSession]) -> tuple[str, ...]:
     return tuple(f">{letter}" for letter, _ in _lettered(sessions))
 
 
-def _sessions(sessions: Sequence[Seen]) -> Table | None:
+def _sessions(sessions: Sequence[ComparedSession]) -> Table | None:
     rows = tuple(
         (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target, _device(one))
         for letter, one in _lettered(sessions)
@@ -54,7 +54,7 @@ def _sessions(sessions: Sequence[Seen]) -> Table | None:
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
 
 
-def _device(one: Seen) -> str:
+def _device(one: ComparedSession) -> str:
     gpu = one.facts.get("GPU")
     return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device
 
@@ -104,7 +104,7 @@ def _ratio(row: Row, place: int) -> float | None:
     return cell.ratio if cell else None
 
 
-def _verdicts(rows: Sequence[Row], sessions: Sequence[Seen]) -> Iterator[str]:
+def _verdicts(rows: Sequence[Row], sessions: Sequence[ComparedSession]) -> Iterator[str]:
     for place, (letter, _) in enumerate(_lettered(sessions)):
         words = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
         if words:
@@ -115,7 +115,7 @@ def _verdicts(rows: Sequence[Row], sessions: Sequence[Seen]) -> Iterator[str]:
             yield f"verdict changed on {row.workload}: {' -> '.join(there)}"
 
 
-def _regressions(variant: str, sessions: Sequence[Seen]) -> Iterator[str]:
+def _regressions(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
     for letter, one in _lettered(sessions):
         if variant in one.regressed:
             yield f"{letter}: slower than its known good of then"
@@ -138,7 +138,7 @@ def _environment(found: Comparison) -> Iterator[str]:
         yield "a ratio may move because the library or the machine did, and not the kernel"
 
 
-def _sources(one: Revisions, sessions: Sequence[Seen]) -> Iterator[str]:
+def _sources(one: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[str]:
     letters = {seen.id: letter for letter, seen in _lettered(sessions)}
     pair = f"{letters[one.older]} to {letters[one.newer]}"
     yield f"{pair}: {_relation(one)}"
@@ -172,7 +172,7 @@ def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
         yield say.count(len(ranked) - FILES, "more file")
 
 
-def _costs(sessions: Sequence[Seen]) -> Table | None:
+def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
     took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
     cost = ("cost", *(UNKNOWN if one.usd is None else say.usd(one.usd) for one in sessions))
@@ -180,12 +180,12 @@ def _costs(sessions: Sequence[Seen]) -> Table | None:
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
 
-def _charged(one: Seen, resource: str) -> str:
+def _charged(one: ComparedSession, resource: str) -> str:
     mine = [charge.usd for charge in one.charges if charge.resource == resource]
     return say.usd(sum(mine)) if mine else UNKNOWN
 
 
-def _unmeasured(sessions: Sequence[Seen]) -> Iterator[str]:
+def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for letter, one in _lettered(sessions):
         for missing in one.unmeasured:

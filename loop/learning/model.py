@@ -74,7 +74,7 @@ class Judged(Model):
         return self.interval is not None and self.interval[1] > TOO_WIDE * self.interval[0]
 
 
-class Seen(Model):
+class ComparedSession(Model):
     """One session as a comparison sees it."""
 
     id: str
@@ -146,7 +146,7 @@ class Row(Model):
 class Comparison(Model):
     """Sessions beside each other."""
 
-    sessions: tuple[Seen, ...]
+    sessions: tuple[ComparedSession, ...]
     """In the order in which they were named."""
     environment: tuple[Difference, ...]
     """Facts that differ."""

@@ -7,7 +7,7 @@ from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
 from loop.learning.durations import Duration
 from loop.learning.environments import FACTS
-from loop.learning.prediction import LOOKED_BACK, MEASURED, Forecast, Work, forecast
+from loop.learning.prediction import MEASURED, Forecast, Work, forecast
 from loop.library.rates import rates
 from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
@@ -22,7 +22,7 @@ NO_PRICE = "the rate card has no price for this GPU: name its rate as `gpu:` in 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
-    rows = index.rows(setting.project.sessions, last=LOOKED_BACK)
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     found = forecast_of(head, rows)
     plan = ResolvedPlan(
         plan=head.plan.plan,

@@ -17,6 +17,7 @@ from loop.learning.environments import FACTS, alike
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
+from loop.store.index import LOOKED_BACK
 
 FORGET = 0.8
 """Each later run of the same work makes an earlier one worth so much of what it was."""
@@ -32,8 +33,6 @@ MEASURED = 0.5
 """Runs, by weight, from which on a prediction is called measured."""
 RECENT = 10
 """Sessions that show what loop itself takes."""
-LOOKED_BACK = 200
-"""Sessions that a prediction reads."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Crowd:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Process:
     """One process at one moment."""
 
     name: str
@@ -77,7 +77,7 @@ def crowd(
     return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
 
 
-def _seen(root: Path) -> dict[int, Seen]:
+def _seen(root: Path) -> dict[int, Process]:
     """Every process by its number."""
     found = {}
     for folder in root.glob("[0-9]*"):
@@ -86,11 +86,11 @@ def _seen(root: Path) -> dict[int, Seen]:
         except OSError:
             continue  # It has ended meanwhile.
         name, rest = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 2 :].split()
-        found[int(folder.name)] = Seen(name, int(rest[1]), int(rest[11]) + int(rest[12]))
+        found[int(folder.name)] = Process(name, int(rest[1]), int(rest[11]) + int(rest[12]))
     return found
 
 
-def _ours(seen: Mapping[int, Seen], us: int) -> set[int]:
+def _ours(seen: Mapping[int, Process], us: int) -> set[int]:
     """We, and all that descends from us."""
     ours = {us}
     while more := {pid for pid, one in seen.items() if one.parent in ours} - ours:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from loop.calls import torch_side
+from loop.calls.torch_side import Function
+from loop.mistakes.arrays import Terms
 
-Terms = dict[str, Any]
-Function = Callable[..., Any]
 SLOWNESS = 3
 _replaced: list[tuple[Any, str, Any]] = []
 

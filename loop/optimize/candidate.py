@@ -20,13 +20,13 @@ from loop.timing.model import CompareOutput
 
 KEPT = "kept.patch"
 """Everything that a session kept, as one patch against the checkout as it stood."""
-Terms = TypeVar("Terms")
+Arguments = TypeVar("Arguments")
 GATE = ("build", "verify", "properties", "sanitize", "measure")
 """Steps that a change has to pass before it is compared with what it is to replace."""
 
 
 def on_change(
-    run: Callable[[Context, Terms], Working[Output]], context: Context, arguments: Terms
+    run: Callable[[Context, Arguments], Working[Output]], context: Context, arguments: Arguments
 ) -> Working[JudgedOutput]:
     """An action on the target, done on the edited target instead.
 

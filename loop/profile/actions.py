@@ -18,7 +18,7 @@ from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import formula_values, working_set
 from loop.profile import bottleneck, device_counters
 from loop.profile import profile as outside
-from loop.profile.bottleneck import Reach, Seen
+from loop.profile.bottleneck import Notes, Reach
 from loop.profile.model import ProfileOutput
 from loop.profile.parallelism import filling_of, gpu_at_hand
 from loop.steps.context import Context, Result, Working
@@ -75,9 +75,9 @@ def _worst(context: Context) -> Sequence[Measurement]:
 
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int
-) -> Generator[Tick, None, Seen]:
+) -> Generator[Tick, None, Notes]:
     """Everything that can be known of one variant on one workload."""
-    notes = Seen()
+    notes = Notes()
     notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     yield from _look_at_roof(context, measured, notes)
     _look_at_launch(context, measured, notes)
@@ -89,7 +89,7 @@ def _look(
     return notes
 
 
-def _look_at_roof(context: Context, measured: Measurement, notes: Seen) -> Generator[Tick, None, None]:
+def _look_at_roof(context: Context, measured: Measurement, notes: Notes) -> Generator[Tick, None, None]:
     target, workload = context.bench.target, measured.workload
     reach, source = yield from _reach(context, workload)
     flops, moved = (_formula(text, workload) for text in (target.flops, target.bytes))
@@ -138,7 +138,7 @@ def _threads(number: int) -> str:
     return f"{number} thread" if number == 1 else f"{number} threads"
 
 
-def _look_at_launch(context: Context, measured: Measurement, notes: Seen) -> None:
+def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
     filling: Filling | None = filling_of(context, measured.variant, measured.workload)
     if filling is None:
         notes.silent("the manifest declares no launch", "work_items", "slots")
@@ -149,7 +149,7 @@ def _look_at_launch(context: Context, measured: Measurement, notes: Seen) -> Non
     return notes.tell(facts, f"the launch {source}, on {filling.on}")
 
 
-def _look_at_code(context: Context, name: str, build: Build | None, notes: Seen) -> Generator[Tick, None, None]:
+def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes) -> Generator[Tick, None, None]:
     variant = context.bench.compiled([name]).get(name)
     if variant is None or build is None:
         return notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
@@ -161,7 +161,7 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Seen)
 
 
 def _look_at_counters(
-    context: Context, measured: Measurement, build: Build | None, notes: Seen
+    context: Context, measured: Measurement, build: Build | None, notes: Notes
 ) -> Generator[Tick, None, None]:
     notes.silent("there is no GPU", *ON_GPU)
     side = context.bench.side(measured.variant, build)
@@ -171,7 +171,7 @@ def _look_at_counters(
 
 
 def _look_at_device(
-    context: Context, measured: Measurement, build: Build | None, notes: Seen, variants: int
+    context: Context, measured: Measurement, build: Build | None, notes: Notes, variants: int
 ) -> Generator[Tick, None, None]:
     side = context.bench.side(measured.variant, build)
     notes.watched, why = yield from device_counters.watch(context, side, measured.workload, variants)

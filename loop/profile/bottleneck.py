@@ -114,7 +114,7 @@ def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
 
 
 @dataclass
-class Seen:
+class Notes:
     """What was seen of one variant on one workload, as it comes in."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Seen:
 
 
 def profile(
-    measured: Measurement, seen: Seen, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
+    measured: Measurement, seen: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
     """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
     facts = {name: seen.facts.get(name) for name in FACTS}

@@ -13,7 +13,7 @@ from loop.model.measurement import Build
 from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile.launch_limits import Seen
+from loop.profile.launch_limits import Reports
 from loop.profile.launches import ask_launches
 from loop.profile.resources import code_for
 from loop.steps.context import Context
@@ -23,7 +23,7 @@ DRY = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
-class Findings(Seen):
+class Findings(Reports):
     """What comes to light, variant by variant."""
 
     architecture: str

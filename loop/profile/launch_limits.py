@@ -43,7 +43,7 @@ class Placed:
 
 
 @dataclass(kw_only=True)
-class Seen:
+class Reports:
     """What compilers and host code said of a target's kernels."""
 
     libraries: Sequence[CompiledLibrary] = ()

@@ -10,7 +10,7 @@ from loop.model.target import OUTPUT
 from loop.timing.contract import Contract, choices_in_words
 
 
-class Seen(NamedTuple):
+class TensorFacts(NamedTuple):
     """What an operator has to know of a tensor; sizes may be symbols of the compiler's."""
 
     shape: tuple[int, ...]
@@ -18,9 +18,9 @@ class Seen(NamedTuple):
     device: torch.device
 
 
-def see(tensor: Tensor) -> Seen:
+def see(tensor: Tensor) -> TensorFacts:
     """What there is to know of a tensor."""
-    return Seen(tensor.shape, tensor.dtype, tensor.device)
+    return TensorFacts(tensor.shape, tensor.dtype, tensor.device)
 
 
 def refuse(contract: Contract, words: str) -> NoReturn:
@@ -28,7 +28,7 @@ def refuse(contract: Contract, words: str) -> NoReturn:
     raise RuntimeError(f"{contract.title}: {words}")
 
 
-def output_of(contract: Contract, seen: Sequence[Seen], *, abstract: bool = False) -> Seen:
+def output_of(contract: Contract, seen: Sequence[TensorFacts], *, abstract: bool = False) -> TensorFacts:
     """Shape, type and device of the output. Raises RuntimeError that names the first input that is wrong.
 
     `abstract`: the tensors have no memory, so that they may also be on the meta device.
@@ -42,11 +42,11 @@ def output_of(contract: Contract, seen: Sequence[Seen], *, abstract: bool = Fals
     shape = tuple(tensors[name].shape[axis] for name, axis in (contract.homes[one] for one in contract.output))
     own = tensors[typed[0]].dtype if typed else getattr(torch, str(contract.only))
     named = contract.types.get(OUTPUT)
-    return Seen(shape, getattr(torch, named) if named else own, tensors[first].device)
+    return TensorFacts(shape, getattr(torch, named) if named else own, tensors[first].device)
 
 
 def _check_device(
-    contract: Contract, name: str, tensor: Seen, first: str, leader: Seen, *, abstract: bool
+    contract: Contract, name: str, tensor: TensorFacts, first: str, leader: TensorFacts, *, abstract: bool
 ) -> None:
     right = (contract.device, "meta") if abstract else (contract.device,)
     if tensor.device.type in right and tensor.device == leader.device:
@@ -56,7 +56,7 @@ def _check_device(
 
 
 def _check_dtype(
-    contract: Contract, name: str, tensor: Seen, typed: Sequence[str], tensors: dict[str, Seen]
+    contract: Contract, name: str, tensor: TensorFacts, typed: Sequence[str], tensors: dict[str, TensorFacts]
 ) -> None:
     got = word(tensor.dtype)
     allowed = (contract.types[name],) if name in contract.types else contract.dtypes
@@ -72,7 +72,7 @@ def word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _check_sizes(contract: Contract, name: str, tensor: Seen, tensors: dict[str, Seen]) -> None:
+def _check_sizes(contract: Contract, name: str, tensor: TensorFacts, tensors: dict[str, TensorFacts]) -> None:
     dimensions = contract.inputs[name]
     if len(tensor.shape) != len(dimensions):
         text = f"{len(dimensions)} dimensions ({' '.join(dimensions)})"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.tensors import LoopTensor, describe, strides_of
-from loop.pytorch.checks import Seen, check_gradients, output_of, refuse, refuse_choice, word
+from loop.pytorch.checks import TensorFacts, check_gradients, output_of, refuse, refuse_choice, word
 from loop.pytorch.library import KernelLibrary
 from loop.timing.contract import Contract
 
@@ -85,7 +85,7 @@ def launch(entry: Callable[..., int], device: torch.device, *arguments: bytes) -
 
 def plan(contract: Contract, *layouts: Layout) -> Plan:
     """What the calls with such inputs have in common. Raises RuntimeError for inputs that do not fit."""
-    output = output_of(contract, [Seen(shape, dtype, device) for shape, _, dtype, device in layouts])
+    output = output_of(contract, [TensorFacts(shape, dtype, device) for shape, _, dtype, device in layouts])
     inputs = tuple(_rest(shape, strides, dtype) for shape, strides, dtype, _ in layouts)
     strides = strides_of(output.shape, "contiguous")
     return Plan(inputs, _rest(output.shape, strides, output.dtype), output.shape, strides, *output[1:])

@@ -179,7 +179,7 @@ def predecessors(setting: Setting, record: SessionRecord) -> Iterator[SessionRec
 
 def predictions_held(setting: Setting, record: SessionRecord) -> str:
     """How the predictions of this session and those before it held."""
-    rows = index.rows(setting.project.sessions, last=calibration.LOOKED_BACK)
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     began = record.head.started
     return calibration.in_words([row for row in rows if row.started is not None and row.started <= began])
 

@@ -17,7 +17,6 @@ from loop.base.places import state_folder
 from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
-from loop.learning.prediction import LOOKED_BACK
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.index import SessionRow
@@ -176,7 +175,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     """Begin a walk, from the first step again when `fresh`: its journal, what may end it, and earlier sessions."""
     head, folder = session.head, session.folder
     journal = Journal(folder.path / "journal.jsonl")
-    rows = index.rows(session.setting.project.sessions, last=LOOKED_BACK)
+    rows = index.rows(session.setting.project.sessions, last=index.LOOKED_BACK)
     card = rates(session.setting.project)
     spending.add(folder, session.request.ai)
     bounds = make_bounds(session.request.asked, head, card, journal.lines, spending.used(folder)[0])

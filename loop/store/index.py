@@ -10,6 +10,8 @@ from loop.store.database import COUNTED, asked
 if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
+LOOKED_BACK = 200
+"""Sessions, the newest, that predictions, proposals and decisions rest on."""
 SAID = 5
 """Damaged folders that are named where rows are read; `loop sessions list` has all."""
 

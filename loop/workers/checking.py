@@ -30,7 +30,7 @@ NAMING_S = 5.0
 GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
 
 Guards = tuple[Guard, ...]
-Seen = Callable[[bytes], bytes]
+View = Callable[[bytes], bytes]
 """What of an output is compared."""
 
 
@@ -165,7 +165,7 @@ class Check:
                 return self._names(one, other, known[one], seen)
         return ""
 
-    def _follows(self, one: Guards, other: Guards, known: dict[Guards, bytes], seen: Seen) -> bool:
+    def _follows(self, one: Guards, other: Guards, known: dict[Guards, bytes], seen: View) -> bool:
         """Whether the same surroundings give the same output again, in an order that no counter of calls has."""
         order = [one, other] * (CONFIRMING // 2)
         self.draw.shuffle(order)
@@ -176,7 +176,7 @@ class Check:
                 break
         return True
 
-    def _names(self, one: Guards, other: Guards, expected: bytes, seen: Seen) -> str:
+    def _names(self, one: Guards, other: Guards, expected: bytes, seen: View) -> str:
         """Which tensors' surroundings, changed alone, change the output."""
         tensors = self.guarded.names
         if self.seconds / self.made * len(tensors) > NAMING_S:

@@ -27,7 +27,7 @@ CPUCLOCK_SCHED = 2
 KILLED = "killed"
 MOST_PASSES = 5
 """A process may start another one before it is stopped itself."""
-Terms = dict[int, tuple[frozenset[int], int]]
+Scheduling = dict[int, tuple[frozenset[int], int]]
 """By task: its cores, and its priority."""
 
 
@@ -36,7 +36,7 @@ class Kin:
 
     def __init__(self, pid: int, tag: str) -> None:
         self.pid, self.tag = pid, tag
-        self._known: Terms = {}
+        self._known: Scheduling = {}
         """What was so when it was stopped."""
         self._stopped: dict[int, float] = {}
         """What stands still, and the processor time that it had taken by then."""
@@ -138,13 +138,13 @@ def end_nameless() -> bool:
     return bool(found)
 
 
-def own_terms() -> Terms:
+def own_terms() -> Scheduling:
     """Cores and priority of the thread that asks."""
     task = threading.get_native_id()
     return {one: terms for one, terms in _terms(os.getpid()).items() if one == task}
 
 
-def restore(terms: Terms) -> bool:
+def restore(terms: Scheduling) -> bool:
     """Give tasks these cores and priorities again; whether they had others."""
     changed = False
     for task, (cores, nice) in terms.items():
@@ -179,7 +179,7 @@ def _tasks(pid: int) -> list[int]:
         return []
 
 
-def _terms(pid: int, most: int | None = None) -> Terms:
+def _terms(pid: int, most: int | None = None) -> Scheduling:
     found = {}
     for task in sorted(_tasks(pid))[:most]:
         with contextlib.suppress(OSError):

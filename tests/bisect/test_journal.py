@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from loop.bisect.journal import Seen, read
+from loop.bisect.journal import Observations, read
 from loop.bisect.model import Asked, Broken, Commit, Lost, Noise, Outcome, Positions, Problem, Try
 from tests.bisect.simulated import claim
 
@@ -24,7 +24,7 @@ def looked(commit: int, *values: float, **fields: object) -> Asked:
     return Asked(Try(commit, len(values), "", **fields), list(values))  # type: ignore[arg-type]
 
 
-def seen(*journal: Asked, count: int = 9, noise: Noise | None = None) -> Seen:
+def seen(*journal: Asked, count: int = 9, noise: Noise | None = None) -> Observations:
     """The state after a journal."""
     return read(Problem(commits(*"-" * count), noise=noise or Noise()), journal)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop.learning.comparison import compare, trends
-from loop.learning.model import Comparison, Judged, Seen
+from loop.learning.model import ComparedSession, Comparison, Judged
 from tests.makers import NOON
 
 FACTS = {"machine": "bench", "processor": "Some CPU", "threads": "8", "torch": "2.4.0", "GPU": "not used"}
@@ -18,12 +18,14 @@ def judged(ratio: float | None = 1.5, word: str = "faster", width: float = 0.05)
     return Judged(verdict=word, ratio=ratio, interval=ends)
 
 
-def seen(name: str = "a", *cells: Judged, facts: dict[str, str | None] | None = None, **fields: Any) -> Seen:
+def seen(
+    name: str = "a", *cells: Judged, facts: dict[str, str | None] | None = None, **fields: Any
+) -> ComparedSession:
     """A session that judged one variant on workloads w0, w1 ..."""
     base: dict[str, Any] = {"id": name, "started": NOON, "status": "passed", "target": "t", "device": "cpu"}
     told = {"baseline": "lib", "sets": ("small",), "facts": {**FACTS, **(facts or {})}}
     verdicts = {"ours": {f"w{place}": cell for place, cell in enumerate(cells or (judged(),))}}
-    return Seen.model_validate({**base, **told, "verdicts": verdicts, **fields})
+    return ComparedSession.model_validate({**base, **told, "verdicts": verdicts, **fields})
 
 
 def refused(found: Comparison, word: str) -> list[str]:

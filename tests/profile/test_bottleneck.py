@@ -4,7 +4,7 @@ import pytest
 
 from loop.base.expressions import ExpressionError
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
-from loop.profile.bottleneck import Reach, Seen, exceeded, first, profile, roofline, worst
+from loop.profile.bottleneck import Notes, Reach, exceeded, first, profile, roofline, worst
 from tests.makers import make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
@@ -105,7 +105,7 @@ def test_the_worst_workload_has_the_lowest_ratio_against_the_baseline() -> None:
 
 def test_a_profile_says_what_it_rests_on() -> None:
     """Leaf, severity, all facts, and why some are unknown."""
-    seen = Seen({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"ipc": "no counters"})
+    seen = Notes({"ratio": 0.4, "flops_share": 0.9}, {"flops_share": "measured"}, {"ipc": "no counters"})
     tree = [leaf("ipc < 1 or cache_misses > 5", "stalls"), leaf("flops_share > 0.7", "compute")]
     made = profile(make_measurement("w", 0.4), seen, tree, [urgency("ratio < 0.5", "critical")])
     assert ("critical", "compute", "flops_share > 0.7") == (made.severity, made.bottleneck, made.when)
@@ -117,7 +117,7 @@ def test_a_profile_says_what_it_rests_on() -> None:
 def test_what_no_rule_calls_urgent_may_be_left_alone() -> None:
     """No severity is none."""
     made = profile(
-        make_measurement("w", 2.0), Seen({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")]
+        make_measurement("w", 2.0), Notes({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")]
     )
     assert (None, None, "it") == (made.severity, made.tool, made.bottleneck)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.resources import KernelLaunch, WorkloadLaunches
-from loop.profile.launch_limits import Placed, Seen, fillings, place, placements
+from loop.profile.launch_limits import Placed, Reports, fillings, place, placements
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 from tests.profile.test_occupancy import L4
 
@@ -19,7 +19,7 @@ def call(*launches: KernelLaunch, name: str = "w", **fields: Any) -> WorkloadLau
 
 def placed(*calls: WorkloadLaunches, **fields: Any) -> tuple[Placed, ...]:
     """These calls of one variant on an L4."""
-    return tuple(Seen(**{"libraries": [make_library(KERNEL)], "told": {"v": calls}, **fields}).placed(L4))
+    return tuple(Reports(**{"libraries": [make_library(KERNEL)], "told": {"v": calls}, **fields}).placed(L4))
 
 
 def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None:
@@ -47,7 +47,7 @@ def test_kernels_meet_by_symbol_or_by_name() -> None:
 def test_a_launch_that_no_compiler_reported_is_named() -> None:
     """Unless there is no report on its variant at all, which is another matter."""
     told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
-    assert ["_Zlost"] == list(Seen(libraries=[make_library(KERNEL)], told=told).unreported())
+    assert ["_Zlost"] == list(Reports(libraries=[make_library(KERNEL)], told=told).unreported())
 
 
 def test_a_kernel_of_another_variants_library_does_not_count() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from loop.model.target import Attribute
 from loop.pytorch import python_dispatch
-from loop.pytorch.checks import Seen, output_of
+from loop.pytorch.checks import TensorFacts, output_of
 from loop.timing.contract import Contract, meanings
 
 CUDA = Contract(
@@ -25,9 +25,9 @@ CUDA = Contract(
 )
 
 
-def seen(*devices: str, **fields: Any) -> list[Seen]:
+def seen(*devices: str, **fields: Any) -> list[TensorFacts]:
     """A matrix on each device."""
-    return [Seen(fields.get("shape", (2, 3)), torch.float16, torch.device(name)) for name in devices]
+    return [TensorFacts(fields.get("shape", (2, 3)), torch.float16, torch.device(name)) for name in devices]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_tensor_on_another_device_is_told(devices: tuple[str, ...], words: str
 
 def test_the_output_is_where_the_inputs_are() -> None:
     """With sizes from where its dimensions are."""
-    assert Seen((3, 2), torch.float16, torch.device("cuda:1")) == output_of(CUDA, seen("cuda:1", "cuda:1"))
+    assert TensorFacts((3, 2), torch.float16, torch.device("cuda:1")) == output_of(CUDA, seen("cuda:1", "cuda:1"))
     meta = output_of(CUDA, seen("meta", "meta"), abstract=True)
     assert torch.device("meta") == meta.device
 

@@ -9,11 +9,7 @@ from loop.calls.cuda.graph import late_work
 from loop.calls.guarded import Memory
 from loop.calls.guards import VALUES, Guard, Surroundings, draw
 from loop.calls.prepared import Run
-from loop.calls.refusal import Refused
-
-LATE_S = 20e-3
-"""Work that goes on for longer after the stream is done was not all on the stream. What is shorter shows in the
-output, which is read before: the host's clock cannot tell it from an interruption."""
+from loop.calls.refusal import Refused, refuse_late
 
 
 @functools.cache
@@ -110,9 +106,7 @@ class DeviceCompiledCall(CompiledCall):
         if kept:
             raise Refused(f"left a window of {kept} bytes that the L2 cache keeps on the stream it was given")
         data = super().output()
-        late = late_work(the_device(), the_stream())
-        if late > LATE_S:
-            raise Refused(f"work went on for {late * 1e3:.0f} ms on another stream after its own was done")
+        refuse_late(late_work(the_device(), the_stream()))
         return data
 
 
