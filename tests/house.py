@@ -120,7 +120,7 @@ def edited() -> set[str]:
 
 
 def way_of_a_verdict() -> set[str]:
-    """Files of `timing` that decide, from samples to the word: what `ratios` and `verdicts` import of their room."""
+    """Files from samples to the word: what `ratios` and `verdicts` import of their room `timing`."""
     room = [path for path in layers.FILES if layers.room_of(path) == "timing"]
     modules = {layers.module_of(path): path for path in room}
     known, rest = set[str](), {"loop.timing.ratios", "loop.timing.verdicts"}
