@@ -14,15 +14,13 @@ from loop.agents.results import read_result
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, LoopError
 from loop.base.interrupts import check, flagged
-from loop.base.processes import Completed, run
+from loop.base.processes import HEARTBEAT_S, Completed, run
 from loop.base.screen import Screen, seconds_text
 from loop.model.change import Brief, BriefOutput
 from loop.model.metering import AiUse
 from loop.model.output import read_output
 from loop.model.record import latest_attempts
 from loop.store.sessions import SessionFolder
-
-HEARTBEAT_S = 30.0
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from loop.base.errors import CannotStart, WorkFailed
 from loop.base.linux import adopt_orphans, die_with_parent
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
+HEARTBEAT_S = 30.0  # After so long without a line it is said again what goes on.
 TAG, OWNER = "LOOP_CHILD", "LOOP_STARTED_BY"
 """Variables of every child: its own tag, and who started it."""
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.

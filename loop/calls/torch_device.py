@@ -8,8 +8,6 @@ from torch.cuda import synchronize
 from loop.calls.refusal import Refused, refuse_late
 from loop.calls.torch_side import TensorCall
 
-FLUSH_BYTES = 256 << 20
-
 
 def need_device() -> None:
     """Raise Refused where this torch has no GPU, saying why."""

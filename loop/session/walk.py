@@ -16,7 +16,7 @@ from loop.actions import ACTIONS
 from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
-from loop.base.processes import Tick
+from loop.base.processes import HEARTBEAT_S, Tick
 from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.pattern import Pattern, Step
@@ -26,7 +26,6 @@ from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan
 from loop.session.plan import arguments_of
 from loop.steps.context import Context, Result
 
-HEARTBEAT_S = 30.0
 ENDED = ("passed", "failed", "skipped")
 Key = tuple[int, str, str]
 """Run, pattern and step."""

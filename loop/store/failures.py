@@ -1,4 +1,4 @@
-"""The failures in a session's records, by signature: one a step, or one for each variant that was wrong."""
+"""The failures in a session's records, by fingerprint: one a step, or one for each variant that was wrong."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,14 +6,14 @@ from loop.model.index import FailureSeen
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
-from loop.store.signatures import Signature, normal, signature, telling_line, tells
+from loop.store.fingerprints import Fingerprint, fingerprint, normal, telling_line, tells
 
 KEPT = 400
 """Characters of a message that the index keeps."""
 
 
 def of_session(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:
-    """The failures of a session, each signature once a step: of all attempts, those before a fresh start too."""
+    """The failures of a session, each fingerprint once a step: of all attempts, those before a fresh start too."""
     ended = list(finished)
     found: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(ended):
@@ -31,7 +31,7 @@ def of_session(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen,
     return tuple(found.values())
 
 
-def of_step(record: Finished) -> tuple[Signature, ...]:
+def of_step(record: Finished) -> tuple[Fingerprint, ...]:
     """What failed in a step that failed."""
     checked = read_output(record, VerifyOutput)
     if checked:
@@ -39,27 +39,27 @@ def of_step(record: Finished) -> tuple[Signature, ...]:
         if wrong:
             return wrong
     if record.killed:
-        return (Signature(f"{record.action}: over its limit"),)
+        return (Fingerprint(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     if command:
         return (_of_command(record.message, command),)
-    return (signature(record.message),)
+    return (fingerprint(record.message),)
 
 
-def _of_command(message: str, output: CommandOutput) -> Signature:
+def _of_command(message: str, output: CommandOutput) -> Fingerprint:
     """The line that names the error; where none does, how it ended and the last thing it said."""
     how, line = message.partition(":")[0], telling_line(output.output)
     if tells(line):
-        return Signature(normal(line))
-    return Signature(f"{how}: {normal(line)}" if line else how)
+        return Fingerprint(normal(line))
+    return Fingerprint(f"{how}: {normal(line)}" if line else how)
 
 
-def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Signature]:
+def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Fingerprint]:
     """A variant by the kind of its failure: how many elements, and by how much, differs from run to run."""
     for one in checks:
         failure = one.first_failure if one else None
         if one is not None and failure is not None:
-            yield Signature(f"{one.variant} {_kind(failure)}", one.variant)
+            yield Fingerprint(f"{one.variant} {_kind(failure)}", one.variant)
 
 
 def _kind(failure: Check) -> str:
@@ -70,7 +70,7 @@ def _kind(failure: Check) -> str:
     return f"{failure.status}: {normal(failure.cause.partition(': ')[2])}"
 
 
-def _gets_past(later: Finished, record: Finished, failed: Signature) -> bool:
+def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:
     """Whether a later attempt no longer fails so; where others fail, a variant may be right by itself."""
     if (later.pattern, later.step) != (record.pattern, record.step):
         return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from loop.learning.failures import remembered
 from loop.model.history import History, by_hand
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
-from loop.store.signatures import signature
+from loop.store.fingerprints import fingerprint
 
 EPISODES = 14
 """Failures in a sequence."""
@@ -102,7 +102,7 @@ def sequence(
 def _failure(text: str, chance: random.Random) -> FailureSeen:
     path = f"/tmp/{chance.choice(('build', 'w', 'x1'))}/{chance.randrange(1 << 32):08x}"
     said = text.format(path=path, n=chance.randrange(10, 4000))
-    known = signature(said)
+    known = fingerprint(said)
     return FailureSeen(signature=known.text, key=known.key, pattern="p", step="s", message=said)
 
 

@@ -1,10 +1,10 @@
-"""The same failure on another machine, path, line or day has the same signature; other failures have others."""
+"""The same failure on another machine, path, line or day has the same fingerprint; other failures have others."""
 
 import time
 
 import pytest
 
-from loop.store.signatures import LONGEST, signature, telling_line
+from loop.store.fingerprints import LONGEST, fingerprint, telling_line
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
 a.cpp:2:33: error: \u2018undeclared_thing\u2019 was not declared in this scope
@@ -90,21 +90,21 @@ OTHERS = (
 @pytest.mark.parametrize("texts", ALIKE.values(), ids=ALIKE)
 def test_the_same_failure_elsewhere_is_known_again(texts: tuple[str, ...]) -> None:
     """Whatever machine, path, line, number, quote or colour it comes with."""
-    assert 1 == len({signature(text).key for text in texts}), [signature(text).text for text in texts]
+    assert 1 == len({fingerprint(text).key for text in texts}), [fingerprint(text).text for text in texts]
 
 
 def test_different_failures_differ() -> None:
     """By the kind of the error, or by the symbol, header, version or GPU that it names."""
     texts = [*(texts[0] for texts in ALIKE.values()), *OTHERS]
-    assert len(texts) == len({signature(text).key for text in texts})
+    assert len(texts) == len({fingerprint(text).key for text in texts})
 
 
-def test_a_signature_is_short_and_has_words() -> None:
+def test_a_fingerprint_is_short_and_has_words() -> None:
     """For people: the error's own, nothing of where it was."""
-    assert "undefined symbol: f" == signature(ALIKE["a symbol that is not there at load"][0]).text
-    assert "nothere.h: No such file or directory" == signature(ALIKE["a header that is missing"][0]).text
-    assert LONGEST >= len(signature("error: " + "very " * 1000).text)
-    assert "no message" == signature(" \n\n").text
+    assert "undefined symbol: f" == fingerprint(ALIKE["a symbol that is not there at load"][0]).text
+    assert "nothere.h: No such file or directory" == fingerprint(ALIKE["a header that is missing"][0]).text
+    assert LONGEST >= len(fingerprint("error: " + "very " * 1000).text)
+    assert "no message" == fingerprint(" \n\n").text
 
 
 def test_the_line_that_names_the_error_is_found_among_others() -> None:
@@ -134,6 +134,6 @@ HOSTILE = {
 def test_a_megabyte_of_anything_costs_little(text: str) -> None:
     """Work is bounded: a hundred times more than it takes is far below what a backtracking pattern would take."""
     begun = time.process_time()
-    assert LONGEST >= len(signature(text).text)
-    assert 12 == len(signature(text).key)
+    assert LONGEST >= len(fingerprint(text).text)
+    assert 12 == len(fingerprint(text).key)
     assert 5 > time.process_time() - begun

@@ -13,7 +13,7 @@ READ = 200_000
 LONGEST_LINE = 600
 """Characters of one line that are looked at."""
 LONGEST = 160
-"""Characters of a signature."""
+"""Characters of a fingerprint."""
 KEY = 12
 """Letters of its hash."""
 
@@ -80,7 +80,7 @@ PROGRAMS = (
 
 
 @dataclass(frozen=True)
-class Signature:
+class Fingerprint:
     """What failed, in words that are the same the next time."""
 
     text: str
@@ -93,9 +93,9 @@ class Signature:
         return hashlib.sha256(self.text.encode(errors="backslashreplace")).hexdigest()[:KEY]
 
 
-def signature(text: str) -> Signature:
-    """The signature of an error text, of whatever length."""
-    return Signature(normal(telling_line(text)) or "no message")
+def fingerprint(text: str) -> Fingerprint:
+    """The fingerprint of an error text, of whatever length."""
+    return Fingerprint(normal(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
