@@ -15,7 +15,7 @@ from loop.base.remarks import remark
 from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished

@@ -8,7 +8,7 @@ from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Side
 

@@ -16,7 +16,7 @@ from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Build
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload

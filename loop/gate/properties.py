@@ -10,7 +10,7 @@ from loop.calls.call import Call
 from loop.gate.kernel import builds, compile_all, extra_sets, usable, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, files_of
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Signature, Workload
 from loop.model.verdict import NoSpeedVerdict

@@ -1,7 +1,7 @@
 """The processor and GPUs at hand: facts, sensors, and who else uses them.
 
-`machine` holds facts that stand beside every number. `gpus` asks the driver, in a process of its own, which GPUs
-a CUDA program sees: nvidia-smi numbers others. The first one is the one that everything runs on. `nvml` reads
-its sensors. `busy` and `sharing` look for others on the cores and on the GPU, and say it in words. `toolkits`
+Begin with `machine`: it holds facts that stand beside every number. `gpus` asks the driver, in a process of its
+own, which GPUs a CUDA program sees: nvidia-smi numbers others. Everything runs on the first one. `nvml` reads its
+sensors. `busy` and `sharing` look for others on the cores and on the GPU, and say it in words. `toolkits`
 has NVIDIA's tables: which CUDA release runs under which driver and compiles for which GPU.
 """

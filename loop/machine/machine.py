@@ -13,7 +13,7 @@ import psutil
 
 from loop.base.documents import content_hash
 from loop.machine.gpus import gpus
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.record import Machine
 from loop.model.target import ITEM_SIZES
 

@@ -1,12 +1,11 @@
-"""Devices and element types, and what a kind of GPU can do."""
+"""What a GPU cannot exceed, and what a kind of GPU can do."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.dtypes import Device as Device
-from loop.model.dtypes import Dtype as Dtype
+from loop.model.dtypes import Dtype
 from loop.model.pattern import Text
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from loop.model.base import Model
-from loop.model.device import Device, DeviceFacts, Dtype
+from loop.model.device import DeviceFacts
+from loop.model.dtypes import Device, Dtype
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
 from loop.model.tuning import Entry, Tuning

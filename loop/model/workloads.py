@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from loop.base.expressions import Expression
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Target, Workload
 from loop.model.tuning import Entry, Scalar
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from loop.gate.model import DeviceOutput
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
-from loop.model.device import Device, DeviceFacts
+from loop.model.device import DeviceFacts
+from loop.model.dtypes import Device
 from loop.model.pattern import Text
 from loop.model.profile import Filling
 from loop.model.target import Variant, Workload

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loop.calls.call import attribute_number
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.target import Signature, Target, Workload
 
 EVERYWHERE = ("c_abi", "python")

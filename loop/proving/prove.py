@@ -8,7 +8,7 @@ from time import monotonic
 from loop.base.processes import Tick
 from loop.calls.call import Call, FunctionTerms
 from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, ControlResult, Layout
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand

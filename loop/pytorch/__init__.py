@@ -5,7 +5,9 @@
     double = operator("right", "my-target")
     y = double(x)
 
-This room and the child processes are all that imports torch.
+Begin with `operator` below. `registration` declares the operator to PyTorch. Calls reach the kernel in C without
+Python (`c_dispatch`), or in Python where that cannot be had (`python_dispatch`). In the parent this room alone
+imports torch.
 """
 
 import threading

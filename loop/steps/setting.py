@@ -11,7 +11,7 @@ from loop.base.screen import Screen
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target

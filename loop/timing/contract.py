@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loop.base.errors import UsageError
 from loop.calls.tensors import MAX_RANK
-from loop.model.device import Device, Dtype
+from loop.model.dtypes import Device, Dtype
 from loop.model.target import OUTPUT, Attribute, CAbiVariant, Target
 
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}

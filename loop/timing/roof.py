@@ -17,7 +17,7 @@ from loop.base.owners import stranger
 from loop.base.processes import Completed, Tick, run
 from loop.base.remarks import remark
 from loop.machine.machine import compiler_version, processor_flags
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 
 SOURCE = Path(__file__).with_name("roof.c")
 COMPILERS = ("g++", "gcc", "clang++", "clang")

@@ -6,7 +6,7 @@ A compiled variant may also be called as an operator of PyTorch, as its baseline
 import json
 
 from loop.calls.call import FunctionTerms
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
 from loop.timing.contract import contract_of

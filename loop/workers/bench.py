@@ -20,7 +20,7 @@ from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Ter
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.device import Device, Dtype
+from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import ITEM_SIZES, CAbiVariant, Component, Fill, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values

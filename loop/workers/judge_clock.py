@@ -10,7 +10,7 @@ from typing import Literal
 
 from loop.base.processes import Tick
 from loop.calls.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
 from loop.workers.worker_messages import Obey, Obeyed

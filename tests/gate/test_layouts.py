@@ -4,7 +4,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand

@@ -10,7 +10,7 @@ import pytest
 from loop.base.processes import finish
 from loop.machine import machine
 from loop.machine.machine import flops_per_cycle, peak_flops_per_s, vector_lanes
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.timing.roof import measure_roof
 
 AVX2 = frozenset({"sse2", "avx", "avx2", "fma"})

@@ -13,7 +13,7 @@ from loop.base.places import project
 from loop.calls.call import TensorFile
 from loop.gate.emulating import too_much
 from loop.library.targets import target
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.target import Fill, Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape

@@ -23,7 +23,7 @@ from loop.base.processes import finish
 from loop.builds.build import build
 from loop.library import targets
 from loop.machine.machine import machine
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.model.workloads import expand
 from loop.timing import ratios, schedule, verdicts
 from loop.timing.contest import Contest, itself, slowed

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loop.base.places import include_folder
 from loop.machine.machine import machine
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.workers.bench import Bench
 from tests.gate.corpus import KERNELS, Kernel, Language, Outcome, outcomes, write_kernel
 

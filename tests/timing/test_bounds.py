@@ -2,7 +2,8 @@
 
 import pytest
 
-from loop.model.device import Dtype, GpuLimits
+from loop.model.device import GpuLimits
+from loop.model.dtypes import Dtype
 from loop.timing.bounds import (
     PER_CYCLE,
     Ceiling,

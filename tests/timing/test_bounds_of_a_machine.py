@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
 from loop.timing import bounds
 from loop.timing.bounds import impossible

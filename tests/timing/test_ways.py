@@ -3,7 +3,7 @@
 import pytest
 
 from loop.calls.call import CommandTerms, FunctionTerms, LibraryTerms, Terms
-from loop.model.device import Device
+from loop.model.dtypes import Device
 from loop.timing.ways import OFFERED, called
 from loop.workers.bench import Side
 

@@ -14,7 +14,7 @@ from loop.base.places import shipped
 from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.library.definitions import read_file
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.target import Fill, Target, Workload
 from loop.workers.attention import eager, torch_sdpa, visible
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes, Tolerance, Values

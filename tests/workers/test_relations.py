@@ -6,7 +6,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate import properties as relating
 from loop.gate.properties import relate
-from loop.model.device import Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import expand
