@@ -11,7 +11,7 @@ class Model(BaseModel):
     """A frozen value. Unknown fields are refused.
 
     What people write is read strictly, by `documents.parse`: text is no number, a boolean no integer. What loop
-    itself wrote, a record or a reply of a child, is read back as it is, lists for tuples included.
+    itself wrote, such as a record, is read back as it is, lists for tuples included.
     """
 
     model_config = ConfigDict(

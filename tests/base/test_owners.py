@@ -142,7 +142,7 @@ def test_folders_of_ours_are_made_for_us_alone(place: Path) -> None:
 @pytest.mark.parametrize(("folder", "name"), [(cache_folder, "LOOP_CACHE"), (state_folder, "LOOP_STATE")])
 def test_a_folder_that_others_can_write_is_not_used_and_that_is_said_once(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder, name: str
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     """The user's own is, in its usual place; where that is no better, one among temporary files."""
     place.chmod(0o777)
     monkeypatch.setenv(name, str(place))

@@ -165,7 +165,7 @@ def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:
 
 def claim(**fields: float) -> Claim:
     """A claim, the first of its search unless told otherwise."""
-    return Claim(**{"number": 1, **fields})  # type: ignore[arg-type]
+    return Claim(**{"number": 1, **fields})
 
 
 def latency(

@@ -70,9 +70,7 @@ def test_the_search_jumps_away_from_broken_commits() -> None:
     """Half of history does not build: not commit by commit through it."""
     found = done(
         problem(1000, metric="correctness"),
-        lambda asked: (
-            Broken("no") if 300 < asked.commit < 800 else [asked.commit < 900] * asked.batch  # type: ignore[list-item]
-        ),
+        lambda asked: Broken("no") if 300 < asked.commit < 800 else [asked.commit < 900] * asked.batch,
     )
     assert ("culprit", (900,)) == named(found)
     assert 8 >= sum(isinstance(one.outcome, Broken) for one in found.journal)

@@ -7,7 +7,9 @@ import pytest
 
 from loop.base.processes import finish
 from loop.gate import environment, kernel, toolkit
+from loop.gate.model import TorchOutput
 from loop.profile.inspection import Findings, read_compilers
+from loop.steps.context import NoArguments
 from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
 from tests.projects import loop
 from tests.targets import make_context
@@ -30,7 +32,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
     """The variant's build fails with what is needed; others go on, also those that are only looked at."""
     with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
         context = make_context(bench, "right", "torch")
-        output = finish(kernel.build_variants(context, kernel.NoArguments())).output
+        output = finish(kernel.build_variants(context, NoArguments())).output
         assert (False, f"right: {NEWER}") == (output.ok, output.message)
         assert str(output.hint).startswith(MEND)
         assert [] == old_driver.compiled
@@ -46,15 +48,15 @@ def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tm
     with fake_bench(old_driver, tmp_path / "target", "right") as bench:
         context = make_context(bench, "right")
         with old_driver.here():
-            assert finish(kernel.build_variants(context, kernel.NoArguments())).output.ok
+            assert finish(kernel.build_variants(context, NoArguments())).output.ok
         old_driver.driver("535.129.03", 12020)
         with old_driver.here():
-            found = finish(environment.device(context, environment.NoArguments())).output
+            found = finish(environment.device(context, NoArguments())).output
             assert (False, f"NVIDIA H200: {NEWER}") == (found.ok, found.message)
             assert str(found.hint).startswith(MEND)
             assert ("9.0", "12.2", "535.129.03") == (found.capability, found.cuda, found.driver)
             assert FakeGpu().uuid(0) == found.uuid
-            extension = finish(environment.extension(context, environment.NoArguments())).output
+            extension = finish(environment.extension(context, NoArguments())).output
             assert (False, f"right needs a build: {NEWER}") == (extension.ok, extension.message)
         assert bench._judge._program is None
 
@@ -65,7 +67,7 @@ def test_the_device_is_looked_at_when_no_variant_is_compiled(old_driver: FakeMac
     """A toolkit that nothing here uses is nobody's trouble; this torch, though, has no CUDA."""
     with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
         context = make_context(bench, "torch")
-        found = finish(environment.device(context, environment.NoArguments())).output
+        found = finish(environment.device(context, NoArguments())).output
         assert "is a CPU build: it computes nothing on a GPU" in found.message
         wanted = environment.Requirement(at_least="2.0")
         torch = finish(environment.torch(context, wanted)).output
@@ -74,7 +76,7 @@ def test_the_device_is_looked_at_when_no_variant_is_compiled(old_driver: FakeMac
 
 def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) -> None:
     """Its CUDA release is held against the driver like nvcc's."""
-    output = environment.TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
+    output = TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
     with old_driver.here():
         found = environment._on_gpu(output)
         older = environment._on_gpu(output.model_copy(update={"cuda_build": "12.6"}))
@@ -125,7 +127,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
         context = make_context(bench, "right")
 
         def build() -> tuple[bool, str, str | None]:
-            output = finish(kernel.build_variants(context, kernel.NoArguments())).output
+            output = finish(kernel.build_variants(context, NoArguments())).output
             return output.ok, output.message, output.hint
 
         lacks = "right: nvcc: no such compiler on the PATH"
@@ -141,7 +143,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             made.touch()
         newest = tmp_path / "usr" / "cuda-13.0" / "bin" / "nvcc"
         assert f"{newest} is there: put its folder on the PATH, or name it in target.yaml" == build()[2]
-        extension = finish(environment.extension(context, environment.NoArguments())).output
+        extension = finish(environment.extension(context, NoArguments())).output
         assert (False, "right needs a build: nvcc: no such compiler on the PATH") == (
             extension.ok,
             extension.message,

@@ -32,7 +32,7 @@ def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     side = bench.side(part.of, make_builds(bench, part.of)[part.of])
     alone = replace(
         side,
-        terms=side.terms.but(entry=part.entry),  # type: ignore[type-var]
+        terms=side.terms.but(entry=part.entry),
     )
     judged = bench.part(part)
     workloads = expand(judged.target, judged.target.workloads, "float32", 7)

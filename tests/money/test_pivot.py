@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from loop.library.histories import histories
-from loop.model.index import Predicted, SessionRow
+from loop.model.index import SessionRow
+from loop.model.plan import Predicted
 from loop.money.model import Option, Options
 from loop.money.pivot import no_progress, over_budget, pivot, stop_rules, weigh, worse
 from tests.money.test_keep_or_stop import row

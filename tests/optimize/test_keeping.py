@@ -18,7 +18,7 @@ def speed(word: str, ratio: float, workload: str = "w", against: str = "known_go
         verdict=word,
         ratio=ratio,
         interval=(ratio, ratio),
-    )  # type: ignore[arg-type]
+    )
 
 
 def judged(*verdicts: Verdict, stopped: str | None = None) -> Judged:

@@ -8,7 +8,8 @@ import pytest
 from loop.base.processes import finish
 from loop.model.workloads import expand
 from loop.profile import ncu
-from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, Watched, count, number, read_log
+from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, count, number, read_log
+from loop.profile.profile import Watched
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, WAITED, log_of

@@ -15,6 +15,7 @@ from loop.model.workloads import expand
 from loop.profile import profile
 from loop.profile.profile import Report, compiler_report, count, is_gcc, vector_share
 from loop.workers.bench import Bench
+from loop.workers.program import Refusal
 from loop.workers.wire import Count
 from loop.workers.worker_messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
@@ -155,7 +156,7 @@ def test_a_worker_that_refuses_leaves_the_counters_unknown(small: Bench, monkeyp
     """A profile does without them."""
 
     def refuse(request: object) -> Any:
-        raise profile.Refusal("cannot count")
+        raise Refusal("cannot count")
 
     assert "fast could not be counted: cannot count" == _count(small, monkeypatch, refuse).why
 
