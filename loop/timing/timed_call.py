@@ -2,7 +2,7 @@
 
 The worker holds the variant and nothing else. The judge writes inputs into shared memory, gives an order and stops
 its clock at the word that says "done". What a variant does to clocks, random numbers or pipes of its own process
-changes nothing, and what it leaves for later is not in the output, or is paid for when the result is handed over.
+changes nothing. What it leaves for later is not in the output, or is paid for when the result is handed over.
 """
 
 import math

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy
 import pytest
+import torch
 
 from loop.base.places import project
 from loop.base.processes import finish
 from loop.gate.kernel import builds
 from loop.library.definitions import read_file
+from loop.mistakes import MAKERS
 from loop.mistakes.arrays import store, values
+from loop.mistakes.functions import through_function
 from loop.model.measurement import ControlResult
 from loop.model.target import Signature, Target
 from loop.proving import negative_controls as table
@@ -231,10 +234,6 @@ def test_bfloat16_goes_through_arrays_unharmed(number: float) -> None:
 
 def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
     """The form of its output is that of the call at hand, not of an earlier one of another type."""
-    torch = pytest.importorskip("torch")
-    from loop.mistakes import MAKERS
-    from loop.mistakes.functions import through_function
-
     way = through_function(lambda x: 2 * x, MAKERS["none"]({}))
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float16):
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
