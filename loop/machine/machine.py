@@ -29,6 +29,10 @@ NAMES_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
 """Drivers whose highest clock is the turbo clock; acpi-cpufreq, for one, names the base clock."""
 
 
+VERSIONS: dict[str, str] = {}
+"""Versions of compilers that have told them, by path."""
+
+
 @functools.cache
 def machine() -> Machine:
     """What stands beside every number."""
@@ -55,11 +59,19 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-@functools.cache
 def compiler_version(compiler: str) -> str | None:
-    """The line of a compiler's version text that tells its release; None when it is not installed."""
-    lines = (_ask([compiler, "--version"]) or "").splitlines()
-    return next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
+    """The line of a compiler's version text that tells its release; None when it is not there, or does not run.
+
+    A version is asked once; a compiler that did not run is asked again.
+    """
+    place = shutil.which(compiler)
+    if place is not None and place not in VERSIONS:
+        lines = (_ask([place, "--version"]) or "").splitlines()
+        said = next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
+        if said is None:
+            return None
+        VERSIONS[place] = said
+    return VERSIONS[place] if place is not None else None
 
 
 def nvcc_release(compiler: str) -> str | None:

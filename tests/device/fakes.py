@@ -136,8 +136,9 @@ class FakeMachine:
 
 def forget() -> None:
     """Let the next question about the machine be asked anew."""
-    for known in (gpus.gpus, machine.machine, machine.compiler_version):
+    for known in (gpus.gpus, machine.machine):
         known.cache_clear()
+    machine.VERSIONS.clear()
 
 
 @functools.cache

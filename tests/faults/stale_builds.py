@@ -83,7 +83,7 @@ def forget() -> None:
     """What a process knows, and the next one does not."""
     known_builds.OURS.clear()
     reads.forget()
-    machine.compiler_version.cache_clear()
+    machine.VERSIONS.clear()
     build.THIS_COMMAND = os.urandom(8).hex()
 
 

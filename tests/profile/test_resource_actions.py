@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
-from loop.machine.machine import compiler_version
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.profile.parallelism import ParallelismTerms, parallelism
 from loop.profile.resource_actions import ResourceTerms, resources
@@ -259,11 +258,7 @@ def test_a_path_without_nvcc_is_noticed(bench: Bench, monkeypatch: pytest.Monkey
         assert found is not None
         (tmp_path / name).symlink_to(os.path.realpath(found))
     monkeypatch.setenv("PATH", str(tmp_path))
-    compiler_version.cache_clear()
-    try:
-        said = looked(bench, "plain")
-    finally:
-        compiler_version.cache_clear()
+    said = looked(bench, "plain")
     assert (True, ()) == (said.ok, said.libraries)
     assert any("plain: nvcc: no such compiler on the PATH" in text for text in said.not_exercised)
 
