@@ -28,7 +28,7 @@ SEEN = (
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH", "LOOP_CHILD", "LOOP_STARTED_BY",
 )  # fmt: skip
 """What the command sees of our environment: nothing else can change what it makes."""
-AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+AT_FDCWD = -100
 CALLS: dict[str, tuple[int | None, int | None, int | None, int | None, str]] = {
     # name: number on x86-64 and arm64, index of the folder's handle, index of the path, what is done
     "open": (2, None, None, 0, "open"),

@@ -137,7 +137,7 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 
 def test_the_architecture_names_files_that_are_there() -> None:
-    """Each `room/file.py` of the page; tests/test_layers.py holds the table against the rooms."""
+    """Each file that the page names; tests/test_layers.py holds the table against the rooms."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     named = re.findall(r"`(\w+/\w+(?:\.py)?)`", text)
     assert named
