@@ -23,27 +23,27 @@ class Memory:
 
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end: other values at every address."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make every element NaN, or what the guard says."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def read(self) -> bytes:
         """The tensor's bytes."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def read_zones(self) -> tuple[bytes, bytes]:
         """What stands in both zones."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def know(self, data: bytes) -> None:
         """Learn what numbers like the tensor's own are."""

@@ -41,7 +41,7 @@ class Stage:
 
         `count`: of how many calls; on a GPU how often all of those that were made ready are replayed.
         """
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def give(self) -> None:
         """Put the result of each call into its slot."""

@@ -24,25 +24,25 @@ class Prepared:
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
         knows."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address, for a call whose output is not looked at."""
 
     def refill(self, call: Call) -> None:
         """The same call on the values of other files, at the same addresses."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
 
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
 
 class GuardedCall(Prepared):

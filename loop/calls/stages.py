@@ -77,7 +77,7 @@ class HostStage(Stage):
 
     def point(self, windows: Windows) -> None:
         """Have each of the runs make its call on its windows."""
-        raise NotImplementedError
+        raise AssertionError("a subclass does this")
 
     def make(self, runs: Sequence[Callable[[], Any]]) -> None:
         """Make some calls."""
