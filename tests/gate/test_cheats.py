@@ -13,6 +13,7 @@ from loop.timing.schedule import measure
 from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
+from tests.noise import timed
 from tests.speed.cheats import outcome, seconds
 from tests.targets import make_sides
 
@@ -85,6 +86,7 @@ def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, n
     assert FORGED[name] == checks.first_failure.status
 
 
+@timed  # A thread is seen while it lives; with two others on two cores no look may meet it.
 @pytest.mark.parametrize("name", ["c_daemon", "c_second_core", "c_second_core_meanwhile", "c_priority"])
 def test_what_runs_elsewhere_or_when_others_do_is_named(bench: Bench, name: str) -> None:
     """The verdict on it is `invalid`; whoever was disturbed by it is not blamed."""
