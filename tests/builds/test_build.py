@@ -394,8 +394,7 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp
         terms = {"cache": tmp_path / "cache", "include": include_folder(), "limit_s": 60.0}
         return str(finish(ground("right", variant, folder, tuned, **terms)))
 
-    first = stood_on("-DTILE_ROWS=16")
-    assert first == stood_on("-DTILE_ROWS=64") == stood_on()
+    assert (first := stood_on("-DTILE_ROWS=16")) == stood_on("-DTILE_ROWS=64") == stood_on()
     assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")
     (folder / "scale.h").write_text("#define SCALE 3\n")
     assert first != stood_on("-DTILE_ROWS=16")
