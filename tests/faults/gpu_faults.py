@@ -48,7 +48,7 @@ def _not_as_told(variant: str, ended: int, code: int, said: Path) -> str:
     """What is wrong with the outcome of one verification; empty where it is as it should be."""
     if ended != code:
         return f"verifying {variant} ended with {ended}, not {code}: {said.read_text()[-300:]}"
-    (found,) = json.loads(said.read_text())["variants"]
+    (found,) = json.loads(said.read_text())["steps"][-1]["output"]["variants"]
     statuses = {check["status"] for check in found["checks"]}
     if code == 0 and statuses - {"right", "unsupported"}:
         return f"{variant} is {', '.join(sorted(statuses))}"

@@ -110,7 +110,8 @@ class World:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOP_", "XDG_"))}
         own = {"LOOP_SESSIONS": "sessions", "LOOP_STATE": "state", "LOOP_CACHE": "cache", "HOME": "."}
         places = {name: str((self.folder / place).resolve()) for name, place in own.items()}
-        quiet = {"LOOP_WATCH_PREEMPTION": "off", "PYTHONPATH": str(ROOT)}
+        modules = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        quiet = {"LOOP_WATCH_PREEMPTION": "off", "PYTHONPATH": modules}
         return {**kept, **places, **quiet, **self.extra}
 
     def start(self, *words: str, **environment: str) -> Running:
