@@ -1,6 +1,7 @@
 """Can a timing be trusted? What was noticed beside the samples, turned into verdicts without a speed."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from statistics import median_low
 
 from loop.base.processes import Tick
 from loop.base.stats import median
@@ -174,11 +175,14 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
 
 
 def defers(segments: Sequence[Segment]) -> str:
-    """Why a side seems to compute when its result is looked at; empty when it does not."""
+    """Why a side seems to compute when its result is looked at; empty when it does not.
+
+    More than half of its rounds have to show it: one in which the system came between says nothing.
+    """
     some = [(one.left_s, median(one.seconds) - one.left_s) for one in segments if one.seconds]
     if not some:
         return ""
-    left_s, call_s = (median([pair[n] for pair in some]) for n in (0, 1))
+    left_s, call_s = (median_low([pair[n] for pair in some]) for n in (0, 1))
     if left_s < DEFERS * call_s or left_s < DEFERS_S:
         return ""
     return (

@@ -126,7 +126,7 @@ class Round:
             with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
-        for name in names:
+        for name in self.shuffle.sample(names, len(names)):
             yield from self._stage(name, workload, values, timings)
         made = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:

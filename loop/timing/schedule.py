@@ -120,11 +120,11 @@ def _batch(
     They end with the last round they serve: each holds hundreds of megabytes of a GPU from its first call on.
     """
     with ExitStack() as stack:
-        named = {side.name: side for side in sides}
-        sets = [
-            Round(bench, named, Shift(numbers), stack.enter_context(ExitStack()), pace.terms, shuffle)
-            for numbers in batch
-        ]
+        sets = []
+        for numbers in batch:  # What starts first gets other memory of a GPU: each side should be it at times.
+            named = {side.name: side for side in shuffle.sample(sides, len(sides))}
+            closing = stack.enter_context(ExitStack())
+            sets.append(Round(bench, named, Shift(numbers), closing, pace.terms, shuffle))
         neighbours = {worker: name for one in sets for name, worker in one.workers.items()}
         for one in sets:
             one.neighbours = neighbours

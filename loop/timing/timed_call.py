@@ -41,10 +41,8 @@ and some fifty where it has to sleep."""
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
 same again, and once more, so that what happens at every other call comes to both."""
-PLACES = 16
-"""Bytes of an output that are looked at the moment its call is said to be done."""
-COMPARED_BYTES = 4096
-"""Bytes of two outputs that tell whether they are one."""
+PLACES, COMPARED_BYTES = 16, 4096
+"""Bytes of an output that are looked at when its call is said to be done, and that tell whether two are one."""
 GIVEN = 4
 """One result in so many is brought from a GPU where a call returns one, besides the one that is judged: what a
 kernel wrote to memory that it was given is there. On the host each is handed over."""
@@ -65,7 +63,7 @@ class TimedCall:
         floor_s: float,
         most_calls: int,
     ) -> None:
-        """`floor_s`: seconds of an order that does nothing; `most_calls`: of a sample, for each needs memory."""
+        """`floor_s`: seconds of an order that does nothing; `most_calls`: of a sample, each needs memory."""
         self.worker, self.call, self.floor_s = worker, call, floor_s
         self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
         """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
@@ -195,18 +193,23 @@ class TimedCall:
         return next(filter(None, seen), "")
 
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
-        """Find out, once, whether results of one sample stand in one memory: the last one is in all of them then.
+        """Find out, once, whether results of a sample stand in one memory: a sample is one call from then on.
 
-        Any call of a sample may be judged, so they could not all be. A sample is one call from then on.
+        What came later is in the first then, and another on other values: somebody wrote it.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
+        first, later = yield from self._results(waits, calls)
+        self.one_memory = first in later and first != (yield from self._results(waits, calls))[0]
+
+    def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
+        """How the first result begins, and how those of calls on other inputs do."""
         windows = self._windows(calls)
         yield from self._ready(windows, self._turns(None), cold=False)
         yield from self._timed(waits, calls)
         yield from self.orders.give(GIVE)
-        results = {tuple(window): self.arena.output(n)[:COMPARED_BYTES] for n, window in enumerate(windows)}
-        self.one_memory = len(set(results.values())) < len(results)
+        begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
+        return begins[0], {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
 
     def _soon(self) -> bool:
         """Whether something that is done now and again is done now."""

@@ -133,14 +133,14 @@ def test_the_library_and_a_variant_are_timed_with_sensors(bench: Bench) -> None:
 
 
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
-    """A variant against itself, and against itself with every twentieth call made twice."""
+    """A variant against itself, and against itself with every twentieth call made twice: nothing false is said."""
     chosen, timed = side(bench, "right"), some(bench, "timed")
     contest = Contest(chosen, [itself(chosen, timed), slowed(chosen, 0.05, timed)])
     terms = Terms(60, 60.0, 1, SHORT_SEGMENT_S)
     timings = finish(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
     assert isinstance(timings, Timings)
-    words = [[contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals]
-    print(words, timings.rounds)
-    assert "faster" not in words[0] + words[1]
-    assert "slower" not in words[0]
-    assert {"slower"} == set(words[1])
+    alike, slow = ([contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals)
+    print(alike, slow, timings.rounds)
+    assert not {"faster", "slower"} & set(alike)
+    assert not {"faster", "same"} & set(slow)
+    assert slow.count("slower") >= 6

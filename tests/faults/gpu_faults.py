@@ -1,5 +1,6 @@
 """A kernel that faults on the GPU costs its own check: the command after it finds a healthy device."""
 
+import fcntl
 import functools
 import json
 from collections.abc import Iterator
@@ -13,31 +14,44 @@ NAME = "GPU faults: illegal address, misaligned, assert, hang, out of memory: x 
 MUST = "the next step healthy, 100 of 100"
 ASKED_FOR = True
 """It needs an NVIDIA GPU and nvcc."""
-SIDE_BY_SIDE = 4
-FAULTS = ("crashes", "misaligned", "asserts", "hangs", "exhausts")
+SIDE_BY_SIDE = 12
+LIMIT_S = 1200.0
+ALONE = "exhausts"
+"""It takes all memory: nothing else can be right meanwhile."""
+FAULTS = ("crashes", "misaligned", "asserts", "hangs", ALONE)
 TIMES = 20
 FAILED = {"crashed", "hung", "refused"}
 """What a check of a kernel that faults may say."""
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Each fault twenty times, turn about. They draw nothing: `seed` is the same for all classes."""
-    for number in range(TIMES):
-        for fault in FAULTS:
-            yield f"{fault} {number}", functools.partial(faulted, fault=fault)
+    """Each fault twenty times, turn about; last what takes all memory, which runs alone.
+
+    They draw nothing: `seed` is the same for all classes.
+    """
+    together = [(number, fault) for number in range(TIMES) for fault in FAULTS if fault != ALONE]
+    for number, fault in [*together, *((number, ALONE) for number in range(TIMES))]:
+        yield f"{fault} {number}", functools.partial(faulted, fault=fault)
 
 
 def faulted(folder: Path, *, fault: str) -> str:
     """Verify a kernel that faults, then a right one; the builds are shared by all cases."""
     builds = folder.parent / "builds"
     builds.mkdir(mode=0o700, exist_ok=True)
+    with (folder.parent / "memory.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if fault == ALONE else fcntl.LOCK_SH)
+        return _faulted(folder, builds, fault)
+
+
+def _faulted(folder: Path, builds: Path, fault: str) -> str:
     world = World(folder, {"LOOP_CACHE": str(builds)})
     make_target(world.target)
     allow(world)
     for variant, code in ((fault, 1), ("right", 0)):
         running = world.start(
-            "kernels", "verify", variant, "--device", "cuda", "--json", "--target", str(world.target)
-        )
+            "kernels", "verify", variant, "--device", "cuda", "--workloads", "some", "--json", "--target",
+            str(world.target),
+        )  # fmt: skip
         broken = _not_as_told(variant, running.end(), code, running.said) or traceback_in(running)
         if broken:
             return broken

@@ -202,6 +202,15 @@ def test_a_result_that_is_only_slow_to_copy_is_charged_and_not_accused() -> None
     assert "" == defers([strided])
 
 
+def test_one_round_in_which_handing_over_was_held_up_accuses_nobody() -> None:
+    """Of two rounds both have to show it, of three two."""
+    _, held = charged([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=1806 * US), 0)
+    prompt = make_call("x")
+    assert "" == defers([held, prompt])
+    assert "" == defers([held, prompt, prompt])
+    assert "computes when its result is looked at" in defers([held, held, prompt])
+
+
 def test_what_is_computed_in_its_place_is_never_charged() -> None:
     """A compiled variant hands nothing over."""
     segments = [make_call("baseline"), make_call("compiled")]
