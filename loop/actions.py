@@ -6,7 +6,7 @@ gives back which names a gate may read.
 
 from loop.bisect import actions as bisecting
 from loop.debug import actions as debugging
-from loop.debug import turns
+from loop.debug import causes, turns
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, tuning
@@ -44,6 +44,7 @@ ACTIONS: dict[str, Action] = {
     "debug.smallest": Action(debugging.smallest),
     "debug.boundary": Action(debugging.boundary),
     "debug.map": Action(debugging.error_map),
+    "debug.causes": Action(causes.causes),
     "debug.hypotheses": Action(turns.hypotheses),
     "debug.scope": Action(turns.scope),
     "change.brief": Action(briefing.brief),

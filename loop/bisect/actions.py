@@ -1,96 +1,90 @@
 """A regression that the gate has found: which commit brought it, down to what is in no commit yet."""
 
+import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import read_line
+from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
-from loop.bisect.model import Metric
-from loop.gate.kernel import extra_sets, workloads
+from loop.bisect.regressions import Regression, lines, regressions
 from loop.model.bisect import Answer, BisectOutput
-from loop.model.output import VerifyOutput
-from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.timing.model import CompareOutput
 from loop.timing.readiness import hold_device
 
 LOG = "bisect.log"
-
-
-@dataclass(frozen=True)
-class Regression:
-    """What the gate says against a variant that was good."""
-
-    variant: str
-    metric: Metric
-    good: str
-    """Commit of its known good."""
-    workloads: tuple[Workload, ...]
-    """Where it shows."""
+ANSWERS = ("culprit", "several", "range")
+"""Outcomes that name commits."""
 
 
 def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
     """Search between the known good and what is in the checkout for the commit of the first regression."""
+    found = regressions(context)
     missing: list[str] = []
-    found = regressions(context, missing)
-    if not found:
-        message = missing[0] if missing else "nothing has regressed"
-        return Result(BisectOutput(ok=True, message=message, not_exercised=tuple(missing)))
-    missing += [f"a search for what regressed {one.variant}: one variant at a time" for one in found[1:]]
+    hint = None
+    for place, one in enumerate(found):
+        ends, why = lines(context, one)
+        if ends:
+            rest = [f"a search for why {other.what}: one at a time" for other in found[place + 1 :]]
+            return (yield from _searched(context, one, ends, [*missing, *rest]))
+        missing.append(f"a search for why {one.what}: {why}")
+        hint = hint or f"name a good revision: {_command(context, one, 'REV')}"
+    message = missing[0] if missing else "nothing has regressed"
+    nothing = BisectOutput(
+        ok=True, message=message, hint=hint, not_exercised=tuple(missing), nothing_done=bool(missing)
+    )
+    return Result(nothing)
+
+
+def _searched(
+    context: Context, one: Regression, ends: Sequence[Line], missing: Sequence[str]
+) -> Working[BisectOutput]:
+    """The answer from the last good end; from one before it, where what fails failed there already."""
+    begun = time.monotonic()
     try:
-        answer = yield from _search(context, found[0])
+        for line in ends:
+            answer = yield from _in_time(_search(context, one, line), context, one, line, begun)
+            if answer.outcome in ANSWERS:
+                break
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing)))
-    return Result(_output(context, found[0], answer, missing))
+    return Result(_output(context, one, answer, missing))
 
 
-def regressions(context: Context, missing: list[str]) -> list[Regression]:
-    """Variants that were good and are not now; why a search is not possible is added to `missing`."""
-    every = {one.name: one for one in workloads(context, [*context.task.plan.workloads, *extra_sets(context)])}
-    found = []
-    for variant, (metric, names) in {**_slower(context), **_wrong(context)}.items():
-        known = context.past.known_good.get(variant)
-        if known is None:
-            continue
-        if known.commit is None:
-            missing.append(
-                f"a search for what regressed {variant}: the sources of {known.session} were not committed"
-            )
-            continue
-        places = tuple(every[name] for name in names if name in every)
-        found.append(Regression(variant, metric, known.commit, places))
-    return found
+def _in_time(
+    working: Generator[Tick, None, Answer], context: Context, one: Regression, line: Line, begun: float
+) -> Generator[Tick, None, Answer]:
+    """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
+    try:
+        while True:
+            tick = next(working)
+            if time.monotonic() - begun > context.budget_s:
+                raise WorkFailed(
+                    f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
+                    hint=f"it goes on with: {_command(context, one, line.good.short)}",
+                )
+            yield tick
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        working.close()
 
 
-def _slower(context: Context) -> dict[str, tuple[Metric, list[str]]]:
-    latest = context.latest("kernel.compare")
-    verdicts = CompareOutput.model_validate(latest, strict=False).verdicts if latest else ()
-    found: dict[str, tuple[Metric, list[str]]] = {}
-    for one in verdicts:
-        if isinstance(one, SpeedVerdict) and one.against == "known_good" and one.verdict == "slower":
-            found.setdefault(one.variant, ("latency", []))[1].append(one.workload)
-    return found
+def _command(context: Context, one: Regression, good: str) -> str:
+    return context.command("bisect", "--variant", one.variant, "--metric", one.metric, "--good", good)
 
 
-def _wrong(context: Context) -> dict[str, tuple[Metric, list[str]]]:
-    latest = context.latest("kernel.verify")
-    checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    failing = {one.variant: [check.workload.name for check in one.checks if not check.passed] for one in checked}
-    return {name: ("correctness", list(dict.fromkeys(places))) for name, places in failing.items() if places}
-
-
-def _search(context: Context, one: Regression) -> Generator[Tick, None, Answer]:
-    line = read_line(context.task.folder, one.good, None)
+def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, None, Answer]:
     with ExitStack() as stack:
         yield from hold_device(context, stack)
         trees = stack.enter_context(own_trees(line, "session"))
-        hunt = kernel_hunt(context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed)
+        hunt = kernel_hunt(
+            context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,
+            emulated=one.emulated,
+        )  # fmt: skip
         return (yield from hunt.run())
 
 

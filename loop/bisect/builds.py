@@ -52,6 +52,8 @@ class Builder:
     """A compiler that takes longer is killed; once something is built, sooner."""
     good: Candidate | None = None
     """The good end: it is built first, and what it takes limits the others."""
+    emulated: bool = False
+    """Whether it is built to run under the emulator."""
     made: dict[tuple[str, int], Build] = field(default_factory=dict)
     """Tree of a candidate, and which layout of it, to its build."""
     broken: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -135,7 +137,8 @@ class Builder:
     def _compiler(self) -> str | None:
         """Today's: where it is missing nothing can be built; another one is a commit's own affair."""
         today = self.bench.target.variants[self.variant]
-        return today.build.compiler if isinstance(today, CAbiVariant) else None
+        recipe = (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
+        return recipe.compiler if recipe else None
 
     def _recipe(self, folder: Path) -> CAbiVariant:
         """The variant as that commit's own manifest builds it."""
@@ -148,6 +151,10 @@ class Builder:
         variant = target.variants.get(self.variant)
         if not isinstance(variant, CAbiVariant):
             raise Untestable(f"it has no compiled variant {self.variant}")
+        if self.emulated:
+            if variant.emulation is None:
+                raise Untestable(f"its {self.variant} cannot be emulated")
+            return target.emulation(self.variant)
         if variant.device != self.bench.device:
             raise Untestable(f"its {self.variant} runs on {variant.device}")
         return target.compiled(self.variant, self.bench.architecture)

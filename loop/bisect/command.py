@@ -21,13 +21,16 @@ from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.user_command import CommandProbe
+from loop.gate.emulating import too_much
 from loop.machine.machine import machine
 from loop.model.bisect import Answer, Candidate
+from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
     Setting,
     choose_device,
+    choose_emulated,
     choose_sets,
     choose_threads,
     choose_variants,
@@ -99,19 +102,24 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
+    emulated = name not in setting.target.variants_on(device)
     line = read_line(setting.project.target, request.good, request.bad)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
-    workloads = expand(setting.target, sets, setting.target.dtypes[device], request.seed)
+    workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
     workloads = tuple(one for one in workloads if accepts(setting.target.variants[name], one)) or workloads
+    if emulated:
+        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
+        workloads = tuple(one for one in workloads if not too_much(setting.target, one))
     trees = stack.enter_context(own_trees(line, "trial"))
-    metric: Metric = "latency" if request.metric == "latency" else "correctness"
-    return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed)
+    metric: Metric = "latency" if request.metric == "latency" and not emulated else "correctness"
+    return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
 
 
-def choose_variant(request: BisectRequest, setting: Setting, device: Any) -> str:
+def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
     """The compiled variant in question. Raises LoopError where it has to be named."""
-    there = choose_variants([request.variant] if request.variant else (), setting.target, device)
+    named = [request.variant] if request.variant else ()
+    there = choose_variants(named, setting.target, device) or choose_emulated(named, setting.target, device)
     compiled = [name for name in there if isinstance(setting.target.variants[name], CAbiVariant)]
     if len(compiled) != 1:
         what = f"several ({', '.join(compiled)})" if compiled else "none"

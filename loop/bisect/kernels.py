@@ -36,12 +36,14 @@ def kernel_hunt(
     metric: Metric,
     workloads: Sequence[Workload],
     seed: int,
+    *,
+    emulated: bool = False,
 ) -> Hunt:
     """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
-    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good)
+    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated)
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
-    question = (str(bench.folder), variant, where, str(bench.threads))
+    question = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
     names = [one.name for one in workloads]
     if metric == "correctness":
         prober = CorrectnessProbe(bench, builder, workloads, seed)

@@ -80,7 +80,7 @@ class KernelProbe:
     def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
         made = yield from self.builder.build(candidate, again)
-        return self.bench.side(self.builder.variant, made).renamed(name)
+        return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
         """What today's gate says of a side on today's workloads, with fresh values by the seed."""

@@ -102,6 +102,11 @@ def _told(error: Exception) -> LoopError:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
+    """End the work; at once in the middle of an import, where Python may drop an exception with a traceback."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(ExitCode.INTERRUPTED)
+        frame = frame.f_back
     raise Stopped("interrupted", ExitCode.INTERRUPTED)
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.model.bisect import BisectOutput
 from loop.model.debugging import (
     BoundaryOutput,
+    CausesOutput,
     ComponentsOutput,
     MapOutput,
     Smallest,
@@ -52,6 +54,8 @@ def _lines(
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
+    yield from _commits(finished, checks.variant)
+    yield from _causes(finished, checks.variant)
     yield from _components(finished, checks.variant)
     yield from _boundaries(finished, checks.variant)
     places = [one for output in outputs_of(finished, MapOutput) for one in output.places]
@@ -59,6 +63,22 @@ def _lines(
         yield "Where", f"{place.text} (on {place.workload})"
     if small is not None:
         yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")
+
+
+def _commits(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
+    answers = [one.answer for one in outputs_of(finished, BisectOutput) if one.variant == variant and one.answer]
+    for answer in answers:
+        for commit in answer.culprits:
+            yield "Commit", f"{commit.short} ({commit.subject})"
+        if answer.range:
+            yield "Commit", f"one of {', '.join(f'{one.short} ({one.subject})' for one in answer.range)}"
+
+
+def _causes(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
+    every = (one for output in outputs_of(finished, CausesOutput) for one in output.causes)
+    for one in every:
+        if one.variant == variant:
+            yield "Cause", one.text
 
 
 def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,7 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
     """The build of a variant's known good. Raises KnownGoodGone when there is none other than `now`."""
     known = context.past.known_good.get(name)
     if known is None:
-        raise KnownGoodGone("no earlier session on this device passed with these workloads")
+        raise KnownGoodGone("no earlier session on this device passed")
     if known.build_id == now.build_id:
         raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
     found = build.find_id(name, known.build_id, context.bench.cache)

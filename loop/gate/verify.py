@@ -39,6 +39,8 @@ class Job:
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
     """A call that has not come back by then hangs; None: as its work says."""
+    suspected: bool = False
+    """Whether wrong outputs are held against known faults."""
 
 
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
@@ -147,7 +149,7 @@ class Checker:
         reply = yield from self.ask(workload, call, layout, note)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
-            finding = yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
+            finding = yield from self.bench.judge(Compare(call, outputs, self.job.suspected), JUDGE_LIMIT_S, note)
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)

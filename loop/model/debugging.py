@@ -150,6 +150,35 @@ class BoundaryOutput(Output):
     """Everything that was tried."""
 
 
+class Cause(Model):
+    """What a wrong variant's outputs are as if."""
+
+    variant: str
+    """Name of the variant."""
+    workloads: tuple[str, ...]
+    """Names of the workloads that were looked at."""
+    as_if: tuple[str, ...] = ()
+    """Known faults each of which explains all of them; none where no fault does."""
+    where: str = ""
+    """The places that are as if so, where others are right."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if not self.as_if:
+            return "it fits none of the known faults"
+        return f"as if {', or '.join(self.as_if)}{f', in {self.where}' if self.where else ''}"
+
+
+class CausesOutput(Output):
+    """What each wrong variant's outputs are as if."""
+
+    actions = ("debug.causes",)
+
+    causes: tuple[Cause, ...] = ()
+    """One a variant that gives an output."""
+
+
 class MapOutput(Output):
     """Where the outputs are wrong."""
 

@@ -80,6 +80,15 @@ class Span(Model):
     """Indices in all."""
 
 
+class Fit(Model):
+    """A fault that explains the wrong elements of an output."""
+
+    as_if: str
+    """As if what: `the causal mask were left out`."""
+    whole: bool
+    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
+
+
 class Check(Model):
     """A variant's output on one workload, held against the reference."""
 
@@ -111,6 +120,8 @@ class Check(Model):
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
+    fits: tuple[Fit, ...] = ()
+    """Faults that explain it, where that was asked for."""
 
     @field_validator("status", mode="before")
     @classmethod

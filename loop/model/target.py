@@ -97,6 +97,13 @@ class PythonFunction(Model):
     """A bundled function by name, or `module:function` found from the target's folder."""
 
 
+class Fault(PythonFunction):
+    """A wrong reference: what comes of a mistake that somebody could make."""
+
+    as_if: Text
+    """What it is as if: `the causal mask were left out`."""
+
+
 class Fill(Model):
     """What one input tensor is filled with."""
 
@@ -279,6 +286,8 @@ class Component(Model):
     """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Allowed error of one element, by the workload's element type. Default: the target's."""
+    faults: dict[Identifier, Fault] = Field(default_factory=dict)
+    """Wrong references that a wrong output is held against, to say what is the matter with it."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that its workloads name."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
@@ -304,6 +313,8 @@ class Target(Model):
     """What the user would otherwise run."""
     properties: tuple[Text, ...] = ()
     """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
+    faults: dict[Identifier, Fault] = Field(default_factory=dict)
+    """Wrong references that a wrong output is held against, to say what is the matter with it."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""
     memory: str | None = None
@@ -339,6 +350,7 @@ class Target(Model):
             "tolerance": {**self.tolerance, **component.tolerance},
             "workloads": {"component": component.workloads},
             "properties": (),
+            "faults": {},
             "components": {},
         }
         return self.model_copy(update=fields)

@@ -21,6 +21,7 @@ def session_facts(
             "usd": minutes / 60 * per_hour,
             "overrun": minutes / budget_minutes,
             "speedup": _speedup(finished),
+            "wrong": any(_found_wrong(finished, action) for action in ("kernel.verify", "kernel.emulate")),
             "regressed": any(_regressed(verdict) for verdict in _verdicts(finished)),
             "unverified": not _checked(finished, "kernel.verify"),
             "unemulated": not _checked(finished, "kernel.emulate"),
@@ -32,6 +33,12 @@ def session_facts(
 def _checked(finished: Sequence[Finished], action: str) -> bool:
     """Whether an action has held a variant against the reference."""
     return any(record.output.get("variants") for record in finished if record.action == action)
+
+
+def _found_wrong(finished: Sequence[Finished], action: str) -> bool:
+    """Whether the last step of a kind found a variant wrong."""
+    outputs = [record.output for record in finished if record.action == action and record.output]
+    return bool(outputs and outputs[-1].get("wrong"))
 
 
 def usd_per_hour(card: RateCard, device: Device) -> float:

@@ -12,7 +12,8 @@ from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.steps.context import Action
 
 SESSION_NAMES = {
-    f"session.{name}" for name in ("minutes", "usd", "overrun", "speedup", "regressed", "unverified", "unemulated")
+    f"session.{name}"
+    for name in ("minutes", "usd", "overrun", "speedup", "wrong", "regressed", "unverified", "unemulated")
 }
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
 RESERVED = ALWAYS_KNOWN | {"session", "plan"}

@@ -10,8 +10,9 @@ from loop.store.sessions import SessionFolder, before, left_out
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
-    """The last build of each variant with which a session passed: same target, device and workloads.
+    """The last build of each variant with which a session passed, on the same target and kind of device.
 
+    Its workloads may have been others: a known good is held against today's before it is compared.
     Sessions after `head` do not count, so that a resumed session keeps what it began with.
     """
     found: dict[str, KnownGood] = {}
@@ -26,7 +27,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
 
 def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:
     record = folder.record()
-    if record is None or record.status != "passed" or not comparable(folder.head(), head):
+    if record is None or record.status != "passed" or _ground(folder.head()) != _ground(head):
         return
     revision = record.head.revision
     commit = None if revision.dirty else revision.commit
@@ -34,14 +35,8 @@ def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, Kno
         yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit)
 
 
-def comparable(one: SessionHead, other: SessionHead) -> bool:
-    """Whether two sessions measured the same things on the same kind of device."""
-    return _ground(one) == _ground(other)
-
-
 def _ground(head: SessionHead) -> tuple[object, ...]:
-    device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
-    return head.target, head.device, device, head.threads, head.plan.plan.workloads
+    return head.target, head.device, head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
 
 
 def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,8 @@ class Begin(ToJudge[Done]):
     """What outputs are brought into before they are compared."""
     tolerance: dict[str, Tolerance]
     shapes: Shapes
+    faults: tuple[tuple[str, str], ...] = ()
+    """As if what, and the function that does so."""
 
 
 class Values(Plain):
@@ -121,6 +123,15 @@ class Stretch(Plain):
     size: int
 
 
+class Fit(Plain):
+    """A fault that explains the wrong elements of an output."""
+
+    as_if: str
+    """As if what: `the causal mask were left out`."""
+    whole: bool
+    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
+
+
 class Finding(Plain):
     """What is found in the worst of some outputs."""
 
@@ -134,6 +145,8 @@ class Finding(Plain):
     worst: Wrong | None
     map: dict[str, tuple[Part, ...]]
     spans: dict[str, Stretch]
+    fits: tuple[Fit, ...] = ()
+    """What explains it, where that was asked for."""
 
     @property
     def badness(self) -> tuple[int, bool, float]:
@@ -142,10 +155,12 @@ class Finding(Plain):
 
 
 class Compare(ToJudge[Finding]):
-    """Hold the output files of a call against the right answer."""
+    """Hold the output files of a call against the right answer; and what is wrong against known faults."""
 
     call: Call
     outputs: tuple[str, ...]
+    suspected: bool = False
+    """Whether the faults are asked for."""
 
 
 class Told(Plain):

@@ -57,7 +57,7 @@ SESSION_POINTS = {
     "ticks: half of a sign of life": Point("write", f"{SESSION}/ticks.jsonl", 1, "half"),
     "index: before its journal is made": Point("open", "*/cache/index/*-journal"),
     "index: half of its first page": Point("write", "*/cache/index/*.sqlite", 1, "half"),
-    "index: in its second transaction": Point("write", "*/cache/index/*.sqlite", 15),
+    "index: in its second transaction": Point("write", "*/cache/index/*.sqlite", 6),
     "index: before the end of a transaction": Point("unlink", "*/cache/index/*-journal", 2),
     "build: before its folder is made": Point("mkdir", "*/cache/builds/.making-*"),
     "build: half of its record": Point("write", "*/cache/builds/.making-*/build.json", 1, "half"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults import Case
 from tests.faults.obeying import told
 from tests.faults.random_kills import Moment, drawn
-from tests.faults.world import World, judged, make_world
+from tests.faults.world import Running, World, judged, make_world
 
 NAME = "random SIGINT, SIGTERM, SIGHUP under load 8, also during forks"
 MUST = "as for kills; every signal obeyed within 2 s"
@@ -47,12 +47,13 @@ def signalled(
         if number is not sent[-1]:
             time.sleep(apart_s)
     late = counted.ended(folder, OBEYED_S)
-    return late or wrong_status(world, running.process.returncode) or judged(world, running)
+    return late or wrong_status(world, running) or judged(world, running)
 
 
-def wrong_status(world: World, status: int) -> str:
-    """130, or 0 where the session was over; only before there is one may the signal itself end the command."""
-    begun = bool(world.folders())
-    if status in (0, 130) or (status < 0 and not begun):
+def wrong_status(world: World, running: Running) -> str:
+    """130, or 0 where the session was over; before there is one the signal itself may end the command, or Python."""
+    status, begun = running.process.returncode, bool(world.folders())
+    unborn = status == 1 and "Failed to import the site module" in running.errors.read_text(errors="replace")
+    if status in (0, 130) or ((status < 0 or unborn) and not begun):
         return ""
     return f"ended with {status}"

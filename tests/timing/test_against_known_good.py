@@ -141,9 +141,7 @@ def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
     assert found.ok
     assert "right against itself: same on 3 of 3; 5% slowdown seen" == found.message
     assert ((), ROUNDS, 99) == (found.verdicts, found.rounds, found.outputs)
-    assert ("right against its known good: no earlier session on this device passed with these workloads",) == (
-        found.not_exercised
-    )
+    assert ("right against its known good: no earlier session on this device passed",) == (found.not_exercised)
     assert {"self"} == {one.against for one in found.measurements}
 
 

@@ -1,0 +1,147 @@
+"""Wrong references: what attention comes to when one thing is done wrong. The fault dictionary of target.yaml.
+
+Each takes q [B, H, Sq, D], k and v [B, H, Sk, D] and the attributes, and returns [B, H, Sq, D], in float64.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    alignment: str,
+    scale: float | None,
+    late: int = 0,
+    keys: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Weights before they are divided by their sums, and these sums.
+
+    `late`: keys that a query sees too many under the mask; `keys`: so many are seen at all.
+    """
+    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    if causal:
+        seen = seen.tril(diagonal=late + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0))
+    if keys is not None:
+        seen[:, keys:] = False
+    scores = scores.masked_fill(~seen, -math.inf)
+    top = scores.amax(-1, keepdim=True).clamp(min=-1e300) if k.shape[-2] else 0.0
+    weights = (scores - top).exp()
+    return weights, weights.sum(-1, keepdim=True)
+
+
+def divided(weights: Tensor, total: Tensor, v: Tensor) -> Tensor:
+    """The weighted mean of the values; 0 in rows that see no key."""
+    return torch.where(total > 0, weights / total.clamp(min=1e-300), 0.0) @ v
+
+
+def early_mask(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Under a causal mask each query sees one key too few."""
+    return divided(*attend(q, k, v, causal, alignment, scale, late=-1), v)
+
+
+def late_mask(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Under a causal mask each query sees one key too many."""
+    return divided(*attend(q, k, v, causal, alignment, scale, late=1), v)
+
+
+def no_scale(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The scores are products of q and k as they are."""
+    return divided(*attend(q, k, v, causal, alignment, 1.0), v)
+
+
+def scaled_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The scale is applied to q and to the scores."""
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return divided(*attend(q, k, v, causal, alignment, factor * factor), v)
+
+
+def wrong_base(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Powers of two are taken of scores that were meant for powers of e."""
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return divided(*attend(q, k, v, causal, alignment, factor * math.log(2)), v)
+
+
+def not_divided(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The weights, relative to the highest of their row, are not divided by their sum."""
+    return attend(q, k, v, causal, alignment, scale)[0] @ v
+
+
+def counted_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The sum that a row is divided by has every weight twice."""
+    weights, total = attend(q, k, v, causal, alignment, scale)
+    return divided(weights, 2 * total, v)
+
+
+def divided_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Rows are divided by their sums in both of two stages."""
+    weights, total = attend(q, k, v, causal, alignment, scale)
+    return divided(weights, total, v) / total.clamp(min=1e-300)
+
+
+def mask_added(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Masked keys weigh as much as a score of zero, in place of nothing."""
+    weights, _ = attend(q, k, v, causal, alignment, scale)
+    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = torch.where(weights > 0, scores, 0.0)
+    return torch.softmax(scores, -1) @ v
+
+
+def over_queries(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """The softmax runs over the queries of a key, in place of the keys of a query."""
+    weights, _ = attend(q, k, v, causal, alignment, scale)
+    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    return torch.softmax(scores.masked_fill(weights == 0, -math.inf), -2).nan_to_num(0.0) @ v
+
+
+def positions_first(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
+) -> Tensor:
+    """Inputs are read, and the output is written, as if heads came after positions."""
+    swapped = [one.reshape(one.shape[0], one.shape[2], one.shape[1], -1).transpose(1, 2) for one in (q, k, v)]
+    out = divided(*attend(swapped[0], swapped[1], swapped[2], causal, alignment, scale), swapped[2])
+    return out.transpose(1, 2).reshape(q.shape)
+
+
+def first_keys(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """Only the first 64 keys are seen."""
+    return divided(*attend(q, k, v, causal, alignment, scale, keys=64), v)
+
+
+def last_keys_lost(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
+) -> Tensor:
+    """Keys behind the last whole tile of 64 are not seen."""
+    return divided(*attend(q, k, v, causal, alignment, scale, keys=k.shape[-2] // 64 * 64), v)
+
+
+def tile_by_tile(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, alignment: str, scale: float | None, tile: int
+) -> Tensor:
+    """The softmax over tiles of keys in turn, which forgets to rescale when the highest score grows."""
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    weights, _ = attend(q, k, v, causal, alignment, factor)
+    scores = ((q @ k.transpose(-1, -2)) * factor).masked_fill(weights == 0, -math.inf)
+    highest = torch.full(scores.shape[:-1], -1e300, dtype=scores.dtype)
+    total, out = torch.zeros_like(highest), torch.zeros_like(q)
+    for first in range(0, k.shape[-2], tile):
+        some = scores[..., first : first + tile]
+        highest = torch.maximum(highest, some.amax(-1))
+        part = (some - highest[..., None]).exp()
+        total, out = total + part.sum(-1), out + part @ v[..., first : first + tile, :]
+    return torch.where(total[..., None] > 0, out / total[..., None].clamp(min=1e-300), 0.0)
+
+
+def stale_32(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """What earlier tiles of 32 keys left stays as it was when the highest score grows."""
+    return tile_by_tile(q, k, v, causal, alignment, scale, 32)
+
+
+def stale_64(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
+    """What earlier tiles of 64 keys left stays as it was when the highest score grows."""
+    return tile_by_tile(q, k, v, causal, alignment, scale, 64)

@@ -1,0 +1,111 @@
+"""What was good and is not now: slower than its known good, or wrong where an earlier session found it right."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loop.base.errors import LoopError
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.model import Metric
+from loop.gate.emulating import too_much
+from loop.gate.kernel import distinct, extra_sets, workloads
+from loop.model.index import SessionRow
+from loop.model.output import VerifyOutput
+from loop.model.target import CAbiVariant, Workload
+from loop.model.verdict import SpeedVerdict
+from loop.steps.context import Context
+from loop.timing.model import CompareOutput
+
+PLACES = 4
+"""Workloads that a search for what made a kernel wrong is made on: the smallest of those that fail."""
+ENDS = 3
+"""Earlier sessions whose commit is tried as a good end."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What the gate says against a variant."""
+
+    variant: str
+    metric: Metric
+    workloads: tuple[Workload, ...]
+    """Where it shows."""
+    emulated: bool = False
+
+    @property
+    def what(self) -> str:
+        """`split_k is wrong under the emulator`."""
+        way = " under the emulator" if self.emulated else ""
+        return f"{self.variant} is {'slower' if self.metric == 'latency' else 'wrong'}{way}"
+
+
+def regressions(context: Context) -> tuple[Regression, ...]:
+    """What is wrong or slower now, by the steps of the session so far; wrong first, for it has no speed."""
+    return (*_wrong(context, emulated=False), *_wrong(context, emulated=True), *_slower(context))
+
+
+def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
+    latest = context.latest("kernel.emulate" if emulated else "kernel.verify")
+    checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
+    for one in checked:
+        names = {check.workload.name for check in one.checks if not check.passed}
+        places = sorted((w for w in _workloads(context, emulated=emulated) if w.name in names), key=_size)
+        if names:
+            yield Regression(one.variant, "correctness", tuple(places[:PLACES]), emulated)
+
+
+def _slower(context: Context) -> Iterator[Regression]:
+    latest = context.latest("kernel.compare")
+    verdicts = CompareOutput.model_validate(latest, strict=False).verdicts if latest else ()
+    found: dict[str, list[str]] = {}
+    for one in verdicts:
+        if isinstance(one, SpeedVerdict) and one.against == "known_good" and one.verdict == "slower":
+            found.setdefault(one.variant, []).append(one.workload)
+    for variant, names in found.items():
+        yield Regression(variant, "latency", tuple(w for w in _workloads(context) if w.name in names))
+
+
+def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
+    """Everything that the plan verifies, by a GPU's types where it is emulated."""
+    sets = [*context.task.plan.workloads, *extra_sets(context)]
+    every = distinct(workloads(context, sets, device="cuda" if emulated else None))
+    return [one for one in every if not (emulated and too_much(context.bench.target, one))]
+
+
+def _size(workload: Workload) -> int:
+    return math.prod(max(size, 1) for size in workload.sizes.values())
+
+
+def lines(context: Context, one: Regression) -> tuple[list[Line], str]:
+    """Lines of commits from where it was good to the checkout, the shortest first; why there is none."""
+    if not isinstance(context.bench.target.variants.get(one.variant), CAbiVariant):
+        return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
+    ends, uncommitted = _good_ends(context, one)
+    found: list[Line] = []
+    why = "the sources of the sessions that found it good were not committed" if uncommitted else ""
+    for commit in ends:
+        try:
+            line = read_line(context.task.folder, commit, None)
+        except LoopError as error:
+            why = why or error.message
+            continue
+        found += [line] if line.candidates else []
+        if len(found) == ENDS:
+            break
+    return found, why or "no earlier session found it good"
+
+
+def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
+    """Commits at which it was good, the last first; whether it was so of sources in no commit."""
+    if one.metric == "latency":
+        known = context.past.known_good.get(one.variant)
+        return ([known.commit] if known and known.commit else []), known is not None
+    good = [row for row in reversed(context.past.sessions) if _was_right(row, one)]
+    return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
+
+
+def _was_right(row: SessionRow, one: Regression) -> bool:
+    """Whether a session found it right: it passed as a whole, or timed it, which only what is right is."""
+    chosen: Sequence[str] = row.emulated if one.emulated else row.variants
+    timed = not one.emulated and one.variant in row.ratios and one.variant not in row.incorrect
+    return timed or (row.status == "passed" and one.variant in chosen)
