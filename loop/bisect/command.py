@@ -68,8 +68,6 @@ class BisectRequest:
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
-        if not request.good:
-            raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
