@@ -12,7 +12,7 @@ from loop.bisect.candidates import read_line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.model import Metric
 from loop.gate.kernel import extra_sets, workloads
-from loop.model.bisect import Answer, BisectOutput
+from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict
@@ -85,7 +85,7 @@ def _wrong(context: Context) -> dict[str, tuple[Metric, list[str]]]:
     return {name: ("correctness", list(dict.fromkeys(places))) for name, places in failing.items() if places}
 
 
-def _search(context: Context, one: Regression) -> Generator[Tick, None, Answer]:
+def _search(context: Context, one: Regression) -> Generator[Tick, None, BisectAnswer]:
     line = read_line(context.task.folder, one.good, None)
     with ExitStack() as stack:
         yield from hold_device(context, stack)
@@ -94,7 +94,7 @@ def _search(context: Context, one: Regression) -> Generator[Tick, None, Answer]:
         return (yield from hunt.run())
 
 
-def _output(context: Context, one: Regression, answer: Answer, missing: Sequence[str]) -> BisectOutput:
+def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Sequence[str]) -> BisectOutput:
     names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     log = ""

@@ -19,7 +19,7 @@ from typing import Literal
 from loop.bisect.flaky_search import Correctness
 from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
-from loop.bisect.model import Asked, Broken, Conclusion, Found, Key, Lost, Outcome, Problem, Refuted, Try
+from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Lost, Outcome, Problem, Refuted, Try
 from loop.bisect.probes import Metric, choose
 from loop.bisect.ranges import WIDE, run_of, widest
 
@@ -48,7 +48,7 @@ class _Part:
     """What is known of a stretch of history."""
 
     mass: Sequence[float]
-    found: tuple[Found, ...] = ()
+    found: tuple[Culprit, ...] = ()
     stop: Refuted | None = None
 
 
@@ -60,14 +60,14 @@ def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
     told = list(journal)
     while told and isinstance(told[-1].outcome, Lost):
         told.pop()
-    step = decide(problem, told)
+    step = next_move(problem, told)
     while isinstance(step, Try):
         told.append(Asked(step, (yield step)))
-        step = decide(problem, told)
+        step = next_move(problem, told)
     return step
 
 
-def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
+def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
     seen = read(problem, journal)
     metric: Metric = Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
@@ -80,7 +80,9 @@ def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
 
 def ahead(problem: Problem, journal: Sequence[Asked], wanted: Try) -> list[Try]:
     """What will be asked after a try: if its commit is like the good end, or the bad one, or cannot be tested."""
-    steps = (decide(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted))
+    steps = (
+        next_move(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted)
+    )
     return [step for step in steps if isinstance(step, Try)]
 
 
@@ -119,7 +121,7 @@ def _solve(metric: Metric, low: int, high: int) -> Try | _Part:
     ends = metric.ends(low, high)
     if ends is not None:
         return ends if isinstance(ends, Try) else _Part(nowhere, stop=ends)
-    inside = [key for key in metric.seen.trials if low <= key[1] and key[0] <= high and key[2]]
+    inside = [key for key in metric.seen.confirmations if low <= key[1] and key[0] <= high and key[2]]
     words = {key: metric.word(key) for key in inside}
     for key, (word, evidence) in words.items():
         if word == "confirmed":
@@ -134,7 +136,7 @@ def _blame(metric: Metric, low: int, high: int, key: Key, evidence: float) -> Tr
     blamed = metric.blamed(low, high, key)
     if blamed.more:
         return blamed.more
-    part = _Part(metric.mass(low, high), (_found(metric.seen, key, evidence, blamed.step),))
+    part = _Part(metric.mass(low, high), (_culprit(metric.seen, key, evidence, blamed.step),))
     culprit, parent, _ = key
     return _all(metric, [(low, parent), (culprit, high)], part) if blamed.remains else part
 
@@ -163,7 +165,7 @@ def _narrow(metric: Metric, low: int, high: int, words: Mapping[Key, str]) -> Tr
     seen = metric.seen
     for key, word in words.items():
         if word == "open" and seen.broken.keys().isdisjoint(key[:2]):
-            return metric.ask(key, seen.trials[key].claim)
+            return metric.ask(key, seen.confirmations[key].claim)
     failed = [key for key, word in words.items() if word == "failed"]
     if len(failed) >= len(LEVELS):
         why = f"{len(failed)} suspects were not confirmed, the last one {metric.name(failed[-1][0])}"
@@ -196,7 +198,7 @@ def _accuse(metric: Metric, low: int, high: int, likeliest: tuple[int, int], fai
         return certain
     if certain:
         odds = min(probability / max(1 - probability, 1e-9), 1e6)
-        return _Part(mass, (_found(metric.seen, (suspect, parent, 0), odds, 1.0),))
+        return _Part(mass, (_culprit(metric.seen, (suspect, parent, 0), odds, 1.0),))
     number = 1 + max((key[2] for key in failed), default=0)
     return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
 
@@ -215,7 +217,7 @@ def _rechecked(metric: Metric, failed: Sequence[Key]) -> Try | None:
     """Suspect and parent once more, after a confirmation that failed."""
     for key in failed:
         for position in key[:2]:
-            missing = RECHECK - metric.seen.trials[key].later.get(position, 0)
+            missing = RECHECK - metric.seen.confirmations[key].later.get(position, 0)
             if missing > 0 and position not in metric.seen.broken:
                 return metric.again(position, missing, "it was not confirmed: look again")
     return None
@@ -237,12 +239,12 @@ def _likeliest(seen: Observations, low: int, high: int, mass: Sequence[float]) -
     return max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
 
 
-def _found(seen: Observations, key: Key, evidence: float, step: float) -> Found:
+def _culprit(seen: Observations, key: Key, evidence: float, step: float) -> Culprit:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
     at = seen.positions
     possible = [position for position in range(parent + 1, culprit + 1) if at.prior[position] > 0] or [culprit]
-    return Found(at.first[possible[0]], at.first[possible[-1]], evidence, step)
+    return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
 
 
 def _concluded(metric: Metric, part: _Part) -> Conclusion:
@@ -261,7 +263,7 @@ def _concluded(metric: Metric, part: _Part) -> Conclusion:
     return Conclusion(outcome, exact, runs[0] if runs else None, tuple(posterior), why, part.found)
 
 
-def _words(metric: Metric, part: _Part, found: Found) -> str:
+def _words(metric: Metric, part: _Part, found: Culprit) -> str:
     """A culprit, and what is known of it."""
     step = f"{found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
     begin, end = (metric.problem.commits[index].name for index in (found.first, found.last))

@@ -22,7 +22,7 @@ from loop.bisect.memory import memory_of
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.user_command import CommandProbe
 from loop.machine.machine import machine
-from loop.model.bisect import Answer, Candidate
+from loop.model.bisect import BisectAnswer, Candidate
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
@@ -76,7 +76,9 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
         if request.json:
-            refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+            refused = BisectAnswer(
+                outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}"
+            )
             screen.data(json.dumps(as_json(refused), indent=1))
         raise LoopError(error.message, error.hint, exit_code=EXITS["refused"]) from error
     except Stopped as stop:
@@ -138,7 +140,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     )
 
 
-def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
+def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
     begun, shown = time.monotonic(), 0
     with contextlib.closing(hunt.run()) as working, flagged():
@@ -178,7 +180,7 @@ def announce(line: Line) -> str:
     )
 
 
-def tell(answer: Answer, screen: Screen) -> None:
+def tell(answer: BisectAnswer, screen: Screen) -> None:
     """The answer for people."""
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for one in answer.culprits:
@@ -198,7 +200,7 @@ def tell(answer: Answer, screen: Screen) -> None:
         screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
 
 
-def next_step(answer: Answer, request: BisectRequest, hunt: Hunt) -> str:
+def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     """What the user may do about an answer that names no commit."""
     if hunt.prober.hangs and request.probe == "number":
         return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
@@ -225,6 +227,6 @@ def described(one: Candidate) -> str:
     return f"{one.short} {one.subject}{f' ({one.author}{when})' if one.author else ''}"
 
 
-def as_json(answer: Answer) -> dict[str, Any]:
+def as_json(answer: BisectAnswer) -> dict[str, Any]:
     """What `--json` prints."""
     return {"schema_version": 1, **json.loads(to_json(answer))}

@@ -152,7 +152,7 @@ class Correctness(Metric):
     def word(self, key: Key) -> tuple[Word, float]:
         """What fresh runs of both say."""
         culprit, parent = (self.fresh(key, position).get(0, []) for position in key[:2])
-        return runs_say(culprit, parent, self.seen.trials[key].claim)
+        return runs_say(culprit, parent, self.seen.confirmations[key].claim)
 
     def ask(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""

@@ -166,7 +166,7 @@ class Refuted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Culprit:
     """A culprit, or a run of commits of which one is."""
 
     first: int
@@ -191,6 +191,6 @@ class Conclusion:
     posterior: tuple[float, ...]
     """Probability of each commit; of several culprits, each part of the history has its own whole."""
     why: str
-    found: tuple[Found, ...] = ()
+    found: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""

@@ -34,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Blamed:
-    """What a confirmed trial says."""
+    """What a confirmation says."""
 
     step: float
     remains: bool = False
@@ -71,8 +71,8 @@ class Metric(ABC):
 
     def fresh(self, key: Key, position: int) -> Links:
         """What a confirmation has observed of a position."""
-        trial = self.seen.trials.get(key)
-        return trial.values.get(position, {}) if trial else {}
+        made = self.seen.confirmations.get(key)
+        return made.values.get(position, {}) if made else {}
 
     @abstractmethod
     def ends(self, low: int, high: int) -> Try | Refuted | None:
@@ -145,15 +145,15 @@ class Metric(ABC):
 
     @abstractmethod
     def word(self, key: Key) -> tuple[Word, float]:
-        """What a trial says, and its evidence."""
+        """What a confirmation says, and its evidence."""
 
     @abstractmethod
     def ask(self, key: Key, claim: Claim) -> Try:
-        """The next observations of a trial."""
+        """The next observations of a confirmation."""
 
     @abstractmethod
     def blamed(self, low: int, high: int, key: Key) -> Blamed:
-        """What a confirmed trial explains."""
+        """What a confirmation explains."""
 
 
 def choose(metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0) -> Try | None:

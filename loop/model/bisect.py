@@ -84,7 +84,7 @@ class Probe(Model):
     """The one that it was timed on, where that was one alone."""
 
 
-class Answer(Model):
+class BisectAnswer(Model):
     """What a search found."""
 
     outcome: Outcome
@@ -122,7 +122,7 @@ class BisectOutput(Output):
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
     """How."""
-    answer: Answer | None = None
+    answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""
     log: str = ""
     """Where the log is that `git bisect replay` takes."""

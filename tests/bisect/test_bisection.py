@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from loop.bisect import bisection
-from loop.bisect.bisection import LOST_MOST, ahead, decide, search
+from loop.bisect.bisection import LOST_MOST, ahead, next_move, search
 from loop.bisect.hunt import TOUCHED
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Noise, Outcome, Problem, Try
 from tests.bisect.simulated import (
@@ -135,7 +135,7 @@ def test_commits_of_one_group_are_searched_as_one() -> None:
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
     same = tuple(Commit(group="a" if index in (0, 8) else str(index)) for index in range(9))
-    answer = decide(Problem(same), ())
+    answer = next_move(Problem(same), ())
     assert isinstance(answer, Conclusion)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
 

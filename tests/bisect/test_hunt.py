@@ -14,10 +14,10 @@ from loop.base.processes import Tick, finish
 from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.memory import Memory
+from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import Question
-from loop.model.bisect import Answer
+from loop.model.bisect import BisectAnswer
 from tests.bisect.histories import make_history
 
 COUNT = 32
@@ -65,14 +65,14 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
     return read_line(folder, commits[0], "HEAD")
 
 
-def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> Answer:
+def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> BisectAnswer:
     """The answer of a search."""
-    found = finish(Hunt(line, prober, Memory(memory), metric, Costs(), Noise()).run())
-    assert isinstance(found, Answer)
+    found = finish(Hunt(line, prober, ProbeMemory(memory), metric, Costs(), Noise()).run())
+    assert isinstance(found, BisectAnswer)
     return found
 
 
-def subjects(found: Answer) -> list[str]:
+def subjects(found: BisectAnswer) -> list[str]:
     """Who is blamed."""
     return [one.subject for one in found.culprits]
 
@@ -142,7 +142,7 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     monkeypatch.setattr(tried, "tried", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
         hunted(line, tried, tmp_path / "m", "correctness")
-    assert 2 == len(Memory(tmp_path / "m").probes())
+    assert 2 == len(ProbeMemory(tmp_path / "m").probes())
     full.clear()
     again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
     assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]

@@ -73,9 +73,9 @@ def test_confirmations_are_kept_apart() -> None:
     """Fresh observations are for the claim alone; the search's later ones are counted."""
     asked = Try(4, 2, "", against=3, claim=claim(above=0.1))
     found = seen(looked(3, 0.1), Asked(asked, [0.2, 0.3]), looked(3, 0.1, 0.1))
-    trial = found.trials[4, 3, 1]
-    assert {4: {0: [0.2, 0.3]}} == trial.values
-    assert {3: 2} == trial.later
+    made = found.confirmations[4, 3, 1]
+    assert {4: {0: [0.2, 0.3]}} == made.values
+    assert {3: 2} == made.later
     assert {3: {0: [0.1, 0.1, 0.1]}} == found.values
 
 
