@@ -99,7 +99,8 @@ def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Se
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     log = ""
     if context.task.workshop is not None and answer.log:
-        log = str(write_log(context.task.workshop.notes.parent / LOG, answer.log))
+        log = str(context.task.workshop.notes.parent / LOG)
+        write_atomic(Path(log), answer.log)
     return BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{one.variant}, {one.metric}: {what}; {answer.why}",
@@ -110,10 +111,3 @@ def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Se
         answer=answer,
         log=log,
     )
-
-
-def write_log(path: Path, text: str) -> Path:
-    """The log for `git bisect replay`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text)
-    return path

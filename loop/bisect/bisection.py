@@ -1,7 +1,7 @@
 """Which commit brought the regression: what to observe next, until it can be said. Pure: others build and measure.
 
-`search` yields a `Try` and is sent what came of it. What it does next follows from the journal alone, so a
-search that is given the journal of an interrupted one goes on where that ended.
+What is done next follows from the journal alone, so a search that is given the journal of an interrupted one goes
+on where that ended.
 
 The ends are verified first. Then the commit is looked at that tells most about the step for its cost, until one
 position has 0.95 of the posterior. A fresh paired test of it against its parent confirms it; where that fails
@@ -10,7 +10,7 @@ is not alone: both halves are searched. Commits that cannot be built leave their
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -19,7 +19,7 @@ from typing import Literal
 from loop.bisect.flaky_search import Correctness
 from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
-from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Lost, Outcome, Problem, Refuted, Try
+from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Outcome, Problem, Refuted, Try
 from loop.bisect.probes import Metric, choose
 from loop.bisect.ranges import WIDE, run_of, widest
 
@@ -40,8 +40,6 @@ LOST_MOST = 3
 OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
-Search = Generator[Try, Outcome, Conclusion]
-
 
 @dataclass(frozen=True)
 class _Part:
@@ -50,21 +48,6 @@ class _Part:
     mass: Sequence[float]
     found: tuple[Culprit, ...] = ()
     stop: Refuted | None = None
-
-
-def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
-    """Ask until there is an answer.
-
-    `journal` is what was asked and told before; what was lost at its end is asked again.
-    """
-    told = list(journal)
-    while told and isinstance(told[-1].outcome, Lost):
-        told.pop()
-    step = next_move(problem, told)
-    while isinstance(step, Try):
-        told.append(Asked(step, (yield step)))
-        step = next_move(problem, told)
-    return step
 
 
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
@@ -254,13 +237,12 @@ def _concluded(metric: Metric, part: _Part) -> Conclusion:
         posterior[first] = part.mass[position]
     if not part.found:
         stop = part.stop or Refuted("inconclusive", "nothing was found")
-        return Conclusion(stop.outcome, (), None, tuple(posterior), stop.why, swapped=stop.swapped)
-    exact = tuple(found.first for found in part.found if found.first == found.last)
-    runs = [(found.first, found.last) for found in part.found if found.first != found.last]
+        return Conclusion(stop.outcome, stop.why, tuple(posterior), swapped=stop.swapped)
+    one = part.found[0]
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(part.found) > 1 else "range" if runs else "culprit"
+    outcome = "several" if len(part.found) > 1 else "culprit" if one.first == one.last else "range"
     why = "; ".join(_words(metric, part, found) for found in part.found)
-    return Conclusion(outcome, exact, runs[0] if runs else None, tuple(posterior), why, part.found)
+    return Conclusion(outcome, why, tuple(posterior), part.found)
 
 
 def _words(metric: Metric, part: _Part, found: Culprit) -> str:

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.memory import ProbeMemory, memory_of
-from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of
+from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of, mean_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts
@@ -129,11 +128,6 @@ def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ru
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return Ruling("no_regression", why, swapped=faster > 0)
-
-
-def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
-    """One value a block: the mean over workloads."""
-    return [fmean(values) for values in zip(*series, strict=False)]
 
 
 def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:

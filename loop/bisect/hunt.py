@@ -70,7 +70,7 @@ class Hunt:
         if ruling.outcome == "search":
             return None
         self.probes += ruling.probes
-        told = self._told(Conclusion(ruling.outcome, (), None, (), ruling.why, swapped=ruling.swapped))
+        told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
         return told.model_copy(update={"builds": gate.prober.builder.compiled})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
@@ -142,17 +142,17 @@ class Hunt:
         return TOUCHED if one.touches else 1.0
 
     def _remember(self) -> None:
-        """What was observed before of these very commits."""
+        """What was observed before of these very commits; what was lost is asked for again."""
         places = {one.commit: number for number, one in enumerate(self.line.ends) if one.commit != UNCOMMITTED}
         for probe in self.memory.probes():
-            if probe.commit in places and probe.against in places:
+            if probe.status != "lost" and probe.commit in places and probe.against in places:
                 against = places[probe.against]
                 count = len(probe.values)
                 self._note(probe, Try(places[probe.commit], count, probe.why, against, probe.relink, probe.claim))
 
     def _note(self, probe: Probe, wanted: Try) -> None:
         self.probes.append(probe)
-        self.journal.append(Asked(wanted, _outcome_of(probe, self.metric)))
+        self.journal.append(Asked(wanted, _outcome_of(probe)))
 
     def _tried(self, wanted: Try) -> Generator[Tick, None, Probe]:
         """One question to the prober, with signs of life that say how the search stands.
@@ -214,14 +214,15 @@ class Hunt:
         self.steps = {ends[one.first].commit: one.step for one in found}
         culprits = tuple(ends[index] for index in concluded.culprits)
         broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
-        first = (*concluded.culprits, *(concluded.range or ()), len(ends))[0]
+        run = concluded.range
+        first = (*concluded.culprits, *(run or ()), len(ends))[0]
         seen = read(self.problem, self.journal)
         return BisectAnswer(
             outcome=concluded.outcome,
             why="; ".join(filter(None, (concluded.why, self.prober.remark))),
             swapped=concluded.swapped,
             culprits=culprits,
-            range=self._run(*concluded.range) if concluded.range else (),
+            range=with_branches(self.line, ends[run[0] : run[1] + 1]) if run else (),
             posterior={ends[i].commit: share for i, share in enumerate(concluded.posterior) if share >= SHOWN},
             ratio=math.exp(-found[0].step) if found and self.metric == "latency" else None,
             probes=tuple(self.probes),
@@ -230,9 +231,6 @@ class Hunt:
             log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
             difference="\n".join(self._differences(culprits)),
         )
-
-    def _run(self, first: int, last: int) -> tuple[Candidate, ...]:
-        return with_branches(self.line, self.line.ends[first : last + 1])
 
     def _differences(self, culprits: Sequence[Candidate]) -> Iterator[str]:
         """What each culprit changed in the kernel's sources."""
@@ -251,7 +249,7 @@ def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[Bisec
     return f"{answer.why}; on the branch that it merges: {said}"
 
 
-def _outcome_of(probe: Probe, metric: Metric) -> Outcome:
-    if probe.status != "measured":
-        return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)
-    return probe.values if metric == "latency" else tuple(value == 1.0 for value in probe.values)
+def _outcome_of(probe: Probe) -> Outcome:
+    if probe.status == "measured":
+        return probe.values
+    return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)

@@ -75,7 +75,7 @@ def _note(seen: Observations, asked: Try, outcome: Outcome, *, paired: bool) -> 
     if isinstance(outcome, Broken) and asked.relink:
         seen.unlinked = True
     elif isinstance(outcome, Broken):
-        seen.broken[place[asked.commit if outcome.commit is None else outcome.commit]] = outcome.reason
+        seen.broken[place[asked.commit]] = outcome.reason
     else:
         seen.built |= {
             (place[asked.commit], asked.relink),

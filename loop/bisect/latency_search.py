@@ -68,10 +68,6 @@ class Latency(LatencyLevels):
         """As if builds differed by one known noise."""
         return self._fit(low, high).mass
 
-    def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The same."""
-        return self._fit(low, high).mass
-
     def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Try | None:
         """A build next to a suspect, or to commits in doubt, on the side that has fewer.
 

@@ -82,13 +82,13 @@ class Metric(ABC):
     def mass(self, low: int, high: int) -> Sequence[float]:
         """Probability of a step at each position, if there is one."""
 
-    @abstractmethod
-    def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The same, as it decides where to look next."""
-
     def first(self, low: int, high: int) -> Sequence[float]:
         """The same, as it says whether there is a suspect."""
         return self.mass(low, high)
+
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """The same, as it decides where to look next."""
+        return self.first(low, high)
 
     def careful(self) -> "Metric":
         """The same observations, where what they may hide counts."""

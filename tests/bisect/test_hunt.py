@@ -18,6 +18,7 @@ from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import Question
 from loop.model.bisect import BisectAnswer
+from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
 COUNT = 32
@@ -124,6 +125,20 @@ def test_a_search_that_was_cut_off_comes_to_the_same(line: Line, tmp_path: Path)
     again = hunted(line, rest, tmp_path / "cut", "correctness")
     assert subjects(whole) == subjects(again) == ["commit 20"]
     assert [probe.commit for probe in whole.probes] == cut.tried_so_far + rest.tried_so_far
+
+
+def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that gave up begins anew with the same command."""
+    prober = Simulated(line, {7: 1.0})
+
+    def lost(asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+        yield Tick("simulated")
+        raise WorkerLost("hung", "no machine", "")
+
+    monkeypatch.setattr(prober, "tried", lost)
+    assert "inconclusive" == hunted(line, prober, tmp_path / "m", "correctness").outcome
+    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
+    assert ["commit 7"] == subjects(again)
 
 
 def test_a_disk_that_fills_says_nothing_of_a_commit(
