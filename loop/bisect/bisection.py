@@ -11,7 +11,7 @@ is not alone: both halves are searched. Commits that cannot be built leave their
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Literal
@@ -19,7 +19,7 @@ from typing import Literal
 from loop.bisect.flaky_search import Correctness
 from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
-from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Outcome, Problem, Refuted, Try
+from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Outcome, Problem, Try
 from loop.bisect.probes import Metric, choose
 from loop.bisect.ranges import WIDE, run_of, widest
 
@@ -47,7 +47,7 @@ class _Part:
 
     mass: Sequence[float]
     found: tuple[Culprit, ...] = ()
-    stop: Refuted | None = None
+    stop: Conclusion | None = None
 
 
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
@@ -79,22 +79,22 @@ def _guesses(problem: Problem, journal: Sequence[Asked], wanted: Try) -> tuple[O
     return (slow,) if wanted.claim else ([0.0] * wanted.batch, slow, Broken("a guess"))
 
 
-def _nothing(seen: Observations) -> Refuted | None:
+def _nothing(seen: Observations) -> Conclusion | None:
     """Why there is nothing to search, if so."""
     if seen.positions.last == 0:
-        return Refuted("no_regression", "not in the code: both ends are the same")
+        return Conclusion("no_regression", "not in the code: both ends are the same")
     for end, name in ((0, "good"), (seen.positions.last, "bad")):
         if end in seen.broken:
-            return Refuted("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
+            return Conclusion("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
     return None
 
 
-def _enough(seen: Observations) -> Refuted | None:
+def _enough(seen: Observations) -> Conclusion | None:
     """Why nothing more is tried, if so."""
     if seen.lost >= LOST_MOST:
-        return Refuted("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
+        return Conclusion("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
     if seen.observations >= OBSERVED_MOST:
-        return Refuted("inconclusive", f"no answer after {seen.observations} observations")
+        return Conclusion("inconclusive", f"no answer after {seen.observations} observations")
     return None
 
 
@@ -152,7 +152,7 @@ def _narrow(metric: Metric, low: int, high: int, words: Mapping[Key, str]) -> Tr
     failed = [key for key, word in words.items() if word == "failed"]
     if len(failed) >= len(LEVELS):
         why = f"{len(failed)} suspects were not confirmed, the last one {metric.name(failed[-1][0])}"
-        return _Part(_denied(metric.mass(low, high), failed), stop=Refuted("inconclusive", why))
+        return _Part(_denied(metric.mass(low, high), failed), stop=Conclusion("inconclusive", why))
     if (again := _rechecked(metric, failed)) is not None:
         return again
     first = _denied(metric.first(low, high), failed)
@@ -236,8 +236,7 @@ def _concluded(metric: Metric, part: _Part) -> Conclusion:
     for position, first in enumerate(metric.seen.positions.first):
         posterior[first] = part.mass[position]
     if not part.found:
-        stop = part.stop or Refuted("inconclusive", "nothing was found")
-        return Conclusion(stop.outcome, stop.why, tuple(posterior), swapped=stop.swapped)
+        return replace(part.stop or Conclusion("inconclusive", "nothing was found"), posterior=tuple(posterior))
     one = part.found[0]
     outcome: Literal["several", "range", "culprit"]
     outcome = "several" if len(part.found) > 1 else "culprit" if one.first == one.last else "range"

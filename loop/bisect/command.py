@@ -22,7 +22,7 @@ from loop.bisect.memory import memory_of
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.user_command import CommandProbe
 from loop.machine.machine import machine
-from loop.model.bisect import BisectAnswer, Candidate
+from loop.model.bisect import BisectAnswer
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
@@ -184,9 +184,9 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
     """The answer for people."""
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for one in answer.culprits:
-        screen.say(f"  {described(one)}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
+        screen.say(f"  {one.short} {one.subject}{one.origin}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
     for one in answer.range:
-        screen.say(f"  one of: {described(one)}")
+        screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
     if answer.ratio is not None:
         screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
     counted = sum(len(probe.values) for probe in answer.probes)
@@ -219,12 +219,6 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""
-
-
-def described(one: Candidate) -> str:
-    """`abc123 make it faster (Ada, 2026-01-02)`."""
-    when = f", {one.when:%Y-%m-%d}" if one.when else ""
-    return f"{one.short} {one.subject}{f' ({one.author}{when})' if one.author else ''}"
 
 
 def as_json(answer: BisectAnswer) -> dict[str, Any]:

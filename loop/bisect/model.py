@@ -154,16 +154,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Refuted:
-    """There is nothing to search between two ends."""
-
-    outcome: Literal["no_regression", "inconclusive"]
-    why: str
-    swapped: bool = False
-    """The good end is the one that regresses."""
-
-
-@dataclass(frozen=True)
 class Culprit:
     """A culprit, or a run of commits of which one is."""
 
@@ -179,7 +169,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a search came to."""
+    """What a search came to, of the whole history or between two ends."""
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from loop.bisect.confirming import Word
 from loop.bisect.journal import Links, Observations
-from loop.bisect.model import Key, Problem, Refuted, Try
+from loop.bisect.model import Conclusion, Key, Problem, Try
 from loop.model.bisect import Claim
 
 OPEN = 1e-4
@@ -75,7 +75,7 @@ class Metric(ABC):
         return made.values.get(position, {}) if made else {}
 
     @abstractmethod
-    def ends(self, low: int, high: int) -> Try | Refuted | None:
+    def ends(self, low: int, high: int) -> Try | Conclusion | None:
         """What is needed to see that two positions differ; None once that is evident."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Metric(ABC):
         between them is. None: all have shown that."""
 
     @abstractmethod
-    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+    def unsure(self, low: int, high: int, doubt: float) -> Conclusion:
         """What is said where there may be no step."""
 
     def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Try | bool:

@@ -57,9 +57,8 @@ def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
 
 
 def _commit(one: Candidate, answer: BisectAnswer) -> str:
-    who = f" ({one.author}{f', {one.when:%Y-%m-%d}' if one.when else ''})" if one.author else ""
     chance = answer.posterior.get(one.commit)
-    return f"`{one.short}` {one.subject}{who}{f', {100 * chance:.1f} %' if chance is not None else ''}"
+    return f"`{one.short}` {one.subject}{one.origin}{f', {100 * chance:.1f} %' if chance is not None else ''}"
 
 
 def _lines(output: BisectOutput, answer: BisectAnswer) -> Iterator[str]:

@@ -37,6 +37,12 @@ class Candidate(Model):
         """The hash as people are shown it."""
         return self.commit[:12]
 
+    @property
+    def origin(self) -> str:
+        """As in ` (Ada, 2026-01-02)`; empty where nobody is known."""
+        when = f", {self.when:%Y-%m-%d}" if self.when else ""
+        return f" ({self.author}{when})" if self.author else ""
+
 
 class Claim(Model):
     """What a confirmation has to show, as it was fixed before its first observation."""
