@@ -138,7 +138,7 @@ class ProgramStage(Stage):
     def give(self) -> None:
         """Bring its output file into the slot."""
         if self.prepared.changed():
-            raise Refused(f"changed its input {', '.join(self.prepared.changed())}")
+            raise Refused(f"changed its input {', '.join(self.prepared.changed())}", "changed input")
         data = self.prepared.output()
         begin = self.places.slots[0]
         self.places.memory[begin : begin + len(data)] = data
