@@ -20,7 +20,19 @@ PAGES = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SENTENCES = ("message", "hint", "reason", "why", "note", "explanation", "detail")
-"""Names of fields that hold text which somebody wrote to be read."""
+"""Names of fields and variables that hold text which somebody wrote to be read."""
+PARTS = (
+    "startswith",
+    "endswith",
+    "find",
+    "removeprefix",
+    "removesuffix",
+    "partition",
+    "rpartition",
+    "split",
+    "replace",
+)
+SEARCHES = ("search", "match", "fullmatch", "findall", "finditer")
 STARTS = {
     "loop --help": [sys.executable, "-c", "from loop.cli import main; main()", "--help"],
     "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
@@ -76,19 +88,20 @@ def _looks_into(node: ast.AST) -> bool:
 
 
 def _searches(node: ast.AST) -> bool:
-    """`one.message.startswith(...)`, or `re.search(..., one.message)`."""
+    """`one.message.partition(...)`, or `re.search(..., reason)`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
-    if node.func.attr in ("startswith", "endswith", "find", "removeprefix", "removesuffix"):
+    if node.func.attr in PARTS:
         return _read(node.func.value)
-    return node.func.attr in ("search", "match", "fullmatch", "findall", "finditer") and any(map(_read, node.args))
+    return node.func.attr in SEARCHES and any(map(_read, node.args))
 
 
 def _read(node: ast.expr) -> bool:
-    """Whether it is an attribute that holds a sentence."""
+    """Whether it is an attribute, a parameter or a variable that holds a sentence."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
-    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in SENTENCES
 
 
 def sentences(text: str) -> list[str]:

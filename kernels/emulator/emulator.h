@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "launch.h"
 
@@ -185,6 +186,11 @@ bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Argu
   return emulator::Launch(reinterpret_cast<const void *>(kKernel), shape).run(kernel);
 }
 inline const char *launch_error() { return emulator::launch_fault().c_str(); }
+
+// For `loop`, of any library that is emulated: the seed of the launch that just faulted, once; 0 where none did.
+extern "C" __attribute__((used, visibility("default"))) inline uint64_t loop_fault_seed() {
+  return std::exchange(emulator::launch_seed(), 0);
+}
 
 // Device memory for the time of a call; all NaN.
 class Workspace {

@@ -36,6 +36,11 @@ inline std::string &launch_fault() {
   static thread_local std::string fault;
   return fault;
 }
+// The seed of the schedule in which that was met; 0 where none was drawn.
+inline uint64_t &launch_seed() {
+  static thread_local uint64_t seed = 0;
+  return seed;
+}
 
 // Blocks are expensive to make (a stack for every thread): those not in use wait here.
 class Pool {
@@ -70,7 +75,7 @@ class Launch {
     fault_ = impossible();
     if (fault_.empty() && !std::getenv("LOOP_EMULATOR_DRY")) run_blocks(kernel);
     if (const char *path = std::getenv("LOOP_EMULATOR_LAUNCHES")) write_down(path);
-    launch_fault() = fault_;
+    launch_fault() = fault_, launch_seed() = fault_.empty() ? 0 : seed_;
     return fault_.empty();
   }
 
@@ -93,9 +98,9 @@ class Launch {
   }
 
   void run_blocks(const Kernel &kernel) {
-    const uint64_t seed = choose_seed();
+    seed_ = choose_seed();
     GlobalMemory &global = global_memory();
-    const auto work = [&] { take_blocks(kernel, seed, global); };
+    const auto work = [&] { take_blocks(kernel, global); };
     std::vector<std::thread> helpers;
     try {
       global.begin_launch();
@@ -110,13 +115,13 @@ class Launch {
   }
 
   // What every CPU thread does: one block after the other, until there are none or one is at fault.
-  void take_blocks(const Kernel &kernel, uint64_t seed, GlobalMemory &global) {
+  void take_blocks(const Kernel &kernel, GlobalMemory &global) {
     std::unique_ptr<Block> block = Pool::shared().take();
     try {
       block->prepare(shape_);
       for (uint64_t i; !stop_ && (i = next_++) < shape_.blocks();)
-        if (!block->run(static_cast<uint32_t>(i), seed, kernel, global))
-          report(i, block->fault() + format(" (seed %llu)", static_cast<unsigned long long>(seed)));
+        if (!block->run(static_cast<uint32_t>(i), seed_, kernel, global))
+          report(i, block->fault() + format(" (seed %llu)", static_cast<unsigned long long>(seed_)));
     } catch (const std::bad_alloc &) {
       report(0, kNoMemory);
     }
@@ -168,6 +173,7 @@ class Launch {
   Shape shape_;
   std::mutex mutex_;
   std::string fault_;
+  uint64_t seed_ = 0;
   uint64_t faulted_ = 0;  // The block that did.
   std::atomic<uint64_t> next_{0};
   std::atomic<bool> stop_{false};

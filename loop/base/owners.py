@@ -12,7 +12,6 @@ import os
 import pwd
 import shutil
 import stat
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +132,8 @@ def make_private(folder: Path) -> None:
 @functools.cache
 def private_folder(name: str) -> Path:
     """A folder among temporary files; one for this process alone where another user has taken its name."""
+    import tempfile
+
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
     make_private(folder)
     if folder.is_dir() and not stranger(folder):

@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
-from loop.model.bisect import Answer, BisectOutput
+from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.timing.readiness import hold_device
 
@@ -55,8 +55,8 @@ def _searched(
 
 
 def _in_time(
-    working: Generator[Tick, None, Answer], context: Context, one: Regression, line: Line, begun: float
-) -> Generator[Tick, None, Answer]:
+    working: Generator[Tick, None, BisectAnswer], context: Context, one: Regression, line: Line, begun: float
+) -> Generator[Tick, None, BisectAnswer]:
     """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
     try:
         while True:
@@ -77,7 +77,7 @@ def _command(context: Context, one: Regression, good: str) -> str:
     return context.command("bisect", "--variant", one.variant, "--metric", one.metric, "--good", good)
 
 
-def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, None, Answer]:
+def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, None, BisectAnswer]:
     with ExitStack() as stack:
         yield from hold_device(context, stack)
         trees = stack.enter_context(own_trees(line, "session"))
@@ -88,12 +88,13 @@ def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, No
         return (yield from hunt.run())
 
 
-def _output(context: Context, one: Regression, answer: Answer, missing: Sequence[str]) -> BisectOutput:
+def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Sequence[str]) -> BisectOutput:
     names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     log = ""
     if context.task.workshop is not None and answer.log:
-        log = str(write_log(context.task.workshop.notes.parent / LOG, answer.log))
+        log = str(context.task.workshop.notes.parent / LOG)
+        write_atomic(Path(log), answer.log)
     return BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
         message=f"{one.variant}, {one.metric}: {what}; {answer.why}",
@@ -104,10 +105,3 @@ def _output(context: Context, one: Regression, answer: Answer, missing: Sequence
         answer=answer,
         log=log,
     )
-
-
-def write_log(path: Path, text: str) -> Path:
-    """The log for `git bisect replay`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text)
-    return path

@@ -1,7 +1,7 @@
 """Which commit brought the regression: what to observe next, until it can be said. Pure: others build and measure.
 
-`search` yields a `Try` and is sent what came of it. What it does next follows from the journal alone, so a
-search that is given the journal of an interrupted one goes on where that ended.
+What is done next follows from the journal alone, so a search that is given the journal of an interrupted one goes
+on where that ended.
 
 The ends are verified first. Then the commit is looked at that tells most about the step for its cost, until one
 position has 0.95 of the posterior. A fresh paired test of it against its parent confirms it; where that fails
@@ -10,8 +10,8 @@ is not alone: both halves are searched. Commits that cannot be built leave their
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Literal
@@ -19,7 +19,7 @@ from typing import Literal
 from loop.bisect.flaky_search import Correctness
 from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
-from loop.bisect.model import Asked, Broken, Conclusion, Found, Key, Lost, Outcome, Problem, Refuted, Try
+from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Outcome, Problem, Try
 from loop.bisect.probes import Metric, choose
 from loop.bisect.ranges import WIDE, run_of, widest
 
@@ -40,34 +40,17 @@ LOST_MOST = 3
 OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
-Search = Generator[Try, Outcome, Conclusion]
-
 
 @dataclass(frozen=True)
 class _Part:
     """What is known of a stretch of history."""
 
     mass: Sequence[float]
-    found: tuple[Found, ...] = ()
-    stop: Refuted | None = None
+    found: tuple[Culprit, ...] = ()
+    stop: Conclusion | None = None
 
 
-def search(problem: Problem, journal: Sequence[Asked] = ()) -> Search:
-    """Ask until there is an answer.
-
-    `journal` is what was asked and told before; what was lost at its end is asked again.
-    """
-    told = list(journal)
-    while told and isinstance(told[-1].outcome, Lost):
-        told.pop()
-    step = decide(problem, told)
-    while isinstance(step, Try):
-        told.append(Asked(step, (yield step)))
-        step = decide(problem, told)
-    return step
-
-
-def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
+def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
     seen = read(problem, journal)
     metric: Metric = Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
@@ -80,7 +63,9 @@ def decide(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
 
 def ahead(problem: Problem, journal: Sequence[Asked], wanted: Try) -> list[Try]:
     """What will be asked after a try: if its commit is like the good end, or the bad one, or cannot be tested."""
-    steps = (decide(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted))
+    steps = (
+        next_move(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted)
+    )
     return [step for step in steps if isinstance(step, Try)]
 
 
@@ -94,22 +79,22 @@ def _guesses(problem: Problem, journal: Sequence[Asked], wanted: Try) -> tuple[O
     return (slow,) if wanted.claim else ([0.0] * wanted.batch, slow, Broken("a guess"))
 
 
-def _nothing(seen: Observations) -> Refuted | None:
+def _nothing(seen: Observations) -> Conclusion | None:
     """Why there is nothing to search, if so."""
     if seen.positions.last == 0:
-        return Refuted("no_regression", "not in the code: both ends are the same")
+        return Conclusion("no_regression", "not in the code: both ends are the same")
     for end, name in ((0, "good"), (seen.positions.last, "bad")):
         if end in seen.broken:
-            return Refuted("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
+            return Conclusion("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
     return None
 
 
-def _enough(seen: Observations) -> Refuted | None:
+def _enough(seen: Observations) -> Conclusion | None:
     """Why nothing more is tried, if so."""
     if seen.lost >= LOST_MOST:
-        return Refuted("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
+        return Conclusion("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
     if seen.observations >= OBSERVED_MOST:
-        return Refuted("inconclusive", f"no answer after {seen.observations} observations")
+        return Conclusion("inconclusive", f"no answer after {seen.observations} observations")
     return None
 
 
@@ -119,7 +104,7 @@ def _solve(metric: Metric, low: int, high: int) -> Try | _Part:
     ends = metric.ends(low, high)
     if ends is not None:
         return ends if isinstance(ends, Try) else _Part(nowhere, stop=ends)
-    inside = [key for key in metric.seen.trials if low <= key[1] and key[0] <= high and key[2]]
+    inside = [key for key in metric.seen.confirmations if low <= key[1] and key[0] <= high and key[2]]
     words = {key: metric.word(key) for key in inside}
     for key, (word, evidence) in words.items():
         if word == "confirmed":
@@ -134,7 +119,7 @@ def _blame(metric: Metric, low: int, high: int, key: Key, evidence: float) -> Tr
     blamed = metric.blamed(low, high, key)
     if blamed.more:
         return blamed.more
-    part = _Part(metric.mass(low, high), (_found(metric.seen, key, evidence, blamed.step),))
+    part = _Part(metric.mass(low, high), (_culprit(metric.seen, key, evidence, blamed.step),))
     culprit, parent, _ = key
     return _all(metric, [(low, parent), (culprit, high)], part) if blamed.remains else part
 
@@ -163,11 +148,11 @@ def _narrow(metric: Metric, low: int, high: int, words: Mapping[Key, str]) -> Tr
     seen = metric.seen
     for key, word in words.items():
         if word == "open" and seen.broken.keys().isdisjoint(key[:2]):
-            return metric.ask(key, seen.trials[key].claim)
+            return metric.ask(key, seen.confirmations[key].claim)
     failed = [key for key, word in words.items() if word == "failed"]
     if len(failed) >= len(LEVELS):
         why = f"{len(failed)} suspects were not confirmed, the last one {metric.name(failed[-1][0])}"
-        return _Part(_denied(metric.mass(low, high), failed), stop=Refuted("inconclusive", why))
+        return _Part(_denied(metric.mass(low, high), failed), stop=Conclusion("inconclusive", why))
     if (again := _rechecked(metric, failed)) is not None:
         return again
     first = _denied(metric.first(low, high), failed)
@@ -196,7 +181,7 @@ def _accuse(metric: Metric, low: int, high: int, likeliest: tuple[int, int], fai
         return certain
     if certain:
         odds = min(probability / max(1 - probability, 1e-9), 1e6)
-        return _Part(mass, (_found(metric.seen, (suspect, parent, 0), odds, 1.0),))
+        return _Part(mass, (_culprit(metric.seen, (suspect, parent, 0), odds, 1.0),))
     number = 1 + max((key[2] for key in failed), default=0)
     return metric.ask((suspect, parent, number), metric.claim(low, high, suspect, number))
 
@@ -215,7 +200,7 @@ def _rechecked(metric: Metric, failed: Sequence[Key]) -> Try | None:
     """Suspect and parent once more, after a confirmation that failed."""
     for key in failed:
         for position in key[:2]:
-            missing = RECHECK - metric.seen.trials[key].later.get(position, 0)
+            missing = RECHECK - metric.seen.confirmations[key].later.get(position, 0)
             if missing > 0 and position not in metric.seen.broken:
                 return metric.again(position, missing, "it was not confirmed: look again")
     return None
@@ -237,12 +222,12 @@ def _likeliest(seen: Observations, low: int, high: int, mass: Sequence[float]) -
     return max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
 
 
-def _found(seen: Observations, key: Key, evidence: float, step: float) -> Found:
+def _culprit(seen: Observations, key: Key, evidence: float, step: float) -> Culprit:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
     at = seen.positions
     possible = [position for position in range(parent + 1, culprit + 1) if at.prior[position] > 0] or [culprit]
-    return Found(at.first[possible[0]], at.first[possible[-1]], evidence, step)
+    return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
 
 
 def _concluded(metric: Metric, part: _Part) -> Conclusion:
@@ -251,17 +236,15 @@ def _concluded(metric: Metric, part: _Part) -> Conclusion:
     for position, first in enumerate(metric.seen.positions.first):
         posterior[first] = part.mass[position]
     if not part.found:
-        stop = part.stop or Refuted("inconclusive", "nothing was found")
-        return Conclusion(stop.outcome, (), None, tuple(posterior), stop.why, swapped=stop.swapped)
-    exact = tuple(found.first for found in part.found if found.first == found.last)
-    runs = [(found.first, found.last) for found in part.found if found.first != found.last]
+        return replace(part.stop or Conclusion("inconclusive", "nothing was found"), posterior=tuple(posterior))
+    one = part.found[0]
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(part.found) > 1 else "range" if runs else "culprit"
+    outcome = "several" if len(part.found) > 1 else "culprit" if one.first == one.last else "range"
     why = "; ".join(_words(metric, part, found) for found in part.found)
-    return Conclusion(outcome, exact, runs[0] if runs else None, tuple(posterior), why, part.found)
+    return Conclusion(outcome, why, tuple(posterior), part.found)
 
 
-def _words(metric: Metric, part: _Part, found: Found) -> str:
+def _words(metric: Metric, part: _Part, found: Culprit) -> str:
     """A culprit, and what is known of it."""
     step = f"{found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
     begin, end = (metric.problem.commits[index].name for index in (found.first, found.last))

@@ -53,6 +53,8 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
 
     Raises LoopError where there is no line, or the repository is in the middle of something.
     """
+    if not good:
+        raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = top_of(folder)
     if top is None:
         raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")

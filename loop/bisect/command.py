@@ -23,7 +23,7 @@ from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.user_command import CommandProbe
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
-from loop.model.bisect import Answer, Candidate
+from loop.model.bisect import BisectAnswer
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
@@ -71,8 +71,6 @@ class BisectRequest:
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Search, tell what was found; the exit code."""
     try:
-        if not request.good:
-            raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
@@ -81,7 +79,9 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
         if request.json:
-            refused = Answer(outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}")
+            refused = BisectAnswer(
+                outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}"
+            )
             screen.data(json.dumps(as_json(refused), indent=1))
         raise LoopError(error.message, error.hint, exit_code=EXITS["refused"]) from error
     except Stopped as stop:
@@ -148,7 +148,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     )
 
 
-def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> Answer:
+def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
     begun, shown = time.monotonic(), 0
     with contextlib.closing(hunt.run()) as working, flagged():
@@ -188,13 +188,13 @@ def announce(line: Line) -> str:
     )
 
 
-def tell(answer: Answer, screen: Screen) -> None:
+def tell(answer: BisectAnswer, screen: Screen) -> None:
     """The answer for people."""
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for one in answer.culprits:
-        screen.say(f"  {described(one)}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
+        screen.say(f"  {one.short} {one.subject}{one.origin}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
     for one in answer.range:
-        screen.say(f"  one of: {described(one)}")
+        screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
     if answer.ratio is not None:
         screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
     counted = sum(len(probe.values) for probe in answer.probes)
@@ -208,7 +208,7 @@ def tell(answer: Answer, screen: Screen) -> None:
         screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
 
 
-def next_step(answer: Answer, request: BisectRequest, hunt: Hunt) -> str:
+def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     """What the user may do about an answer that names no commit."""
     if hunt.prober.hangs and request.probe == "number":
         return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
@@ -229,12 +229,6 @@ def next_step(answer: Answer, request: BisectRequest, hunt: Hunt) -> str:
     return ""
 
 
-def described(one: Candidate) -> str:
-    """`abc123 make it faster (Ada, 2026-01-02)`."""
-    when = f", {one.when:%Y-%m-%d}" if one.when else ""
-    return f"{one.short} {one.subject}{f' ({one.author}{when})' if one.author else ''}"
-
-
-def as_json(answer: Answer) -> dict[str, Any]:
+def as_json(answer: BisectAnswer) -> dict[str, Any]:
     """What `--json` prints."""
     return {"schema_version": 1, **json.loads(to_json(answer))}

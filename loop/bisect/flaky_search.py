@@ -9,7 +9,7 @@ from loop.bisect.change_point import posterior
 from loop.bisect.confirming import NEEDED, Word, runs_evidence, runs_say
 from loop.bisect.failure_rates import Runs
 from loop.bisect.journal import Observations
-from loop.bisect.model import Key, Problem, Refuted, Try
+from loop.bisect.model import Conclusion, Key, Problem, Try
 from loop.bisect.probes import Blamed, Look, Metric
 from loop.model.bisect import Claim
 
@@ -39,7 +39,7 @@ class Correctness(Metric):
         super().__init__(problem, seen)
         self._fit = functools.cache(self._fitted)
 
-    def ends(self, low: int, high: int) -> Try | Refuted | None:
+    def ends(self, low: int, high: int) -> Try | Conclusion | None:
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
             missing = TWICE - self.seen.count(end)
@@ -51,7 +51,7 @@ class Correctness(Metric):
             return None
         if (plain and all(bad) and not any(good)) or self._evident(good, bad):
             why = "the good end fails and the bad one passes: are they swapped?"
-            return Refuted("no_regression", why, swapped=True)
+            return Conclusion("no_regression", why, swapped=True)
         return self._alike(good, bad) or self._once_more(low, high)
 
     def _plain(self, low: int, high: int) -> bool:
@@ -67,17 +67,17 @@ class Correctness(Metric):
             why = "end: it does not always fail, how often does it?"
         return self.look(end, TWICE + self.seen.count(end) // 8, why)
 
-    def _alike(self, good: Sequence[float], bad: Sequence[float]) -> Refuted | None:
+    def _alike(self, good: Sequence[float], bad: Sequence[float]) -> Conclusion | None:
         least = min(len(good), len(bad))
         if least >= ALIKE and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
-            return Refuted("no_regression", f"not reproduced: {why}")
+            return Conclusion("no_regression", f"not reproduced: {why}")
         if len(bad) >= NEVER and all(bad):
             why = f"the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
-            return Refuted("no_regression", f"not reproduced: {why}")
+            return Conclusion("no_regression", f"not reproduced: {why}")
         if least >= MOST:
             rates = [f"{sum(not run for run in runs)} of {len(runs)}" for runs in (bad, good)]
-            return Refuted("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
+            return Conclusion("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
         return None
 
     def _evident(self, bad: Sequence[float], good: Sequence[float]) -> bool:
@@ -129,9 +129,9 @@ class Correctness(Metric):
         """Results are consistent but few."""
         return self.look(min((parent, suspect), key=self.seen.count), 1, "nothing else tells more")
 
-    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+    def unsure(self, low: int, high: int, doubt: float) -> Conclusion:
         """The runs that were made fit too many commits alike."""
-        return Refuted("inconclusive", f"failures fit {high - low} commits alike: more runs of each would tell")
+        return Conclusion("inconclusive", f"failures fit {high - low} commits alike: more runs of each would tell")
 
     def claim(self, low: int, high: int, position: int, number: int) -> Claim:
         """The culprit fails more often than its parent; the rates are those that the search saw."""
@@ -152,7 +152,7 @@ class Correctness(Metric):
     def word(self, key: Key) -> tuple[Word, float]:
         """What fresh runs of both say."""
         culprit, parent = (self.fresh(key, position).get(0, []) for position in key[:2])
-        return runs_say(culprit, parent, self.seen.trials[key].claim)
+        return runs_say(culprit, parent, self.seen.confirmations[key].claim)
 
     def ask(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""

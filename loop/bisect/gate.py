@@ -3,13 +3,12 @@
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
-from loop.bisect.memory import Memory, memory_of
-from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of
+from loop.bisect.memory import ProbeMemory, memory_of
+from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of, mean_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts
@@ -54,7 +53,7 @@ class Gate:
     decided: set[str] = field(default_factory=set)
     """Workloads on which no more is to be observed."""
 
-    def memory(self) -> Memory:
+    def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
         return memory_of("latency", *self.question, *(one.name for one in self.prober.workloads))
 
@@ -77,7 +76,7 @@ class Gate:
                 memory.keep(_probe(line, found.why, mean_of([logs[name] for name in found.slower])))
         return replace(found, probes=tuple(_probe(line, name, values) for name, values in logs.items()))
 
-    def _remembered(self, kept: Memory, line: Line) -> Logs | None:
+    def _remembered(self, kept: ProbeMemory, line: Line) -> Logs | None:
         """The blocks of an earlier search between these ends."""
         bad = line.ends[-1].commit
         ours = [one for one in kept.probes() if (one.commit, one.against) == (bad, line.good.commit)]
@@ -129,11 +128,6 @@ def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ru
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return Ruling("no_regression", why, swapped=faster > 0)
-
-
-def mean_of(series: Sequence[Sequence[float]]) -> list[float]:
-    """One value a block: the mean over workloads."""
-    return [fmean(values) for values in zip(*series, strict=False)]
 
 
 def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:

@@ -14,10 +14,10 @@ from loop.bisect.gate import Gate
 from loop.bisect.journal import read
 from loop.bisect.latency_levels import PART
 from loop.bisect.log import bisect_log
-from loop.bisect.memory import Memory
+from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
 from loop.bisect.trying import Prober, Question
-from loop.model.bisect import UNCOMMITTED, Answer, Candidate, Probe
+from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look
 from loop.workers.program import Refusal, WorkerLost
@@ -34,7 +34,7 @@ class Hunt:
 
     line: Line
     prober: Prober
-    memory: Memory
+    memory: ProbeMemory
     metric: Metric
     costs: Costs
     noise: Noise
@@ -45,7 +45,7 @@ class Hunt:
     steps: dict[str, float] = field(default_factory=dict)
     """Culprit to how much it brought, once there is an answer."""
 
-    def run(self) -> Generator[Tick, None, Answer]:
+    def run(self) -> Generator[Tick, None, BisectAnswer]:
         """Search until there is an answer."""
         if self.gate is not None:
             ruling = yield from self._ruled(self.gate)
@@ -53,14 +53,14 @@ class Hunt:
                 return ruling
         self._remember()
         while True:
-            wanted = bisection.decide(self.problem, self.journal)
+            wanted = bisection.next_move(self.problem, self.journal)
             if isinstance(wanted, Conclusion):
                 return (yield from self._into_merges(self._told(wanted)))
             probe = yield from self._tried(wanted)
             self.memory.keep(probe)
             self._note(probe, wanted)
 
-    def _ruled(self, gate: Gate) -> Generator[Tick, None, Answer | None]:
+    def _ruled(self, gate: Gate) -> Generator[Tick, None, BisectAnswer | None]:
         """The answer, where the gate says that there is nothing to search. It may say where to look, too."""
         try:
             ruling = yield from gate.passed(self.line)
@@ -70,13 +70,13 @@ class Hunt:
         if ruling.outcome == "search":
             return None
         self.probes += ruling.probes
-        told = self._told(Conclusion(ruling.outcome, (), None, (), ruling.why, swapped=ruling.swapped))
+        told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
         return told.model_copy(update={"builds": gate.prober.builder.compiled})
 
-    def _into_merges(self, answer: Answer) -> Generator[Tick, None, Answer]:
+    def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
         for merge in answer.culprits:
-            branches: list[Answer] = []
+            branches: list[BisectAnswer] = []
             for branch in merged_lines(self.line, merge, joined=self.metric == "correctness"):
                 branches.append((yield from self._branch(branch, merge)))
                 if branches[-1].culprits or branches[-1].range:
@@ -84,7 +84,7 @@ class Hunt:
             answer = self._merged(answer, merge, branches) if branches else answer
         return answer
 
-    def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, Answer]:
+    def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
         """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
         inner = Hunt(branch, self.prober, self.memory, self.metric, self.costs, self.noise)
         answer = yield from inner.run()
@@ -98,11 +98,15 @@ class Hunt:
             return answer.model_copy(update={**innocent, "why": f"too little of it came from {answer.why}"})
         return answer
 
-    def _merged(self, answer: Answer, merge: Candidate, branches: Sequence[Answer]) -> Answer:
+    def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
         """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
         last = branches[-1]
-        named = bool(last.culprits or last.range)
-        culprits, run = (last.culprits, last.range) if named else self._unnamed(merge, branches)
+        culprits, run = last.culprits, last.range
+        named = bool(culprits or run)
+        if not named and any(one.outcome == "inconclusive" for one in branches):
+            run = with_branches(self.line, (merge,))  # Anything that it brought.
+        elif not named:
+            culprits = (merge,)
         at = answer.culprits.index(merge)
         blamed = (*answer.culprits[:at], *culprits, *answer.culprits[at + 1 :])
         run = (*answer.range, *run)
@@ -122,14 +126,6 @@ class Hunt:
         }
         return answer.model_copy(update=fields)
 
-    def _unnamed(
-        self, merge: Candidate, branches: Sequence[Answer]
-    ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-        """Culprits and range where no branch has one: the merge itself, or anything that it brought."""
-        if any(one.outcome == "inconclusive" for one in branches):
-            return (), with_branches(self.line, (merge,))
-        return (merge,), ()
-
     @property
     def problem(self) -> Problem:
         """What the rules are asked."""
@@ -142,17 +138,17 @@ class Hunt:
         return TOUCHED if one.touches else 1.0
 
     def _remember(self) -> None:
-        """What was observed before of these very commits."""
+        """What was observed before of these very commits; what was lost is asked for again."""
         places = {one.commit: number for number, one in enumerate(self.line.ends) if one.commit != UNCOMMITTED}
         for probe in self.memory.probes():
-            if probe.commit in places and probe.against in places:
+            if probe.status != "lost" and probe.commit in places and probe.against in places:
                 against = places[probe.against]
                 count = len(probe.values)
                 self._note(probe, Try(places[probe.commit], count, probe.why, against, probe.relink, probe.claim))
 
     def _note(self, probe: Probe, wanted: Try) -> None:
         self.probes.append(probe)
-        self.journal.append(Asked(wanted, _outcome_of(probe, self.metric)))
+        self.journal.append(Asked(wanted, _outcome_of(probe)))
 
     def _tried(self, wanted: Try) -> Generator[Tick, None, Probe]:
         """One question to the prober, with signs of life that say how the search stands.
@@ -208,20 +204,21 @@ class Hunt:
         finally:
             working.close()
 
-    def _told(self, concluded: Conclusion) -> Answer:
+    def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""
         ends, found = self.line.ends, concluded.found
         self.steps = {ends[one.first].commit: one.step for one in found}
         culprits = tuple(ends[index] for index in concluded.culprits)
         broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
-        first = (*concluded.culprits, *(concluded.range or ()), len(ends))[0]
+        run = concluded.range
+        first = (*concluded.culprits, *(run or ()), len(ends))[0]
         seen = read(self.problem, self.journal)
-        return Answer(
+        return BisectAnswer(
             outcome=concluded.outcome,
             why="; ".join(filter(None, (concluded.why, self.prober.remark))),
             swapped=concluded.swapped,
             culprits=culprits,
-            range=self._run(*concluded.range) if concluded.range else (),
+            range=with_branches(self.line, ends[run[0] : run[1] + 1]) if run else (),
             posterior={ends[i].commit: share for i, share in enumerate(concluded.posterior) if share >= SHOWN},
             ratio=math.exp(-found[0].step) if found and self.metric == "latency" else None,
             probes=tuple(self.probes),
@@ -230,9 +227,6 @@ class Hunt:
             log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
             difference="\n".join(self._differences(culprits)),
         )
-
-    def _run(self, first: int, last: int) -> tuple[Candidate, ...]:
-        return with_branches(self.line, self.line.ends[first : last + 1])
 
     def _differences(self, culprits: Sequence[Candidate]) -> Iterator[str]:
         """What each culprit changed in the kernel's sources."""
@@ -243,7 +237,7 @@ class Hunt:
                 yield history.difference(self.line.folder, f"{one.commit}^", one.commit)
 
 
-def _why_merged(answer: Answer, merge: Candidate, branches: Sequence[Answer]) -> str:
+def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> str:
     last = branches[-1]
     if last.culprits or last.range:
         return f"{last.why}; it came with the merge {merge.short} ({merge.subject})"
@@ -251,7 +245,7 @@ def _why_merged(answer: Answer, merge: Candidate, branches: Sequence[Answer]) ->
     return f"{answer.why}; on the branch that it merges: {said}"
 
 
-def _outcome_of(probe: Probe, metric: Metric) -> Outcome:
-    if probe.status != "measured":
-        return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)
-    return probe.values if metric == "latency" else tuple(value == 1.0 for value in probe.values)
+def _outcome_of(probe: Probe) -> Outcome:
+    if probe.status == "measured":
+        return probe.values
+    return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)

@@ -12,7 +12,7 @@ Links = dict[int, list[float]]
 
 
 @dataclass
-class Trial:
+class Confirmation:
     """The observations of one confirmation."""
 
     claim: Claim
@@ -29,7 +29,7 @@ class Observations:
     positions: Positions
     values: dict[int, Links] = field(default_factory=dict)
     """Observations of the search."""
-    trials: dict[Key, Trial] = field(default_factory=dict)
+    confirmations: dict[Key, Confirmation] = field(default_factory=dict)
     broken: dict[int, str] = field(default_factory=dict)
     """Positions that cannot be tested, and why."""
     built: set[tuple[int, int]] = field(default_factory=set)
@@ -75,7 +75,7 @@ def _note(seen: Observations, asked: Try, outcome: Outcome, *, paired: bool) -> 
     if isinstance(outcome, Broken) and asked.relink:
         seen.unlinked = True
     elif isinstance(outcome, Broken):
-        seen.broken[place[asked.commit if outcome.commit is None else outcome.commit]] = outcome.reason
+        seen.broken[place[asked.commit]] = outcome.reason
     else:
         seen.built |= {
             (place[asked.commit], asked.relink),
@@ -90,9 +90,9 @@ def _note_values(seen: Observations, asked: Try, values: Values) -> None:
     seen.observations += len(values)
     kept = seen.values
     if asked.claim is None:
-        for trial in seen.trials.values():
-            trial.later[position] = trial.later.get(position, 0) + len(values)
+        for made in seen.confirmations.values():
+            made.later[position] = made.later.get(position, 0) + len(values)
     else:  # Either side of a confirmation may be the one that was observed.
         key = max(position, against), min(position, against), asked.claim.number
-        kept = seen.trials.setdefault(key, Trial(asked.claim)).values
+        kept = seen.confirmations.setdefault(key, Confirmation(asked.claim)).values
     kept.setdefault(position, {}).setdefault(asked.relink, []).extend(values)

@@ -8,7 +8,7 @@ from typing import Self
 from loop.base.stats import median
 from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
 from loop.bisect.journal import Links, Observations
-from loop.bisect.model import Problem, Refuted, Try
+from loop.bisect.model import Conclusion, Problem, Try
 from loop.bisect.probes import Metric
 from loop.bisect.steps import Steps
 from loop.timing.verdicts import MARGIN
@@ -136,7 +136,7 @@ class LatencyLevels(Metric):
         """Whether what is seen is the scatter of builds."""
         return self._steps(low, high).doubt
 
-    def ends(self, low: int, high: int) -> Try | Refuted | None:
+    def ends(self, low: int, high: int) -> Try | Conclusion | None:
         """Observe both in turn until they differ, or evidently do not."""
         for end in (low, high):
             missing = ENDS_FIRST - self.seen.count(end)
@@ -148,10 +148,10 @@ class LatencyLevels(Metric):
             return None
         if z <= -REPRODUCED_Z and -levels.step > REVERSED * self._steps(low, high).layout_sd:
             why = f"the good end is slower than the bad one, by {math.expm1(-levels.step):.1%}: are they swapped?"
-            return Refuted("no_regression", why, swapped=True)
+            return Conclusion("no_regression", why, swapped=True)
         return self._unsettled(low, high, levels, z)
 
-    def _unsettled(self, low: int, high: int, levels: Levels, z: float) -> Try | Refuted | None:
+    def _unsettled(self, low: int, high: int, levels: Levels, z: float) -> Try | Conclusion | None:
         """What to do while the two do not differ for certain."""
         count = min(self.seen.count(end) for end in (low, high) if not self._is_known(end))
         bound = levels.step + BOUND_Z * levels.error
@@ -164,7 +164,7 @@ class LatencyLevels(Metric):
         if tiny:
             said = f"{math.expm1(levels.step):+.2%} after {count} observations"
             why = f"not reproduced: {said}, surely below {math.expm1(self._least(low, high)):.1%}: {TODAY}"
-            return Refuted("no_regression", why)
+            return Conclusion("no_regression", why)
         return self._too_noisy(low, high, count, levels, z) or self._once_more(low, high, count, z)
 
     def _begun(self, low: int, high: int) -> bool:
@@ -172,7 +172,7 @@ class LatencyLevels(Metric):
         whole = (low, high) == (0, self.seen.positions.last)
         return whole and any(low < position < high for position in self.seen.values)
 
-    def _broad(self, low: int, high: int) -> Try | Refuted | None:
+    def _broad(self, low: int, high: int) -> Try | Conclusion | None:
         """Commits next to the ends stand for them, too: builds differ on their own."""
         reach = min(BROAD, (high - low + 1) // 2)
         for near in (range(low, low + reach), range(high, high - reach, -1)):
@@ -185,7 +185,7 @@ class LatencyLevels(Metric):
         tiny = levels.step + BOUND_Z * levels.error < self._least(low, high)
         return self.unsure(low, high, 1.0 if tiny else doubt) if tiny or doubt > SEARCHED else None
 
-    def _too_noisy(self, low: int, high: int, count: int, levels: Levels, z: float) -> Refuted | None:
+    def _too_noisy(self, low: int, high: int, count: int, levels: Levels, z: float) -> Conclusion | None:
         """Why more observations of the ends would not tell, if so."""
         if count >= ENDS_MOST:
             hidden = levels.step + BOUND_Z * levels.error
@@ -198,7 +198,7 @@ class LatencyLevels(Metric):
             why = f"builds of the same source differ by {noise:.1%}, and {most}"
         else:
             return None
-        return Refuted("inconclusive", f"too noisy: {why} (z = {z:.1f})")
+        return Conclusion("inconclusive", f"too noisy: {why} (z = {z:.1f})")
 
     def _once_more(self, low: int, high: int, count: int, z: float) -> Try:
         fewer = min((low, high), key=lambda end: self.weight(end, low, high))
@@ -209,7 +209,7 @@ class LatencyLevels(Metric):
         last = self.seen.positions.last
         return math.log1p(MARGIN) if (low, high) == (0, last) else PART * abs(self._whole(0, last).step)
 
-    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+    def unsure(self, low: int, high: int, doubt: float) -> Conclusion:
         """Builds scatter so much that there may be no step."""
         steps = self._steps(low, high)
         likeliest = max(range(len(steps.mass)), key=steps.mass.__getitem__)
@@ -217,8 +217,8 @@ class LatencyLevels(Metric):
         noise = f"builds differ by {steps.layout_sd:.1%} (sd) on their own"
         why = f"{noise}, the likeliest step is {math.expm1(steps.likely.likeliest.step):+.1%} at {where}"
         if doubt > 0.5:
-            return Refuted("no_regression", f"not reproduced: no step stands out, {why}: {TODAY}")
-        return Refuted("inconclusive", f"no step stands out for certain: {why}")
+            return Conclusion("no_regression", f"not reproduced: no step stands out, {why}: {TODAY}")
+        return Conclusion("inconclusive", f"no step stands out for certain: {why}")
 
     def apart(self, low: int, high: int) -> int | None:
         """The position that is above the good end and below the bad one for certain; the best known of them."""

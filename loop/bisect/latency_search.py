@@ -68,10 +68,6 @@ class Latency(LatencyLevels):
         """As if builds differed by one known noise."""
         return self._fit(low, high).mass
 
-    def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The same."""
-        return self._fit(low, high).mass
-
     def beside(self, low: int, high: int, parent: int, suspect: int, least: int) -> Try | None:
         """A build next to a suspect, or to commits in doubt, on the side that has fewer.
 
@@ -164,7 +160,7 @@ class Latency(LatencyLevels):
         """What the pairs say, once there are enough of them."""
         links = self.fresh(key, key[0])
         enough = sum(map(len, links.values())) >= FIRST_PAIRS and len(links) >= min(RELINKED, self._relinks())
-        return pairs_say(links, self.seen.trials[key].claim) if enough else ("open", 1.0)
+        return pairs_say(links, self.seen.confirmations[key].claim) if enough else ("open", 1.0)
 
     def ask(self, key: Key, claim: Claim) -> Try:
         """More pairs of culprit and parent; in fresh layouts where builds of the same source differ."""
@@ -203,7 +199,7 @@ class Latency(LatencyLevels):
 
     def _pairs(self, key: Key) -> list[float]:
         """All pairs of a confirmed culprit and its parent, clipped as its claim has it."""
-        claim = self.seen.trials[key].claim
+        claim = self.seen.confirmations[key].claim
         links = [*self.fresh(key, key[0]).values(), *self.fresh((*key[:2], 0), key[0]).values()]
         far = math.inf if claim.clip is None else claim.clip
         return [min(max(value, claim.above - far), claim.above + far) for values in links for value in values]
@@ -216,6 +212,6 @@ class Latency(LatencyLevels):
             return self.again(fewer, 2, "end: how large is the whole step?")
         if len(self._pairs(key)) >= SIZE_MOST:
             return None
-        claim = self.seen.trials[key].claim.model_copy(update={"number": 0})
+        claim = self.seen.confirmations[key].claim.model_copy(update={"number": 0})
         why = f"size: how much of the whole step is it, {math.expm1(whole.step):.1%}?"
         return replace(self.ask((*key[:2], 0), claim), why=why, batch=2)

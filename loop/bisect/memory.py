@@ -20,7 +20,7 @@ class Remembered(Model):
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProbeMemory:
     """Probes of one question: a file with a line for each, in the order in which they were made."""
 
     path: Path
@@ -38,6 +38,6 @@ class Memory:
         sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 
 
-def memory_of(*question: str) -> Memory:
+def memory_of(*question: str) -> ProbeMemory:
     """The memory of a question: what is asked, of which kernel, on which machine."""
-    return Memory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
+    return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")

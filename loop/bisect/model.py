@@ -130,8 +130,6 @@ class Broken:
     """The commit cannot be tested: it does not build, or its binary does not run."""
 
     reason: str
-    commit: int | None = None
-    """Which one, where a confirmation asked for two; by itself the one that was tried."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,9 @@ class Lost:
     reason: str
 
 
-Values = Sequence[float] | Sequence[bool]
-"""Latency: log(time of the commit / time of the reference), above 0 is slower. Correctness: whether each run
-passed."""
+Values = Sequence[float]
+"""Latency: log(time of the commit / time of the reference), above 0 is slower. Correctness: 1 for a run that
+passed, else 0."""
 Outcome = Values | Broken | Lost
 
 
@@ -156,17 +154,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Refuted:
-    """There is nothing to search between two ends."""
-
-    outcome: Literal["no_regression", "inconclusive"]
-    why: str
-    swapped: bool = False
-    """The good end is the one that regresses."""
-
-
-@dataclass(frozen=True)
-class Found:
+class Culprit:
     """A culprit, or a run of commits of which one is."""
 
     first: int
@@ -181,16 +169,22 @@ class Found:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a search came to."""
+    """What a search came to, of the whole history or between two ends."""
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
-    culprits: tuple[int, ...]
-    """Indices of the commits that are blamed, each confirmed."""
-    range: tuple[int, int] | None
-    """First and last of commits that cannot be told apart, where that is the answer."""
-    posterior: tuple[float, ...]
-    """Probability of each commit; of several culprits, each part of the history has its own whole."""
     why: str
-    found: tuple[Found, ...] = ()
+    posterior: tuple[float, ...] = ()
+    """Probability of each commit; of several culprits, each part of the history has its own whole."""
+    found: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """Indices of the commits that are blamed, each confirmed."""
+        return tuple(one.first for one in self.found if one.first == one.last)
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """First and last of commits that cannot be told apart, where there are some."""
+        return next(((one.first, one.last) for one in self.found if one.first != one.last), None)

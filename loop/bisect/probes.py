@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from loop.bisect.confirming import Word
 from loop.bisect.journal import Links, Observations
-from loop.bisect.model import Key, Problem, Refuted, Try
+from loop.bisect.model import Conclusion, Key, Problem, Try
 from loop.model.bisect import Claim
 
 OPEN = 1e-4
@@ -34,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Blamed:
-    """What a confirmed trial says."""
+    """What a confirmation says."""
 
     step: float
     remains: bool = False
@@ -71,24 +71,24 @@ class Metric(ABC):
 
     def fresh(self, key: Key, position: int) -> Links:
         """What a confirmation has observed of a position."""
-        trial = self.seen.trials.get(key)
-        return trial.values.get(position, {}) if trial else {}
+        made = self.seen.confirmations.get(key)
+        return made.values.get(position, {}) if made else {}
 
     @abstractmethod
-    def ends(self, low: int, high: int) -> Try | Refuted | None:
+    def ends(self, low: int, high: int) -> Try | Conclusion | None:
         """What is needed to see that two positions differ; None once that is evident."""
 
     @abstractmethod
     def mass(self, low: int, high: int) -> Sequence[float]:
         """Probability of a step at each position, if there is one."""
 
-    @abstractmethod
-    def guesses(self, low: int, high: int) -> Sequence[float]:
-        """The same, as it decides where to look next."""
-
     def first(self, low: int, high: int) -> Sequence[float]:
         """The same, as it says whether there is a suspect."""
         return self.mass(low, high)
+
+    def guesses(self, low: int, high: int) -> Sequence[float]:
+        """The same, as it decides where to look next."""
+        return self.first(low, high)
 
     def careful(self) -> "Metric":
         """The same observations, where what they may hide counts."""
@@ -132,7 +132,7 @@ class Metric(ABC):
         between them is. None: all have shown that."""
 
     @abstractmethod
-    def unsure(self, low: int, high: int, doubt: float) -> Refuted:
+    def unsure(self, low: int, high: int, doubt: float) -> Conclusion:
         """What is said where there may be no step."""
 
     def certain(self, low: int, high: int, parent: int, suspect: int, probability: float) -> Try | bool:
@@ -145,15 +145,15 @@ class Metric(ABC):
 
     @abstractmethod
     def word(self, key: Key) -> tuple[Word, float]:
-        """What a trial says, and its evidence."""
+        """What a confirmation says, and its evidence."""
 
     @abstractmethod
     def ask(self, key: Key, claim: Claim) -> Try:
-        """The next observations of a trial."""
+        """The next observations of a confirmation."""
 
     @abstractmethod
     def blamed(self, low: int, high: int, key: Key) -> Blamed:
-        """What a confirmed trial explains."""
+        """What a confirmation explains."""
 
 
 def choose(metric: Metric, low: int, high: int, mass: Sequence[float], least: float = 0.0) -> Try | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.bisect import Answer, BisectOutput, Candidate, Probe
+from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
@@ -41,7 +41,7 @@ def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
     return tuple(_search(one, one.answer) for one in outputs if one.answer)
 
 
-def _search(output: BisectOutput, answer: Answer) -> Search:
+def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
     commits = tuple(_commit(one, answer) for one in answer.culprits or answer.range)
     patch = answer.difference.splitlines()
     shown = tuple(patch[:MOST_LINES])
@@ -56,13 +56,12 @@ def _search(output: BisectOutput, answer: Answer) -> Search:
     )
 
 
-def _commit(one: Candidate, answer: Answer) -> str:
-    who = f" ({one.author}{f', {one.when:%Y-%m-%d}' if one.when else ''})" if one.author else ""
+def _commit(one: Candidate, answer: BisectAnswer) -> str:
     chance = answer.posterior.get(one.commit)
-    return f"`{one.short}` {one.subject}{who}{f', {100 * chance:.1f} %' if chance is not None else ''}"
+    return f"`{one.short}` {one.subject}{one.origin}{f', {100 * chance:.1f} %' if chance is not None else ''}"
 
 
-def _lines(output: BisectOutput, answer: Answer) -> Iterator[str]:
+def _lines(output: BisectOutput, answer: BisectAnswer) -> Iterator[str]:
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
     observations = sum(len(probe.values) for probe in answer.probes)

@@ -82,10 +82,10 @@ class KernelProbe:
         made = yield from self.builder.build(candidate, again)
         return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
 
-    def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
+    def checks(self, side: Side, seed: int) -> Generator[Tick, None, VariantChecks]:
         """What today's gate says of a side on today's workloads, with fresh values by the seed."""
         wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
-        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=False, enough=enough)])
+        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=False, enough=True)])
         return found
 
 
@@ -132,7 +132,12 @@ class LatencyProbe(KernelProbe):
 
 def pair_values(timings: Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
     """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
-    return tuple(fmean(values) for values in zip(*(logs_of(timings, one) for one in workloads), strict=False))
+    return mean_of([logs_of(timings, one) for one in workloads])
+
+
+def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """One value a pair of processes: the mean over workloads."""
+    return tuple(fmean(values) for values in zip(*series, strict=False))
 
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:

@@ -72,10 +72,12 @@ class ExternalCall(Prepared):
     def output(self) -> bytes:
         """The bytes of the output file."""
         if not self.path.is_file():
-            raise Refused("wrote no output file")
+            raise Refused("wrote no output file", "wrong result")
         data = self.path.read_bytes()
         if len(data) != self.call.output.size:
-            raise Refused(f"wrong shape: expected {self.call.output.size} bytes of output, got {len(data)}")
+            raise Refused(
+                f"wrong shape: expected {self.call.output.size} bytes of output, got {len(data)}", "wrong result"
+            )
         return data
 
     def changed(self) -> list[str]:

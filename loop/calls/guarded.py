@@ -1,5 +1,6 @@
 """The tensors of one call with what stands around them: written before a call, looked at after it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from loop.calls.guards import VALUES, Guard, Surroundings, differing, draw, said
 from loop.calls.tensors import extent, gather, scatter, strides_of
 
 
-class Memory:
+class Memory(ABC):
     """Memory for one tensor between two zones, of the host or of a device."""
 
     address: int
@@ -21,29 +22,28 @@ class Memory:
         self.turned = 0
         """Bytes by which what it was filled with is rotated."""
 
+    @abstractmethod
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
-        raise AssertionError("a subclass does this")
 
+    @abstractmethod
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end: other values at every address."""
-        raise AssertionError("a subclass does this")
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or what the guard says."""
-        raise AssertionError("a subclass does this")
+        """Make every element NaN, or what the guard says; nothing where it never holds an output."""
 
+    @abstractmethod
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-        raise AssertionError("a subclass does this")
 
+    @abstractmethod
     def read(self) -> bytes:
         """The tensor's bytes."""
-        raise AssertionError("a subclass does this")
 
+    @abstractmethod
     def read_zones(self) -> tuple[bytes, bytes]:
         """What stands in both zones."""
-        raise AssertionError("a subclass does this")
 
     def know(self, data: bytes) -> None:
         """Learn what numbers like the tensor's own are."""

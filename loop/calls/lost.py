@@ -25,7 +25,7 @@ def _by_driver(module: Any) -> str:
         return ""
     driver = module.the_device().driver
     code = driver.attempt("cuCtxSynchronize")
-    return f"cuCtxSynchronize: {driver.explain(code)}" if code in FAULTS else ""
+    return str(driver.explain(code)) if code in FAULTS else ""
 
 
 def _by_torch(torch: Any) -> str:
@@ -40,7 +40,7 @@ def _by_torch(torch: Any) -> str:
 
 def leave(refused: str, why: str) -> NoReturn:
     """End this process at once: whoever asked hears of it as of any crash, and what it said last."""
-    said = refused if why in refused or why.partition(": ")[2] in refused else f"{refused}; {why}"
+    said = refused if why in refused else f"{refused}; {why}"
     sys.stderr.write(f"\n{SAYS}{said}\n")
     sys.stderr.flush()
     os._exit(LOST)

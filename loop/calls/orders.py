@@ -2,6 +2,7 @@
 
 import gc
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from loop.calls.bell import WorkerBell
@@ -25,7 +26,7 @@ Windows = Sequence[Sequence[int]]
 """Where the windows of each call begin: for each call one offset an input, in elements."""
 
 
-class Stage:
+class Stage(ABC):
     """A call with its memory, ready to be made again and again on windows of its inputs."""
 
     captured = False
@@ -36,12 +37,12 @@ class Stage:
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Make ready for these calls: nothing of it is timed."""
 
+    @abstractmethod
     def run(self, count: int) -> int:
         """Make the calls; nanoseconds by a clock that belongs to them, such as a GPU's, or 0.
 
         `count`: of how many calls; on a GPU how often all of those that were made ready are replayed.
         """
-        raise AssertionError("a subclass does this")
 
     def give(self) -> None:
         """Put the result of each call into its slot."""

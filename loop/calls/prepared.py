@@ -1,6 +1,7 @@
 """What a worker makes ready, whatever kind of variant computes it: a call, and a variant that takes calls."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from loop.calls.guards import Guard
 Run = Callable[[], None]
 
 
-class Prepared:
+class Prepared(ABC):
     """A call with its inputs in memory, ready to be made again and again."""
 
     timed_apart = False
@@ -21,28 +22,28 @@ class Prepared:
         self.call, self.guarded = call, guarded
         """What is computed; its tensors, with what stands around them."""
 
+    @abstractmethod
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The call on windows of its inputs, as something to run; None: the windows whose answer the judge
         knows."""
-        raise AssertionError("a subclass does this")
 
     def jumble(self, draw: random.Random) -> None:
         """Values nobody knows at every address, for a call whose output is not looked at."""
 
+    @abstractmethod
     def refill(self, call: Call) -> None:
         """The same call on the values of other files, at the same addresses."""
-        raise AssertionError("a subclass does this")
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
 
+    @abstractmethod
     def output(self) -> bytes:
         """The last output's bytes, C order; raises Refused when it cannot be one."""
-        raise AssertionError("a subclass does this")
 
+    @abstractmethod
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        raise AssertionError("a subclass does this")
 
 
 class GuardedCall(Prepared):

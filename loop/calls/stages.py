@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -75,9 +76,9 @@ class HostStage(Stage):
             idle(self.extra_ns)
         return 0
 
+    @abstractmethod
     def point(self, windows: Windows) -> None:
         """Have each of the runs make its call on its windows."""
-        raise AssertionError("a subclass does this")
 
     def make(self, runs: Sequence[Callable[[], Any]]) -> None:
         """Make some calls."""
@@ -137,7 +138,7 @@ class ProgramStage(Stage):
     def give(self) -> None:
         """Bring its output file into the slot."""
         if self.prepared.changed():
-            raise Refused(f"changed its input {', '.join(self.prepared.changed())}")
+            raise Refused(f"changed its input {', '.join(self.prepared.changed())}", "changed input")
         data = self.prepared.output()
         begin = self.places.slots[0]
         self.places.memory[begin : begin + len(data)] = data

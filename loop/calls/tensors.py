@@ -13,8 +13,6 @@ DTYPES = {"float32": (1, 4), "float16": (2, 2), "bfloat16": (3, 2), "float64": (
 POISON = 0xFF
 """Every floating-point type reads NaN from bytes of this value."""
 PAGE = mmap.PAGESIZE
-STEP_BYTES = 256
-"""Windows begin at multiples of this, as in loop.calls.call; rotations go by elements."""
 ROW_PADDING = 8
 """Elements of poison after each row of a tensor that is laid out `strided`."""
 

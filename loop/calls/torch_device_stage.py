@@ -70,7 +70,7 @@ class DeviceFunctionStage(FunctionStage):
         except RuntimeError as error:
             synchronize()
             if "unjoined work" in str(error):
-                raise Refused(LEFT_WORK) from error
+                raise Refused(LEFT_WORK, "left work") from error
             return None, []
         return graph, results
 

@@ -231,8 +231,8 @@ def bytes_of(tensor: Tensor) -> bytes:
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise Refused unless `result` is a tensor of that shape and type."""
     if type(result) is not Tensor:
-        raise Refused(f"wrong result: expected a plain torch.Tensor, got {type(result).__name__}")
+        raise Refused(f"wrong result: expected a plain torch.Tensor, got {type(result).__name__}", "wrong result")
     if tuple(result.shape) != shape:
-        raise Refused(f"wrong shape: expected {list(shape)}, got {list(result.shape)}")
+        raise Refused(f"wrong shape: expected {list(shape)}, got {list(result.shape)}", "wrong result")
     if result.dtype != dtype:
-        raise Refused(f"wrong type: expected {dtype}, got {result.dtype}")
+        raise Refused(f"wrong type: expected {dtype}, got {result.dtype}", "wrong result")

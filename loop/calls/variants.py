@@ -9,7 +9,7 @@ from loop.calls.call import Call, FunctionTerms, LibraryTerms, Terms
 from loop.calls.compiled_call import CompiledCall
 from loop.calls.external import External
 from loop.calls.prepared import Loaded, Prepared
-from loop.calls.refusal import Declined, Refused
+from loop.calls.refusal import Refused
 from loop.calls.tensors import LoopTensor
 from loop.model.dtypes import Device
 
@@ -76,7 +76,16 @@ class Compiled:
         error = self.entry(inputs, output, numbers, stream)
         if error:
             said = (self.explain(error) or b"").decode(errors="replace")
-            raise Declined(f"error {error}: {said}")
+            code = f"error {error}"
+            raise Refused(f"{code}: {said}", "declined", code, self._seed())
+
+    def _seed(self) -> int | None:
+        """The seed of the launch that just faulted; None where it did not, or the library is not emulated."""
+        take = getattr(self.library, "loop_fault_seed", None)
+        if take is None:
+            return None
+        take.restype = ctypes.c_uint64
+        return take() or None
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from loop.cloud.http import Answer, NoAnswer, ask
+from loop.cloud.http import NoReply, Reply, ask
 
 LINK_LOCAL = "http://169.254.169.254"
 """The address of all three: no name has to be looked up, and nothing beyond the host is asked."""
@@ -35,7 +35,7 @@ class Cloud(Protocol):
         ...
 
     def notice(self, limit_s: float) -> str | None:
-        """What is going to happen to the machine; None while nothing is. Raises NoAnswer where that is unknown."""
+        """What is going to happen to the machine; None while nothing is. Raises NoReply where that is unknown."""
         ...
 
 
@@ -58,7 +58,7 @@ class Gcp:
             raise unreadable(self, answer)
         return "gcp preempts this machine" if word == "TRUE" else None
 
-    def _preempted(self, limit_s: float) -> Answer:
+    def _preempted(self, limit_s: float) -> Reply:
         path = "/computeMetadata/v1/instance/preempted"
         return ask(self.base, path, {"Metadata-Flavor": "Google"}, limit_s=limit_s)
 
@@ -86,7 +86,7 @@ class Aws:
             raise unreadable(self, answer)
         return f"aws is about to {_word(planned['action'])} this machine, at {_word(planned.get('time', 'once'))}"
 
-    def _get(self, path: str, limit_s: float) -> Answer:
+    def _get(self, path: str, limit_s: float) -> Reply:
         """One answer; a token that has expired is replaced."""
         if self.token:
             answer = self._with_token(path, limit_s)
@@ -99,7 +99,7 @@ class Aws:
         self.token = given.text.strip()
         return self._with_token(path, limit_s)
 
-    def _with_token(self, path: str, limit_s: float) -> Answer:
+    def _with_token(self, path: str, limit_s: float) -> Reply:
         return ask(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
@@ -137,7 +137,7 @@ class Azure:
     def _name(self) -> str:
         """Name of this machine; empty while it cannot be had, and then every event counts."""
         if not self.machine:
-            with contextlib.suppress(NoAnswer):
+            with contextlib.suppress(NoReply):
                 self.here(NAME_WITHIN_S)
         return self.machine
 
@@ -145,7 +145,7 @@ class Azure:
         kind, when = _word(event["EventType"]).lower(), _word(event.get("NotBefore") or "any moment")
         return f"azure is about to {kind} this machine, not before {when}"
 
-    def _get(self, path: str, limit_s: float) -> Answer:
+    def _get(self, path: str, limit_s: float) -> Reply:
         return ask(self.base, path, {"Metadata": "true"}, limit_s=limit_s)
 
 
@@ -164,12 +164,12 @@ def base_of(name: str) -> str:
     return os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/")
 
 
-def unreadable(cloud: Cloud, answer: Answer) -> NoAnswer:
+def unreadable(cloud: Cloud, answer: Reply) -> NoReply:
     """An answer that is none."""
-    return NoAnswer(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
+    return NoReply(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
 
 
-def _object(answer: Answer) -> dict[str, Any] | None:
+def _object(answer: Reply) -> dict[str, Any] | None:
     try:
         found = json.loads(answer.text)
     except (ValueError, RecursionError):

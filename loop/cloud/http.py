@@ -15,12 +15,12 @@ LARGEST = 1 << 16
 """Bytes of an answer that are read; a metadata server's are a few hundred."""
 
 
-class NoAnswer(Exception):
+class NoReply(Exception):
     """Nobody answered, or not in time, or not in HTTP; the message says which."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a server said."""
 
     status: int
@@ -50,20 +50,20 @@ class _Bounded(io.RawIOBase):
         return io.BufferedReader(self)
 
 
-def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Answer:
-    """One answer, all of it within `limit_s` seconds (a host name's look-up excepted). Raises NoAnswer."""
+def ask(base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET") -> Reply:
+    """One answer, all of it within `limit_s` seconds (a host name's look-up excepted). Raises NoReply."""
     end = time.monotonic() + limit_s
     try:
         where = urlsplit(base)
         address = (where.hostname or "", where.port or 80)
         with socket.create_connection(address, timeout=limit_s) as connection:
             connection.sendall(_request(method, path, where.netloc, headers))
-            return _answer(connection, method, end)
+            return _reply(connection, method, end)
     except TimeoutError as error:
-        raise NoAnswer(f"{base} did not answer within {limit_s:g} s") from error
+        raise NoReply(f"{base} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise NoAnswer(f"{base}: {reason}") from error
+        raise NoReply(f"{base}: {reason}") from error
 
 
 def _request(method: str, path: str, host: str, headers: Mapping[str, str]) -> bytes:
@@ -72,10 +72,10 @@ def _request(method: str, path: str, host: str, headers: Mapping[str, str]) -> b
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _answer(connection: socket.socket, method: str, end: float) -> Answer:
+def _reply(connection: socket.socket, method: str, end: float) -> Reply:
     response = http.client.HTTPResponse(_Bounded(connection, end), method=method)  # type: ignore[arg-type]
     with response:
         response.begin()
         text = response.read(LARGEST).decode(errors="replace")
         named = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, named, text)
+        return Reply(response.status, named, text)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from loop.cloud.clouds import CLOUDS, Cloud, make_cloud
-from loop.cloud.http import NoAnswer
+from loop.cloud.http import NoReply
 
 CHOICES = ("auto", *CLOUDS, "off")
 """What `--watch-preemption` takes."""
@@ -90,7 +90,7 @@ class Watch:
     def _ask(self, cloud: Cloud) -> None:
         try:
             text = cloud.notice(ANSWER_WITHIN_S)
-        except NoAnswer as error:
+        except NoReply as error:
             self.trouble = str(error)
             return
         self.trouble, self.settled, self._answered = "", True, time.monotonic()
@@ -112,6 +112,6 @@ def find(limit_s: float) -> Cloud | None:
 
 
 def _look(cloud: Cloud, limit_s: float, here: list[Cloud]) -> None:
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(NoReply):
         if cloud.here(limit_s):
             here.append(cloud)

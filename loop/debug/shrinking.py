@@ -40,11 +40,8 @@ def kind_of(check: Check) -> str:
         return ""
     if check.status == "wrong":
         return "wrong" if check.wrong else "inexact"
-    words = check.message.partition(f" on {check.workload.name}")[0]
-    word, raised, _ = words.partition(":")
-    if check.status == "refused" or (check.status == "crashed" and raised):
-        return f"{check.status}: {word}"
-    return check.status
+    code = check.fault.code if check.fault else ""
+    return ": ".join(filter(None, (check.status, code or check.cause)))
 
 
 def failing(checks: VariantChecks, signature: Signature) -> Failing | None:

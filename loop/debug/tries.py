@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from loop.model.change import PastSearch, Trial
+from loop.model.change import PastSearch, TriedPoint
 from loop.model.debugging import Try
 from loop.model.tuning import Value, Values
 
@@ -55,11 +55,11 @@ def point(values: Values) -> Point:
     return tuple(sorted(values.items()))
 
 
-def _taken_back(one: Trial, search: PastSearch) -> bool:
+def _taken_back(one: TriedPoint, search: PastSearch) -> bool:
     return bool(search.taken_back) and one.outcome == "best"
 
 
-def _lost(one: Trial, search: PastSearch, leader: float) -> str:
+def _lost(one: TriedPoint, search: PastSearch, leader: float) -> str:
     """Why a point lost; empty where it did not, or nobody knows."""
     if one.outcome in ("refused", "wrong"):
         return f"{one.reason or one.outcome} (session {search.session})"

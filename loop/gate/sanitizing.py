@@ -286,9 +286,13 @@ def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:
     """What a sanitizer finds wrong is wrong, and has no speed; one verdict a variant."""
     for one in {one.variant: one for one in reversed(bad)}.values():
         workload = one.workload or one.workloads[0]
-        reason = f"{one.tool}: {one.told}"
         yield NoSpeedVerdict(
-            variant=one.variant, workload=workload, against="baseline", verdict="incorrect", reason=reason
+            variant=one.variant,
+            workload=workload,
+            against="baseline",
+            verdict="incorrect",
+            cause="sanitizer",
+            reason=f"{one.tool}: {one.told}",
         )
 
 

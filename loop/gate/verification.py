@@ -163,6 +163,7 @@ def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoS
             workload=check.workload.name,
             against=against,
             verdict="invalid" if check.status == "tampered" else "incorrect",
+            cause=check.cause,
             reason=check.message,
         )
         for check in first.values()

@@ -10,7 +10,8 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.gate.limits import FIRST_CALL_LIMIT_S, CallLimit
-from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
+from loop.model.causes import Cause
+from loop.model.measurement import Check, Fault, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, shape, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
@@ -118,18 +119,18 @@ class Checker:
         return (*usual, *OTHER_LAYOUTS)
 
     def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
         beyond = unsupported(self.side, workload)
         if beyond:
-            message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
-            return _unusable(workload, layout, "unsupported", message).model_copy(update={"beyond": beyond})
+            words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {_place(workload, layout)}"
+            return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
             yield from self._learn(workload)
-            return (yield from self._compute(workload, layout, place))
+            return (yield from self._compute(workload, layout))
         except WorkerLost as lost:
-            return _unusable(workload, layout, lost.kind, f"{lost.how} on {place}")
+            return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
-            return _unusable(workload, layout, _status(refusal, layout), f"{refusal} on {place}")
+            fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
+            return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make smaller calls before one that may take long, so that it is not taken for one that hangs."""
@@ -142,10 +143,10 @@ class Checker:
                 return  # The call itself will show what is the matter.
             yield from self.bench.discard(small)
 
-    def _compute(self, workload: Workload, layout: Layout, place: str) -> Generator[Tick, None, Check]:
+    def _compute(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         yield from self.bench.expect(workload)
         call = self.bench.call(workload, self.side.name)
-        note = f"{self.side.name} on {place}"
+        note = f"{self.side.name} on {_place(workload, layout)}"
         reply = yield from self.ask(workload, call, layout, note)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
@@ -177,53 +178,61 @@ def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     return own
 
 
-def _status(refusal: Refusal, layout: Layout) -> str:
+def _status(cause: Cause, layout: Layout) -> str:
     """What a refusal comes to: only inputs of another layout may be declined, and only in so many words."""
-    if refusal.how == "raised":
+    if cause == "raised":
         return "crashed"
-    return "unsupported" if refusal.how == "declined" and layout != "contiguous" else "refused"
+    return "unsupported" if cause == "declined" and layout != "contiguous" else "refused"
 
 
-def _unusable(workload: Workload, layout: Layout, status: str, message: str) -> Check:
-    return Check.model_validate({"workload": workload, "inputs": layout, "status": status, "message": message})
+def _place(workload: Workload, layout: Layout) -> str:
+    return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
+
+
+def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
+    """A call that gave no output."""
+    message = f"{fault.text} on {_place(workload, layout)}"
+    found = {"status": status, "message": message, "cause": cause, "fault": fault}
+    return Check.model_validate({"workload": workload, "inputs": layout, **found})
 
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
-    place = workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
-    message = complaint(side, reply, finding, place)
+    cause, message = complaint(side, reply, finding, _place(workload, layout))
     found = {
         "workload": workload,
         "inputs": layout,
-        "status": "tampered" if reply.broken else "wrong" if message else "right",
+        "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
         **vars(finding),
+        "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
     return Check.model_validate(found, from_attributes=True)
 
 
-def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> str:
-    """What is wrong with an output, the most telling thing first; empty when nothing is."""
+def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
+    """What is wrong with an output, as a code and in words, the most telling first; empty when nothing is."""
     wrong = f"{finding.wrong} of {finding.total} elements wrong"
     if reply.broken:
-        return f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"
+        return "replaced", f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"
     if reply.changed:
-        return f"changed its input {', '.join(reply.changed)} on {place}"
+        return "changed input", f"changed its input {', '.join(reply.changed)} on {place}"
     if reply.writes:
-        return f"{'; '.join(reply.writes)} on {place}"
+        return "outside", f"{'; '.join(reply.writes)} on {place}"
     if reply.reads:
         outputs = f"; {wrong}" if finding.wrong else ""
-        return f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
+        return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
         again = "; a second run gave another output: flaky" if reply.flaky else ""
-        return f"{wrong} on {place}; worst {where(finding.worst)}{again}"
+        cause: Cause = "NaN" if finding.worst.got is None else "elements"
+        return cause, f"{wrong} on {place}; worst {where(finding.worst)}{again}"
     if finding.message:
-        return f"{finding.message} on {place}"
+        return "plain error", f"{finding.message} on {place}"
     if reply.unwritten:
-        return f"what stood in its output before the call changes the output on {place}"
+        return "not written", f"what stood in its output before the call changes the output on {place}"
     if side.deterministic and reply.flaky:
-        return f"the same inputs gave two different outputs on {place}"
-    return ""
+        return "two outputs", f"the same inputs gave two different outputs on {place}"
+    return "", ""
 
 
 def where(mismatch: Mismatch | Wrong) -> str:

@@ -39,7 +39,7 @@ REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocks
 """The same function in new and in older drivers."""
 
 
-class Memory(ctypes.Structure):
+class MemoryInfo(ctypes.Structure):
     """`nvmlMemory_t`, in bytes."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
@@ -127,12 +127,12 @@ class Sensors:
 
     def free_bytes(self) -> int | None:
         """Device memory that nobody has taken; None where nobody tells."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else int(memory.free)
 
     def used_bytes(self) -> int | None:
         """Device memory that somebody has taken; None where nobody tells."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", Memory)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else int(memory.used)
 
     def busy_percent(self) -> int | None:

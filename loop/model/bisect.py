@@ -37,6 +37,12 @@ class Candidate(Model):
         """The hash as people are shown it."""
         return self.commit[:12]
 
+    @property
+    def origin(self) -> str:
+        """As in ` (Ada, 2026-01-02)`; empty where nobody is known."""
+        when = f", {self.when:%Y-%m-%d}" if self.when else ""
+        return f" ({self.author}{when})" if self.author else ""
+
 
 class Claim(Model):
     """What a confirmation has to show, as it was fixed before its first observation."""
@@ -84,7 +90,7 @@ class Probe(Model):
     """The one that it was timed on, where that was one alone."""
 
 
-class Answer(Model):
+class BisectAnswer(Model):
     """What a search found."""
 
     outcome: Outcome
@@ -122,7 +128,7 @@ class BisectOutput(Output):
     """The variant that regressed; empty where none did."""
     metric: Literal["latency", "correctness", ""] = ""
     """How."""
-    answer: Answer | None = None
+    answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""
     log: str = ""
     """Where the log is that `git bisect replay` takes."""

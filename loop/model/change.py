@@ -153,7 +153,7 @@ class DecisionOutput(Output):
     """Variant to the build that the next change is held against."""
 
 
-class Trial(Model):
+class TriedPoint(Model):
     """One point of a search, and what became of it."""
 
     tuning: str
@@ -175,7 +175,7 @@ class TuneOutput(BriefOutput):
 
     actions: ClassVar[tuple[str, ...]] = ("change.tune",)
 
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[TriedPoint, ...] = ()
     """All of them: those that lost too."""
     ground: str = ""
     """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
@@ -188,7 +188,7 @@ class PastSearch(Model):
     """The session."""
     ground: str
     """What it stood on."""
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedPoint, ...]
     """Its points."""
     taken_back: str = ""
     """Why the gate took its best point back; empty where it did not."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from loop.model.base import Model
+from loop.model.causes import Cause
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
@@ -89,6 +90,17 @@ class Fit(Model):
     """Whether it explains the right elements too: else it is at work in the wrong places alone."""
 
 
+class Fault(Model):
+    """What was said of a call that gave no output."""
+
+    text: str
+    """One line without the workload: the same failure is known by it on another one."""
+    code: str = ""
+    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    seed: int | None = None
+    """Of the emulator's schedule, which gives the fault again."""
+
+
 class Check(Model):
     """A variant's output on one workload, held against the reference."""
 
@@ -102,6 +114,10 @@ class Check(Model):
     `refused`: it declined a call that it takes, or gave nothing usable."""
     message: str
     """One line: the error, or what happened and where."""
+    cause: Cause = ""
+    """What is wrong, as a code."""
+    fault: Fault | None = None
+    """What was said where there is no output."""
     beyond: str = ""
     """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
     max_error: float | None = None
@@ -138,12 +154,6 @@ class Check(Model):
     def left_out(self) -> str:
         """In a word why a check that is not supported is not: the layout, or what lies outside of `takes`."""
         return self.beyond or self.inputs
-
-    @property
-    def cause(self) -> str:
-        """Status and message without the place, so that the same failure is known again on another workload."""
-        message = self.message.replace(f" on {self.workload.name}", "")
-        return f"{self.status}: {message.removesuffix(f' with {self.inputs} inputs')}"
 
 
 class VariantChecks(Model):
@@ -197,8 +207,9 @@ class VariantChecks(Model):
         """What failed, a line a check; one line where all failed alike, as of a library that does not load."""
         failed = [check for check in self.checks if not check.passed]
         some_right = any(check.status == "right" for check in self.checks)
-        if len(failed) > 1 and not some_right and len({check.cause for check in failed}) == 1:
-            return (f"{failed[0].cause} ({len(failed)} checks)",)
+        faults = {(check.status, check.fault.text if check.fault else check.message) for check in failed}
+        if len(failed) > 1 and not some_right and len(faults) == 1:
+            return (f"{': '.join(*faults)} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)
 
 
@@ -380,10 +391,12 @@ class ControlResult(Model):
     """Whether it was rejected."""
     reason: str
     """Why, in the gate's words; empty when it passed."""
+    cause: Cause = ""
+    """The same as a code."""
     expected: str
-    """Regular expression of the reason it should be rejected for; empty for honest candidates."""
+    """Codes that it should be rejected for, `|` between them; empty for honest candidates."""
     right_reason: bool
-    """Whether it was rejected for that reason."""
+    """Whether it was rejected for one of them."""
     distinguishable: bool = True
     """False where it changes nothing beyond what is allowed, on any inputs that were tried: no mistake to find."""
     told_by: str = ""

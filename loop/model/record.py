@@ -83,8 +83,8 @@ class Finished(StepKey):
         if isinstance(data, dict) and data.get("status") == "failed" and "killed" not in data:
             return {**data, "killed": str(data.get("message", "")).startswith("killed after ")}
         if isinstance(data, dict) and data.get("status") == "skipped" and "skipped_because" not in data:
-            reason = str(data.get("message", "")).removeprefix("skipped: ")
-            words = f"only when {reason.removeprefix('not ')}" if reason.startswith("not ") else reason
+            condition = str(data.get("message", "")).removeprefix("skipped: ")
+            words = f"only when {condition.removeprefix('not ')}" if condition.startswith("not ") else condition
             return {**data, "skipped_because": words}
         return data
 

@@ -97,7 +97,7 @@ class PythonFunction(Model):
     """A bundled function by name, or `module:function` found from the target's folder."""
 
 
-class Fault(PythonFunction):
+class KnownFault(PythonFunction):
     """A wrong reference: what comes of a mistake that somebody could make."""
 
     as_if: Text
@@ -286,7 +286,7 @@ class Component(Model):
     """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Allowed error of one element, by the workload's element type. Default: the target's."""
-    faults: dict[Identifier, Fault] = Field(default_factory=dict)
+    faults: dict[Identifier, KnownFault] = Field(default_factory=dict)
     """Wrong references that a wrong output is held against, to say what is the matter with it."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that its workloads name."""
@@ -313,7 +313,7 @@ class Target(Model):
     """What the user would otherwise run."""
     properties: tuple[Text, ...] = ()
     """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
-    faults: dict[Identifier, Fault] = Field(default_factory=dict)
+    faults: dict[Identifier, KnownFault] = Field(default_factory=dict)
     """Wrong references that a wrong output is held against, to say what is the matter with it."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""

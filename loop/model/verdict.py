@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.causes import Cause
 
 Against = Literal["baseline", "known_good", "self"]
 Interval = tuple[float, float]
@@ -46,6 +47,8 @@ class NoSpeedVerdict(_Judged):
 
     verdict: Literal["incorrect", "invalid"]
     """Wrong output, or no trustworthy answer."""
+    cause: Cause = ""
+    """What is wrong, as a code."""
     ratio: None = None
     """Always absent."""
     interval: None = None

@@ -21,7 +21,7 @@ from loop.model.profile import Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize.brief_page import render_brief
-from loop.optimize.rounds import Rounds, own_tree, workshop
+from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -84,7 +84,7 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
             name, variant, tree.target, cache=context.bench.cache, include=context.bench.include,
             limit_s=context.kill_after_s,
         )  # fmt: skip
-        if found.build_id == Rounds(context.finished).incumbents.get(name, found.build_id):
+        if found.build_id == SessionChanges(context.finished).incumbents.get(name, found.build_id):
             return
     except BuildFailed as failed:
         why = failed.message
@@ -97,8 +97,8 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
 
 def choose(context: Context) -> Subject | None:
     """Of the variants that loop compiles the one with the lowest ratio on any workload; None without a speed."""
-    rounds = Rounds(context.finished)
-    measured, profiled = rounds.measured, rounds.profiled
+    past = SessionChanges(context.finished)
+    measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
     speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
@@ -118,11 +118,11 @@ def _write(
     context: Context, subject: Subject, tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
-    shop, rounds = workshop(context), Rounds(context.finished)
+    shop, past = workshop(context), SessionChanges(context.finished)
     variant = context.bench.compiled([subject.variant])[subject.variant]
     readers = yield from _readers(context, subject.variant)
     asked = Brief(
-        number=rounds.number,
+        number=past.number,
         variant=subject.variant,
         title=variant.title,
         workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
@@ -133,7 +133,7 @@ def _write(
         rule=rule(arguments.gain),
         timed=tuple(one.name for one in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
-        tried=rounds.tried,
+        tried=past.tried,
         lost=tuple(one for one in context.past.lost if one.variant == subject.variant),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",

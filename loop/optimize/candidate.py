@@ -12,7 +12,14 @@ from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.output import Output
 from loop.optimize import keeping
 from loop.optimize.briefing import GainTerms
-from loop.optimize.rounds import Round, Rounds, candidate, this_round, unchanged, workshop
+from loop.optimize.session_changes import (
+    ChangeAtHand,
+    SessionChanges,
+    candidate,
+    change_at_hand,
+    unchanged,
+    workshop,
+)
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.timing import against_baseline, against_known_good
@@ -46,12 +53,12 @@ def _judged(found: Output, **fields: Any) -> JudgedOutput:
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     """Compile the edited target; which variants are others than before."""
-    at_hand = this_round(context)
+    at_hand = change_at_hand(context)
     unchanged(at_hand, _digest(at_hand))
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
     found = result.output
-    touched = touched_by(found, Rounds(context.finished).incumbents)
+    touched = touched_by(found, SessionChanges(context.finished).incumbents)
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
@@ -60,7 +67,7 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     return Result(_judged(found, good=good, message=message, touched=touched))
 
 
-def _stray(context: Context, at_hand: Round, touched: Sequence[str]) -> Generator[Tick, None, str]:
+def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> Generator[Tick, None, str]:
     """A file of the target that is compiled into the edited variants and that git ignores; empty without one."""
     known = at_hand.tree.known()
     with candidate(context) as inner:
@@ -114,7 +121,7 @@ def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     return (yield from on_change(profile.profile, context, terms))
 
 
-def _digest(at_hand: Round) -> str:
+def _digest(at_hand: ChangeAtHand) -> str:
     """Hash of what the worktree differs by now."""
     patch = workshop(at_hand.context).notes / "now.patch"
     at_hand.tree.write_patch(patch)
@@ -126,11 +133,11 @@ def _digest(at_hand: Round) -> str:
 
 def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
-    at_hand = this_round(context)
+    at_hand = change_at_hand(context)
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
         unchanged(at_hand, _digest(at_hand))
-    decision = keeping.decide(judged(at_hand), arguments.gain)
+    decision = keeping.decision_on(judged(at_hand), arguments.gain)
     asked = at_hand.brief.brief
     assert asked is not None
     tried = Tried(
@@ -146,7 +153,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     return Result(_decided(context, at_hand, tried, branch))
 
 
-def judged(at_hand: Round) -> keeping.Judged:
+def judged(at_hand: ChangeAtHand) -> keeping.Judged:
     """What the steps of the gate found, as far as they ran."""
     judged = (at_hand.judged(f"change.{name}") for name in GATE)
     stopped = next((one.message for one in judged if one and not one.good), None)
@@ -157,7 +164,7 @@ def judged(at_hand: Round) -> keeping.Judged:
     return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
 
 
-def settle(at_hand: Round, tried: Tried) -> str:
+def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
     """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
 
     Does nothing twice: a session that was killed in between goes on with what it finds.
@@ -173,14 +180,14 @@ def settle(at_hand: Round, tried: Tried) -> str:
     return tree.branch(f"loop/{context.task.session}")
 
 
-def _decided(context: Context, at_hand: Round, tried: Tried, branch: str) -> DecisionOutput:
+def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
     built = at_hand.found(BuildOutput)
     made = {one.variant: one.build_id for one in built.builds} if built else {}
-    incumbents = Rounds(context.finished).incumbents
+    incumbents = SessionChanges(context.finished).incumbents
     kept = tried.outcome == "kept"
     whole = workshop(context).notes / KEPT
     if kept:
-        at_hand.tree.write_patch(whole, Rounds(context.finished).first_base or at_hand.brief.base)
+        at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
     offered = f"; take it over with: git apply {whole}{f' (or the commits of {branch})' if branch else ''}"
     return DecisionOutput(
         ok=True,

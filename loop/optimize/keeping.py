@@ -35,7 +35,7 @@ class Decision:
         return self.outcome == "kept"
 
 
-def decide(judged: Judged, least_gain: float) -> Decision:
+def decision_on(judged: Judged, least_gain: float) -> Decision:
     """Kept where it is right, slower nowhere, faster beyond noise somewhere, and by so much in the mean.
 
     `least_gain`: share, as in 0.02 for 2 %.

@@ -11,8 +11,8 @@ from loop.model.change import (
     BriefOutput,
     DecisionOutput,
     JudgedOutput,
-    Trial,
     Tried,
+    TriedPoint,
     TuneOutput,
     as_of_target,
 )
@@ -27,7 +27,7 @@ MOST_TRIALS = 12
 
 
 @dataclass(frozen=True)
-class Trials:
+class TriedPoints:
     """What one search tried."""
 
     name: str
@@ -41,7 +41,7 @@ class Changes:
     """The section on changes."""
 
     table: Table | None
-    trials: tuple[Trials, ...]
+    trials: tuple[TriedPoints, ...]
     """What searches tried."""
     lines: tuple[str, ...]
     """How to take over what was kept, and what is waited for."""
@@ -113,7 +113,7 @@ def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 
 def spared(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges changes, and its round had none, or none that came so far."""
+    """Whether a skipped step judges changes, and its run had none, or none that came so far."""
     if not record.action.startswith(ON_CHANGE):
         return False
     mine = [one for one in latest_attempts(finished) if one.run == record.run and one.action.startswith(ON_CHANGE)]
@@ -123,16 +123,16 @@ def spared(record: Finished, finished: Sequence[Finished]) -> bool:
     return not edited or refused or reverted or any(one.status == "failed" for one in mine)
 
 
-def _trials(trials: Sequence[Trial]) -> Trials:
+def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
     """The fastest points first, then why the others were not timed."""
     ranked = sorted(trials, key=lambda one: -(one.ratio or 0))
     rows = tuple(_trial(one) for one in ranked[:MOST_TRIALS])
     left = len(ranked) - len(rows)
     heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
-    return Trials(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
+    return TriedPoints(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
 
 
-def _trial(one: Trial) -> tuple[str, ...]:
+def _trial(one: TriedPoint) -> tuple[str, ...]:
     values = ", ".join(f"{name} {str(value).lower()}" for name, value in one.values.items())
     ratio = say.times(one.ratio) if one.ratio else "not timed"
     return (values, one.outcome, ratio, say.times(one.worst) if one.worst else "not timed", one.reason)

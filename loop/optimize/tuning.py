@@ -26,7 +26,7 @@ from loop.library.definitions import read_file
 from loop.library.tuned import with_best
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.change import Brief, Trial, TuneOutput
+from loop.model.change import Brief, TriedPoint, TuneOutput
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.pattern import Identifier
@@ -34,7 +34,7 @@ from loop.model.target import Target, Workload
 from loop.model.tuning import Tuning, Values
 from loop.model.workloads import expand
 from loop.optimize.briefing import handed_back, rule
-from loop.optimize.rounds import Rounds, own_tree, tuning_set, with_tuning_set, workshop
+from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
 from loop.repository.worktree import Worktree
@@ -74,7 +74,7 @@ class Search:
     name: str
     tuning: Tuning
     device: str
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[TriedPoint] = field(default_factory=list)
     sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
     """Points that may still win, by label."""
     ground: str = ""
@@ -101,7 +101,7 @@ class Search:
     def lost(self, values: Values, outcome: str, reason: str) -> None:
         """What became of a point that was not timed."""
         fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
-        self.trials.append(Trial.model_validate(fields))
+        self.trials.append(TriedPoint.model_validate(fields))
 
 
 def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
@@ -239,12 +239,12 @@ def _verify(search: Search) -> Generator[Tick, None, None]:
                 search.drop(label, "wrong", checks.first_failure.message)
 
 
-def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, Trial | None]:
+def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
         yield from hold_device(search.context, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
-        found: dict[str, Trial] = {}
+        found: dict[str, TriedPoint] = {}
         for labels in _chunks(rivals):
             found |= yield from _time(search, labels, arguments.rounds)
         fastest = sorted(found, key=lambda label: -(found[label].ratio or 0))[: arguments.finalists]
@@ -257,7 +257,7 @@ def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, Trial |
     return best
 
 
-def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
+def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
     try:
         return (yield from _time_together(search, labels, rounds))
@@ -267,13 +267,15 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
         if len(labels) == 1:
             search.drop(labels[0], "wrong", error.message)
             return {}
-    found: dict[str, Trial] = {}
+    found: dict[str, TriedPoint] = {}
     for label in labels:
         found |= yield from _time(search, [label], rounds)
     return found
 
 
-def _time_together(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, Trial]]:
+def _time_together(
+    search: Search, labels: Sequence[str], rounds: int
+) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
     terms = Terms(rounds, search.context.budget_s, search.context.task.seed, segment_s=SHORT_SEGMENT_S)
@@ -292,12 +294,12 @@ def _ratios(search: Search, timings: Timings, label: str) -> Iterator[float]:
             yield math.exp(fmean(logs))
 
 
-def _trial(search: Search, label: str, ratios: Sequence[float]) -> Trial:
+def _trial(search: Search, label: str, ratios: Sequence[float]) -> TriedPoint:
     values, _ = search.sides[label]
     if not ratios:
-        return Trial(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
+        return TriedPoint(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
     mean, worst = geometric_mean(ratios), min(ratios)
-    return Trial(tuning=search.name, values=values, outcome="timed", ratio=mean, worst=worst)
+    return TriedPoint(tuning=search.name, values=values, outcome="timed", ratio=mean, worst=worst)
 
 
 def _chunks(labels: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -305,9 +307,9 @@ def _chunks(labels: Sequence[str]) -> Iterator[Sequence[str]]:
         yield labels[begin : begin + TOGETHER]
 
 
-def _proposed(search: Search, best: Trial | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
+def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
-    incumbent = Trial(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
+    incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     trials = (incumbent, *search.trials)
     counts = _counted(search)
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
@@ -338,10 +340,10 @@ def _counted(search: Search) -> str:
     return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
-def _brief(search: Search, best: Trial, tree: Worktree, arguments: TuneTerms) -> Brief:
+def _brief(search: Search, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
     shop, context = workshop(search.context), search.context
     return Brief(
-        number=Rounds(context.finished).number,
+        number=SessionChanges(context.finished).number,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {label_of(best.values)}",
         workload=search.workloads[0].name,

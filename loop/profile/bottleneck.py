@@ -75,7 +75,7 @@ def _roof(intensity: float | None, reach: Reach) -> str | None:
 
 
 @dataclass(frozen=True)
-class Found(Generic[Rule]):
+class FirstMatch(Generic[Rule]):
     """The first rule that matched, and the earlier ones that could not be decided: by place."""
 
     rule: Rule | None
@@ -83,7 +83,7 @@ class Found(Generic[Rule]):
     """Place among the rules to the unknown facts that it reads."""
 
 
-def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> Found[Rule]:
+def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> FirstMatch[Rule]:
     """Walk the rules in order. A rule that comes to read an unknown fact does not match.
 
     An `and` ends at its first false part, so that `device == 'cuda' and dram > 0.7` is decided on a CPU.
@@ -95,13 +95,13 @@ def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> Found[Rule]:
         expression = Expression.parse(rule.when, arithmetic=True)
         try:
             if expression.evaluate_bool(known):
-                return Found(rule, undecided)
+                return FirstMatch(rule, undecided)
         except ExpressionError:
             unknown = tuple(sorted(expression.names - known.keys()))
             if not unknown:
                 raise
             undecided[place] = unknown
-    return Found(None, undecided)
+    return FirstMatch(None, undecided)
 
 
 def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:

@@ -17,7 +17,7 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
-from loop.proving.negative_controls import TIMED, Control, is_gross
+from loop.proving.negative_controls import WRONG, Control, is_gross
 from loop.proving.prove import HONEST, Proof, erring, outcome
 from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
@@ -169,7 +169,7 @@ def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generat
 
 def _fair(setup: Setup, control: Control, found: ControlResult) -> Generator[Tick, None, ControlResult]:
     """A control that passed, marked where its workload cannot tell it: other values have the same answer there."""
-    if found.killed or control.expected != TIMED:
+    if found.killed or control.expected != WRONG:
         return found
     off = yield from Question(setup.bench, setup.side, control).excess(setup.workload)
     return found.model_copy(update={"distinguishable": off >= SURE})
@@ -201,8 +201,8 @@ def _outcomes(
         pointless = "" if doubt else _pointless(timings, control, one, base)
         if pointless:
             proof.left_out.append(f"{base.name} {control.name}: {pointless}")
-        place, reason = (doubt.workload, doubt.reason) if doubt else ("", "")
-        results[control.name] = None if pointless else outcome(base, control, "measure", place, reason)
+        told = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
+        results[control.name] = None if pointless else outcome(base, control, "measure", *told)
     return results
 
 
@@ -215,13 +215,16 @@ def _doubts(
     place = setup.workload.name
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
     doubts = yield from every_doubt(setup.bench, timings, (), pairs)
-    return timings, [*(verdicts.invalid(error.side, place, "self", error.message) for error in refused), *doubts]
+    return timings, [
+        *(verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused),
+        *doubts,
+    ]
 
 
 def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
     """Why a side is doubted: for the reason that was expected, if that is among several."""
     doubts = [doubt for doubt in found if doubt.variant == one.name]
-    right = [doubt for doubt in doubts if control.explains(doubt.reason)]
+    right = [doubt for doubt in doubts if doubt.cause in control.expected]
     return next(iter([*right, *doubts]), None)
 
 

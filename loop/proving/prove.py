@@ -8,6 +8,7 @@ from time import monotonic
 from loop.base.processes import Tick
 from loop.calls.call import Call, FunctionTerms
 from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
+from loop.model.causes import Cause
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, ControlResult, Layout
 from loop.model.target import Workload
@@ -25,7 +26,7 @@ WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
 LIBRARY_WORKLOADS = 4
 """Workloads on which the library is tried."""
-HONEST = Control("honest", "", expected="", theme="honest")
+HONEST = Control("honest", "", expected=(), theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
 IDLE = "makes no difference to this function"
 
@@ -114,13 +115,15 @@ class Trial(Checker):
         elif failure is None and self.idle and not self.distinguishable and self.control.theme == "value":
             proof.left_out.append(f"{self.control.name}: {IDLE}")
         else:
-            place, reason = (failure.workload.name, failure.message) if failure else ("", "")
-            found = outcome(self.base, self.control, "verify", place, reason)
+            told = (failure.workload.name, failure.cause, failure.message) if failure else ()
+            found = outcome(self.base, self.control, "verify", *told)
             more = {"distinguishable": self.distinguishable, "told_by": self.told_by}
             proof.results.append(found.model_copy(update=more))
 
 
-def outcome(base: Side, control: Control, stage: str, workload: str = "", reason: str = "") -> ControlResult:
+def outcome(
+    base: Side, control: Control, stage: str, workload: str = "", cause: Cause = "", reason: str = ""
+) -> ControlResult:
     """What came of a control; an empty reason says that it passed."""
     return ControlResult.model_validate(
         {
@@ -131,8 +134,9 @@ def outcome(base: Side, control: Control, stage: str, workload: str = "", reason
             "stage": stage,
             "killed": bool(reason),
             "reason": reason,
-            "expected": control.expected,
-            "right_reason": control.explains(reason),
+            "cause": cause,
+            "expected": "|".join(control.expected),
+            "right_reason": cause in control.expected,
         }
     )
 

@@ -1,7 +1,7 @@
 """Text of any origin as Markdown that cannot break out of its place, and tables that also read as plain text."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.report.plain import one_line, plain, shortened
@@ -31,9 +31,13 @@ def printed(value: object) -> Markdown:
     """What a template prints without a filter: escaped, in one line; a space at either end stays."""
     if isinstance(value, Markdown):
         return value
-    text = str(value)
+    return Markdown(_spaced(str(value), prose))
+
+
+def _spaced(text: str, escaped: Callable[[str], str]) -> str:
+    """Text as it is escaped, with a space at either end where it has one."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
-    return Markdown(f"{before}{prose(text)}{after}" if text.strip() else before)
+    return f"{before}{escaped(text)}{after}" if text.strip() else before
 
 
 def escape(text: object) -> str:
@@ -48,13 +52,7 @@ def escape(text: object) -> str:
 def prose(text: object) -> str:
     """The same, but words between two backticks stay code. Not for tables, where a border may hide in them."""
     parts = _SPAN.split(one_line(text))
-    return "".join(part if _SPAN.fullmatch(part) else _keep_edges(part) for part in parts)
-
-
-def _keep_edges(part: str) -> str:
-    """A part of a line, escaped, with the spaces at its ends."""
-    before, after = part[: len(part) - len(part.lstrip())], part[len(part.rstrip()) :]
-    return f"{before}{escape(part)}{after}" if part.strip() else part
+    return "".join(part if _SPAN.fullmatch(part) else _spaced(part, escape) for part in parts)
 
 
 def paragraph(text: object) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -64,17 +65,24 @@ def _open_fence(text: str) -> str:
     return fence
 
 
-def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
-    """Jinja2 for Markdown: what a template prints goes through one of these filters, or is escaped."""
-    made = Environment(
+def jinja(
+    templates: Path, *, autoescape: bool = True, finalize: Callable[[Any], Any] | None = None
+) -> Environment:
+    """Jinja2 for the templates of a folder; a line that holds a block alone leaves nothing."""
+    return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
-        autoescape=False,
+        autoescape=autoescape,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=markdown.printed,
     )
+
+
+def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
+    """For Markdown: what a template prints goes through one of these filters, or is escaped."""
+    made = jinja(templates, autoescape=False, finalize=markdown.printed)
     filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.prose(shortened(text, room.letters)),
         "line": lambda text: markdown.paragraph(shortened(text, room.letters)),

@@ -6,6 +6,7 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.documents import Complaint, Document, complain, parse_part
 from loop.base.errors import DefinitionError
+from loop.base.expressions.grammar import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
@@ -16,7 +17,7 @@ SESSION_NAMES = {
     for name in ("minutes", "usd", "overrun", "speedup", "wrong", "regressed", "unverified", "unemulated")
 }
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
-RESERVED = ALWAYS_KNOWN | {"session", "plan"}
+RESERVED = ALWAYS_KNOWN | {"session", "plan"} | WORDS
 """A step of such a name could never be read by an expression."""
 
 

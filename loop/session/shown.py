@@ -1,6 +1,5 @@
 """What single steps of the bench found, as tables and lines on the screen."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from loop.base.screen import Screen
@@ -69,9 +68,9 @@ def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
 
 def _again(checks: VariantChecks, command: str) -> str:
     """The command with which the first failure comes again, by the emulator's schedule too where it named one."""
-    message = checks.first_failure.message if checks.first_failure else ""
-    drawn = re.search(r"\(seed (\d+)\)", message)
-    schedule = f"LOOP_EMULATOR_SEED={drawn[1]} " if drawn else ""
+    fault = checks.first_failure.fault if checks.first_failure else None
+    drawn = fault is not None and fault.seed is not None
+    schedule = f"LOOP_EMULATOR_SEED={fault.seed} " if fault and drawn else ""
     what = "values and schedule" if drawn else "values"
     return f"the same {what} again: {schedule}{command}"
 
@@ -119,7 +118,7 @@ def _show_gate(output: GateOutput, screen: Screen) -> None:
                 groups.setdefault((_without_type(one.name), _fate(one)), []).append(one)
         for (name, word), same in groups.items():
             times = f" ({len(same)} types)" if len(same) > 1 else ""
-            screen.data(f"  {word:<8} {name + times:<42} {_short_reason(same[0])}".rstrip()[:COLUMNS])
+            screen.data(f"  {word:<8} {name + times:<42} {same[0].reason}".rstrip()[:COLUMNS])
     left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
     if left_out:
         screen.data(f"not applicable: {', '.join(left_out)}")
@@ -144,11 +143,6 @@ def _without_type(name: str) -> str:
     """`zeros` for `zeros, float16`."""
     head, _, last = name.rpartition(", ")
     return head if last in ITEM_SIZES else name
-
-
-def _short_reason(one: ControlResult) -> str:
-    """Why a control was rejected, without the workload and the worst element."""
-    return one.reason.partition(f" on {one.workload}")[0]
 
 
 def _show_resources(output: ResourcesOutput, screen: Screen) -> None:

@@ -16,7 +16,7 @@ LINE = 160
 """Characters of the line below a hit."""
 
 
-class Found(NamedTuple):
+class Findable(NamedTuple):
     """What a hit shows, and what it is found by."""
 
     kind: str
@@ -26,23 +26,23 @@ class Found(NamedTuple):
     fields: tuple[Field, ...]
 
 
-def everything(contents: Contents) -> Iterator[Found]:
+def everything(contents: Contents) -> Iterator[Findable]:
     """All that the site's search finds."""
     failures = failures_of(contents.rows)
     for name, known in contents.patterns.items():
         fields = pattern_fields(known.pattern, failures.get(name, ()))
-        yield _found("pattern", known.pattern.title, known.pattern.problem, page("patterns", name), fields)
+        yield _findable("pattern", known.pattern.title, known.pattern.problem, page("patterns", name), fields)
     for name, variant in contents.target.variants.items():
-        yield _found("kernel", name, variant.title, page("kernels", name), _variant(name, variant))
+        yield _findable("kernel", name, variant.title, page("kernels", name), _variant(name, variant))
     for name, plan in contents.plans.items():
-        yield _found("plan", name, plan.title, page("plans", name), _plan(plan))
+        yield _findable("plan", name, plan.title, page("plans", name), _plan(plan))
     for row in reversed(contents.rows):
-        yield _found("session", row.id, outcome(row), page("sessions", row.id), _session(row))
+        yield _findable("session", row.id, outcome(row), page("sessions", row.id), _session(row))
 
 
-def _found(kind: str, title: str, line: str, url: str, fields: tuple[Field, ...]) -> Found:
+def _findable(kind: str, title: str, line: str, url: str, fields: tuple[Field, ...]) -> Findable:
     cut = tuple((weight, clean(text, 2000)) for weight, text in fields if text)
-    return Found(kind, clean(title, LINE), clean(line, LINE), url, cut)
+    return Findable(kind, clean(title, LINE), clean(line, LINE), url, cut)
 
 
 def _variant(name: str, variant: Variant) -> tuple[Field, ...]:

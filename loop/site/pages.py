@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from loop.base.documents import to_json
 from loop.model.index import SessionRow
 from loop.model.target import CAbiVariant, Target, Variant
 from loop.report import format as say
+from loop.report.templates import jinja
 from loop.site import chart, lookup
 from loop.site.contents import Contents
 from loop.site.names import page, stem
@@ -115,15 +116,7 @@ def search_index(contents: Contents) -> str:
 
 def environment(templates: Path) -> Environment:
     """Jinja2 for HTML: what a template prints is cleaned and escaped."""
-    made = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        autoescape=True,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    made = jinja(templates, finalize=_finalize)
     made.filters |= {
         "usd": say.usd,
         "seconds": say.seconds,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from loop.base.processes import describe_exit
 from loop.model.index import FailureSeen
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import CommandOutput, VerifyOutput, read_output
@@ -42,16 +43,16 @@ def of_step(record: Finished) -> tuple[Fingerprint, ...]:
         return (Fingerprint(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     if command:
-        return (_of_command(record.message, command),)
+        return (_of_command(command) or fingerprint(record.message),)
     return (fingerprint(record.message),)
 
 
-def _of_command(message: str, output: CommandOutput) -> Fingerprint:
-    """The line that names the error; where none does, how it ended and the last thing it said."""
-    how, line = message.partition(":")[0], telling_line(output.output)
+def _of_command(output: CommandOutput) -> Fingerprint | None:
+    """The line that names the error; where none does, how it ended and the last thing it said. None at a gate."""
+    how, line = describe_exit(output.code), telling_line(output.output)
     if tells(line):
         return Fingerprint(normal(line))
-    return Fingerprint(f"{how}: {normal(line)}" if line else how)
+    return Fingerprint(f"{how}: {normal(line)}" if line else how) if output.code else None
 
 
 def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Fingerprint]:
@@ -67,7 +68,7 @@ def _kind(failure: Check) -> str:
         return "wrong" if failure.wrong else "inexact"
     if failure.status == "tampered":
         return failure.status
-    return f"{failure.status}: {normal(failure.cause.partition(': ')[2])}"
+    return f"{failure.status}: {normal(failure.fault.text if failure.fault else failure.message)}"
 
 
 def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:

@@ -204,7 +204,7 @@ def _false(contest: Contest, timings: Timings, again: Rival) -> list[NoSpeedVerd
     """A verdict on the timing itself, where a variant came out faster or slower than itself."""
     reason = "against itself it came out {} on {}: timing cannot be trusted on this machine now"
     return [
-        verdicts.invalid(contest.candidate.name, place, "self", reason.format(word, place))
+        verdicts.invalid(contest.candidate.name, place, "self", "differs from itself", reason.format(word, place))
         for place, word in contest.told_apart(timings, again).items()
     ]
 

@@ -5,6 +5,7 @@ from statistics import median_low
 
 from loop.base.processes import Tick
 from loop.base.stats import median
+from loop.model.causes import Cause
 from loop.model.measurement import Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.timing import bounds, samples
@@ -59,7 +60,7 @@ def _impossible(
     for one in measured:
         reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))
         if reason:
-            found.append(invalid(one.variant, one.workload.name, one.against, reason))
+            found.append(invalid(one.variant, one.workload.name, one.against, "impossible", reason))
     return found
 
 
@@ -79,24 +80,24 @@ def _noticed(
     for (side, workload), probes in timings.probes.items():
         reason = remembers(probes)
         if reason and side in names:
-            yield invalid(names[side], workload, against, reason)
+            yield invalid(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
-        for reason in (lying.get(side, ""), timings.strays.get(side, "")):
-            if reason and places:
-                yield invalid(variant, places[0], against, reason)
-        for workload in places:
-            yield from (
-                invalid(variant, workload, against, why) for why in _elsewhere(timings, side, workload) if why
-            )
+        told: dict[Cause, str] = {"clock": lying.get(side, ""), "cores": timings.strays.get(side, "")}
+        found = [(places[0], told)] if places else []
+        found += [(workload, _elsewhere(timings, side, workload)) for workload in places]
+        for workload, reasons in found:
+            for cause, reason in reasons.items():
+                if reason:
+                    yield invalid(variant, workload, against, cause, reason)
 
 
-def _elsewhere(timings: Timings, side: str, workload: str) -> tuple[str, str]:
+def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     """Why a side seems to compute later, or before its calls are timed; empty where it does not."""
     own = [one for one in timings.of(workload) if one.side == side]
     ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
     seconds = [second for one in own for second in one.seconds]
-    return defers(own), foresees(ready.get(side, ()), ready.values(), seconds)
+    return {"defers": defers(own), "foresees": foresees(ready.get(side, ()), ready.values(), seconds)}
 
 
 def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
@@ -106,7 +107,7 @@ def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdi
         for pair in pairs:
             why = samples.held_back(segments, *pair.sides)
             if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
-                yield invalid(pair.variant, name, pair.against, why)
+                yield invalid(pair.variant, name, pair.against, "held back", why)
 
 
 def remembers(probes: Sequence[tuple[float, float]]) -> str:
@@ -201,5 +202,6 @@ def wrong_while_timed(
             workload=check.workload.name,
             against=against,
             verdict="invalid" if check.status == "tampered" else "incorrect",
+            cause=check.cause,
             reason=f"while it was timed: {check.message}",
         )

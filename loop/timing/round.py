@@ -15,6 +15,7 @@ from loop.calls.call import Call
 from loop.calls.control import CAPTURED
 from loop.gate.limits import LONGEST_S
 from loop.gate.verify import judged
+from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
 from loop.timing.samples import charged
@@ -270,10 +271,10 @@ def turns(names: Sequence[str], shuffle: random.Random) -> list[str]:
 class Untimed(WorkFailed):
     """A side that could not be timed: it crashed, hung or was refused."""
 
-    def __init__(self, side: str, message: str, hint: str) -> None:
+    def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
-        self.side = side
-        """Its name."""
+        self.side, self.cause = side, cause
+        """Its name, and why."""
 
 
 @contextmanager
@@ -294,7 +295,7 @@ def undisturbed(
         if done:
             if done == kin.KILLED:
                 message = f"the process of {side} was killed while {name} ran"
-                raise Untimed(name, message, f"`loop kernels verify {name.split()[0]}` runs it alone")
+                raise Untimed(name, "cores", message, f"`loop kernels verify {name.split()[0]}` runs it alone")
             strays.setdefault(name, f"while it ran, the process of {side} was {done}")
         if runs := other.kin.awake():
             strays.setdefault(side, f"{runs} while another side is timed")
@@ -317,4 +318,4 @@ class blaming:  # noqa: N801 - reads as a word in a with statement
         if isinstance(error, WorkerLost | Refusal):
             message = f"{self.side} could not be timed on {self.what}: {error}"
             hint = f"`loop kernels verify {self.side.split()[0]}` runs it alone"
-            raise Untimed(self.side, message, hint) from error
+            raise Untimed(self.side, error.cause, message, hint) from error

@@ -84,9 +84,8 @@ class TimedCall:
         """What stood at some places of the last output the moment it was said to be done."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
-        self._replays = 1
-        self._once = 0.0
-        """Seconds that a call takes, once it was called for a while."""
+        self._replays, self._once = 1, 0.0
+        """Replays of a graph; seconds that a call takes, once it was called for a while."""
 
     def stage(self, limit_s: float, note: str, mistake: Mistake | None = None) -> Generator[Tick, None, None]:
         """Have the worker take the call's memory, and make the call once, on values that are not looked at.

@@ -41,6 +41,7 @@ from statistics import stdev
 from typing import Literal
 
 from loop.base.stats import FEWEST, Clipped, clipped, t_cdf
+from loop.model.causes import Cause
 from loop.model.measurement import Measurement
 from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
 
@@ -102,9 +103,11 @@ def _by_interval(measurement: Measurement) -> tuple[Word, str]:
     return "inconclusive", "the interval is too wide to tell"
 
 
-def invalid(variant: str, workload: str, against: Against, reason: str) -> NoSpeedVerdict:
+def invalid(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
     """A verdict on a timing that cannot be trusted."""
-    return NoSpeedVerdict(variant=variant, workload=workload, against=against, verdict="invalid", reason=reason)
+    return NoSpeedVerdict(
+        variant=variant, workload=workload, against=against, verdict="invalid", cause=cause, reason=reason
+    )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ View = Callable[[bytes], bytes]
 """What of an output is compared."""
 
 
-class Found:
+class CheckFindings:
     """What the calls of one check came to."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Check:
     def __init__(self, prepared: Prepared, draw: random.Random, *, hurried: bool = False) -> None:
         self.slow_s = HURRIED_S if hurried else SLOW_S
         self.hurried = hurried
-        self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, Found()
+        self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, CheckFindings()
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
@@ -82,7 +82,7 @@ class Check:
         """Whether memory was written that is not the output's."""
         return bool(self.found.changed or self.found.writes)
 
-    def run(self) -> Found:
+    def run(self) -> CheckFindings:
         """Make the calls."""
         with self.watch:
             self._repeat()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls.call import Call, LibraryTerms
-from loop.calls.refusal import Declined, Refused
+from loop.calls.refusal import Refused
 from loop.calls.variants import Compiled
 from loop.workers.worker_messages import Launched, Launches
 
@@ -37,7 +37,7 @@ class DryRun:
         output = call.c_output((count + 1) * APART)
         try:
             self.variant.invoke(inputs, output, call.c_numbers(), None)
-        except Declined as declined:
+        except Refused as declined:
             return Launched(self._read(known), str(declined))
         return Launched(self._read(known), "")
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from loop.base.linux import Roused, stay_out
 from loop.base.processes import Child, Tick, describe_exit, python_path
+from loop.model.causes import Cause
 from loop.workers import sanitizers
 from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
 
@@ -26,19 +27,19 @@ R = TypeVar("R")
 
 
 class WorkerLost(Exception):
-    """The child crashed or hung while it answered: `kind` says which, `how` in words."""
+    """The child crashed or hung while it answered: `kind` says which, `how` in words, `cause` who told of it."""
 
-    def __init__(self, kind: str, how: str, errors: str) -> None:
+    def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
         super().__init__(how)
-        self.kind, self.how, self.errors = kind, how, errors
+        self.kind, self.how, self.errors, self.cause = kind, how, errors, cause
 
 
 class Refusal(Exception):
-    """The child answered that it cannot do what was asked; the message says why, and `how` as in `wire.No`."""
+    """The child answered that it cannot do what was asked: `no` says why."""
 
-    def __init__(self, message: str, how: str = "unusable") -> None:
-        super().__init__(message)
-        self.how = how
+    def __init__(self, no: No) -> None:
+        super().__init__(no.message)
+        self.no, self.cause = no, no.cause
 
 
 class Program:
@@ -117,7 +118,7 @@ class Program:
         if self._pending and not self._asked:
             raise self.lost("tampered", FORGED)
         if isinstance(reply, No):
-            raise Refusal(reply.message, reply.how)
+            raise Refusal(reply)
         return reply
 
     def ask(self, request: Request[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
@@ -151,7 +152,8 @@ class Program:
         """Kill the child, and say how it was lost."""
         self.child.kill()
         errors = self.child.errors.text
-        return WorkerLost(kind, sanitizers.told(errors) or how, errors[-2000:])
+        cause, said = sanitizers.told(errors)
+        return WorkerLost(kind, said or how, errors[-2000:], cause)
 
     def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
         """Ask for nothing more and wait until the child has ended by itself; its exit status.

@@ -9,6 +9,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import finish, run
 from loop.calls import faults
 from loop.calls.lost import SAYS
+from loop.model.causes import Cause
 from loop.model.target import CAbiVariant
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
@@ -17,6 +18,8 @@ LIBRARIES = ("libasan.so", "libubsan.so")
 TOLD = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({SAYS}.*)|^{faults.SAYS}(.*)", re.MULTILINE
 )
+CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
+"""What each group of it says."""
 PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 ASK_LIMIT_S = 10.0
 
@@ -43,11 +46,11 @@ def environment(compiler: str) -> dict[str, str]:
     }
 
 
-def told(errors: str) -> str:
+def told(errors: str) -> tuple[Cause, str]:
     """What a sanitizer, or the process itself, said before it was ended, in a line; empty when none did."""
     match = TOLD.search(errors)
     if match is None:
-        return ""
+        return "", ""
     place = PLACE.search(match[0])
     where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
-    return f"{next(filter(None, match.groups()))}{where}"
+    return CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from loop.calls.refusal import DECLINED, Refused
+from loop.calls.refusal import Refused
 from loop.workers.wire import No, Request, read_request, reply_line
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
@@ -36,9 +36,10 @@ def answer(answers: Answers, request: Request[Any]) -> object:
     try:
         return answers[type(request)](request)
     except Refused as error:
-        return No(str(error)[:LONGEST], "declined" if isinstance(error, DECLINED) else "unusable")
+        return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
     except Exception as error:
-        return No(described(error), "declined" if isinstance(error, DECLINED) else "raised")
+        declined = isinstance(error, NotImplementedError)  # In so many words, as an error number does.
+        return No(described(error), "declined" if declined else "raised", type(error).__name__)
 
 
 def described(error: Exception) -> str:

@@ -21,6 +21,7 @@ from typing import (
 )
 
 from loop.calls.plain import Plain
+from loop.model.causes import Cause
 
 MOST_BYTES = 64 << 20
 """No reply is as long: memory of ours that a stream without end may take."""
@@ -54,9 +55,11 @@ class No(Plain):
     """A reply that says no."""
 
     message: str
-    how: Literal["declined", "raised", "unusable"]
-    """`declined`: the variant said no in so many words; `raised`: another exception of its own; `unusable`: what
-    the worker found of its outcome."""
+    cause: Cause = "unusable"
+    code: str = ""
+    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    seed: int | None = None
+    """The emulator's seed that gives its fault again."""
 
 
 def request_line(request: Request[Any]) -> str:

@@ -37,7 +37,7 @@ class Candidate:
         self.last: tuple[object, Prepared] | None = None
         """What the last prepared call looked like, and the call."""
 
-    def check(self, request: messages.Compute) -> checking.Found:
+    def check(self, request: messages.Compute) -> checking.CheckFindings:
         """Compute one output twice at least.
 
         Half the time there is a call on other values before, so that nobody can count which calls are looked at.

@@ -50,6 +50,7 @@ VALUES: dict[str, object] = {
     "nan": float("nan"),
     "trap": Trap(),
     "huge": 10**400,
+    "try": {"ok": True, "class": 3},
 }
 
 
@@ -96,6 +97,8 @@ CONDITIONS = [
     ("'a' < 'b'", True),
     ("\n  passed\n  and not failed\n", True),
     ("(((passed)))", True),
+    ("try.ok and not failed", True),
+    ("try.class == 3 and class is not defined", True),
 ]
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.bisection import search
+from loop.bisect.bisection import next_move
 from loop.bisect.journal import read
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Noise, Outcome, Problem, Try
 from loop.model.bisect import Claim
@@ -72,9 +72,8 @@ class History:
 
     def observe(self, asked: Try) -> Outcome:
         """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
-        for commit in (asked.commit, asked.against):
-            if commit in self.unbuilt:
-                return Broken("does not build", commit)
+        if asked.commit in self.unbuilt:
+            return Broken("does not build")
         if asked.claim or self.paired:
             return [self.pair(asked) for _ in range(asked.batch)]
         return [self.single(asked.commit, asked.relink) for _ in range(asked.batch)]
@@ -140,16 +139,12 @@ class Done:
 
 def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Done:
     """Search to the end."""
-    going, told = search(asked, journal), list(journal)
-    try:
-        wanted = next(going)
-        while True:
-            told.append(Asked(wanted, observe(wanted)))
-            wanted = going.send(told[-1].outcome)
-    except StopIteration as stop:
-        built = read(asked, told).built
-        relinked = sum(relink > 0 for _, relink in built)
-        return Done(stop.value, tuple(told), *_counts(asked, told), len(built) - relinked, relinked)
+    told = list(journal)
+    while isinstance(wanted := next_move(asked, told), Try):
+        told.append(Asked(wanted, observe(wanted)))
+    built = read(asked, told).built
+    relinked = sum(relink > 0 for _, relink in built)
+    return Done(wanted, tuple(told), *_counts(asked, told), len(built) - relinked, relinked)
 
 
 def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:

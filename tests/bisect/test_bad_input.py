@@ -84,6 +84,14 @@ def test_ends_without_a_line_between_them(folder: Path, words: list[str], said: 
         assert words_said in json.loads(done.stdout)["why"]
 
 
+def test_a_variant_that_does_not_exist_is_named_first() -> None:
+    """Before a good revision is asked for, with the variants that there are."""
+    done = loop("bisect", "--variant", "nope")
+    assert 2 == done.returncode
+    assert "no variant 'nope'" in done.stderr
+    assert "there are cpu, " in done.stderr
+
+
 def test_a_merge_under_way_is_refused(folder: Path) -> None:
     """What is in the checkout is nobody's version; nothing of it is touched."""
     git(folder, "checkout", "-q", "-b", "side", "HEAD~2")

@@ -14,10 +14,11 @@ from loop.base.processes import Tick, finish
 from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.memory import Memory
+from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import Question
-from loop.model.bisect import Answer
+from loop.model.bisect import BisectAnswer
+from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
 COUNT = 32
@@ -65,14 +66,14 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
     return read_line(folder, commits[0], "HEAD")
 
 
-def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> Answer:
+def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> BisectAnswer:
     """The answer of a search."""
-    found = finish(Hunt(line, prober, Memory(memory), metric, Costs(), Noise()).run())
-    assert isinstance(found, Answer)
+    found = finish(Hunt(line, prober, ProbeMemory(memory), metric, Costs(), Noise()).run())
+    assert isinstance(found, BisectAnswer)
     return found
 
 
-def subjects(found: Answer) -> list[str]:
+def subjects(found: BisectAnswer) -> list[str]:
     """Who is blamed."""
     return [one.subject for one in found.culprits]
 
@@ -126,6 +127,20 @@ def test_a_search_that_was_cut_off_comes_to_the_same(line: Line, tmp_path: Path)
     assert [probe.commit for probe in whole.probes] == cut.tried_so_far + rest.tried_so_far
 
 
+def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that gave up begins anew with the same command."""
+    prober = Simulated(line, {7: 1.0})
+
+    def lost(asked: Question) -> Generator[Tick, None, tuple[float, ...]]:
+        yield Tick("simulated")
+        raise WorkerLost("hung", "no machine", "")
+
+    monkeypatch.setattr(prober, "tried", lost)
+    assert "inconclusive" == hunted(line, prober, tmp_path / "m", "correctness").outcome
+    again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
+    assert ["commit 7"] == subjects(again)
+
+
 def test_a_disk_that_fills_says_nothing_of_a_commit(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +157,7 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     monkeypatch.setattr(tried, "tried", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
         hunted(line, tried, tmp_path / "m", "correctness")
-    assert 2 == len(Memory(tmp_path / "m").probes())
+    assert 2 == len(ProbeMemory(tmp_path / "m").probes())
     full.clear()
     again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m", "correctness")
     assert ["7"] == [subject.rpartition(" ")[2] for subject in subjects(again)]

@@ -73,9 +73,9 @@ def test_confirmations_are_kept_apart() -> None:
     """Fresh observations are for the claim alone; the search's later ones are counted."""
     asked = Try(4, 2, "", against=3, claim=claim(above=0.1))
     found = seen(looked(3, 0.1), Asked(asked, [0.2, 0.3]), looked(3, 0.1, 0.1))
-    trial = found.trials[4, 3, 1]
-    assert {4: {0: [0.2, 0.3]}} == trial.values
-    assert {3: 2} == trial.later
+    made = found.confirmations[4, 3, 1]
+    assert {4: {0: [0.2, 0.3]}} == made.values
+    assert {3: 2} == made.later
     assert {3: {0: [0.1, 0.1, 0.1]}} == found.values
 
 
@@ -86,10 +86,10 @@ def test_ratios_to_another_commit_come_from_another_search() -> None:
 
 
 def test_broken_commits_are_known_with_their_reason() -> None:
-    """Also where a confirmation asked for two; a relinked build that fails ends relinking only."""
+    """A relinked build that fails ends relinking only."""
     first = Asked(Try(4, 1, ""), Broken("no headers"))
-    other = Asked(Try(6, 1, "", against=5, claim=claim()), Broken("oops", 5))
-    assert {4: "no headers", 5: "oops"} == seen(first, other).broken
+    other = Asked(Try(6, 1, "", against=5, claim=claim()), Broken("oops"))
+    assert {4: "no headers", 6: "oops"} == seen(first, other).broken
     found = seen(Asked(Try(4, 1, "", relink=2), Broken("unknown order")))
     assert ({}, True) == (found.broken, found.unlinked)
 

@@ -6,7 +6,10 @@ import numpy
 import pytest
 
 from loop.calls.host_memory import Buffer
-from loop.calls.tensors import PAGE, STEP_BYTES
+from loop.calls.tensors import PAGE
+
+STEP = 256
+"""Bytes: other windows begin at multiples of this."""
 
 
 def write_at(address: int, data: bytes) -> None:
@@ -49,11 +52,11 @@ def test_a_byte_inside_a_buffer_is_a_change(place: int) -> None:
 
 def test_a_rotation_goes_round_the_end_and_stays_inside() -> None:
     """Every value is elsewhere, none is lost, the zones around are whole; that is no change, another byte is."""
-    for size in (STEP_BYTES, 4 * STEP_BYTES, 5 * STEP_BYTES + 12):
+    for size in (STEP, 4 * STEP, 5 * STEP + 12):
         buffer = Buffer(size)
         data = numpy.random.RandomState(size).bytes(size)
         buffer.fill(data)
-        for count in range(0, size, STEP_BYTES):
+        for count in range(0, size, STEP):
             buffer.rotate(count)
             assert data[count:] + data[:count] == buffer.read()
             assert not buffer.stray
@@ -64,11 +67,11 @@ def test_a_rotation_goes_round_the_end_and_stays_inside() -> None:
 
 def test_what_is_filled_anew_is_rotated_anew() -> None:
     """Not what was there before."""
-    buffer = Buffer(2 * STEP_BYTES)
+    buffer = Buffer(2 * STEP)
     for fill in (b"a", b"b"):
-        buffer.fill(fill * STEP_BYTES + bytes(STEP_BYTES))
-        buffer.rotate(STEP_BYTES)
-        assert bytes(STEP_BYTES) + fill * STEP_BYTES == buffer.read()
+        buffer.fill(fill * STEP + bytes(STEP))
+        buffer.rotate(STEP)
+        assert bytes(STEP) + fill * STEP == buffer.read()
 
 
 def test_poison_reads_as_nan_in_every_type() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.http import NoAnswer, ask
+from loop.cloud.http import NoReply, ask
 from loop.cloud.watch import FOUND_WITHIN_S, find
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
@@ -61,7 +61,7 @@ def test_nobody_listens_where_there_is_no_cloud(monkeypatch: pytest.MonkeyPatch)
     with fake_cloud() as server:
         closed = server.url
     for base in (closed, "http://", "nonsense", "http://127.0.0.1:99999"):
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoReply):
             ask(base, "/", {}, limit_s=1)
 
 
@@ -96,7 +96,7 @@ def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fa
     """Within its bound; a server that says 500 and TRUE is not believed."""
     fake.name, fake.trouble = name, trouble
     begun = time.monotonic()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoReply):
         make_cloud(name).notice(0.5)
     assert time.monotonic() - begun < LATE_S
 

@@ -3,16 +3,16 @@
 from typing import Any
 
 from loop.debug.tries import lost_points, point
-from loop.model.change import PastSearch, Trial
+from loop.model.change import PastSearch, TriedPoint
 
 
-def trial(rows: int, outcome: str = "timed", ratio: float | None = None, **fields: Any) -> Trial:
+def trial(rows: int, outcome: str = "timed", ratio: float | None = None, **fields: Any) -> TriedPoint:
     """One point of a search over `rows`."""
     base = {"tuning": "tile", "values": {"rows": rows}, "outcome": outcome, "ratio": ratio}
-    return Trial.model_validate({**base, **fields})
+    return TriedPoint.model_validate({**base, **fields})
 
 
-def search(*trials: Trial, session: str = "s", ground: str = "g", taken_back: str = "") -> PastSearch:
+def search(*trials: TriedPoint, session: str = "s", ground: str = "g", taken_back: str = "") -> PastSearch:
     """A search of an earlier session."""
     return PastSearch(session=session, ground=ground, trials=trials, taken_back=taken_back)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from loop.debug.shrinking import Entry, Failing, failing, kind_of, shrink
-from loop.model.measurement import VariantChecks
+from loop.model.measurement import Fault, VariantChecks
 from loop.model.target import Signature
 from loop.model.tuning import Scalar
 from tests.makers import make_check, make_workload
@@ -102,13 +102,15 @@ def test_small_sizes_are_tried_first() -> None:
 
 def test_kinds_of_failure() -> None:
     """What is declined with an error is another thing than a wrong answer; errors are told apart by number."""
-    name = "B1 H1 S64 D64 float32"
-    refused = f"error 3: no such shape: D=7 on {name}"
+    refused = Fault(text="error 3: no such shape: D=7", code="error 3")
     assert "" == kind_of(make_check())
     assert "wrong" == kind_of(make_check(right=False))
     assert "inexact" == kind_of(make_check(right=False, wrong=0))
-    assert "crashed" == kind_of(make_check(right=False, status="crashed", message=f"crashed on {name}"))
-    assert "refused: error 3" == kind_of(make_check(right=False, status="refused", message=refused))
+    assert "crashed" == kind_of(make_check(right=False, status="crashed", message="crashed on w"))
+    assert "crashed: outside" == kind_of(make_check(right=False, status="crashed", cause="outside"))
+    assert "refused: error 3" == kind_of(
+        make_check(right=False, status="refused", cause="declined", fault=refused)
+    )
 
 
 def checked(*checks: object) -> Failing | None:

@@ -72,7 +72,7 @@ def test_throttling_is_said_in_words(bits: int, words: tuple[str, ...]) -> None:
 
 def test_a_memory_reading_has_three_numbers() -> None:
     """As `nvmlMemory_t`: total, free and used."""
-    assert 24 == ctypes.sizeof(nvml.Memory)
+    assert 24 == ctypes.sizeof(nvml.MemoryInfo)
 
 
 CONSTANTS = {

@@ -205,7 +205,7 @@ def kind(schema: Mapping[str, Any]) -> str:
             return " or ".join(one for one in kinds if one != "null")
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]
-        return " or ".join(f"`{value}`" for value in values)
+        return " or ".join(f"`{value}`" for value in values if value != "")
     return _plain_kind(schema)
 
 

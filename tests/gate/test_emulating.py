@@ -170,8 +170,8 @@ def test_where_nothing_is_emulated_that_is_said(
 @pytest.mark.slow
 def test_the_seed_of_a_fault_gives_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable reaches the process that emulates, word for word the same fault comes back."""
-    first = found(bench, "racy").variants[0].checks[0].message
-    drawn = re.search(r"\(seed (\d+)\)", first)
-    assert drawn is not None
-    monkeypatch.setenv("LOOP_EMULATOR_SEED", drawn[1])
-    assert [first] * 2 == [found(bench, "racy").variants[0].checks[0].message for _ in range(2)]
+    first = found(bench, "racy").variants[0].checks[0]
+    assert first.fault is not None
+    assert f"(seed {first.fault.seed})" in first.fault.text
+    monkeypatch.setenv("LOOP_EMULATOR_SEED", str(first.fault.seed))
+    assert [first] * 2 == [found(bench, "racy").variants[0].checks[0] for _ in range(2)]

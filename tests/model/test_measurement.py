@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from loop.model.measurement import Check, Layout, VariantChecks
+from loop.model.measurement import Check, Fault, Layout, VariantChecks
 from tests.makers import make_check
 
 NO_LOAD = "does not load: no such file"
+NOT_LOADED = Fault(text=NO_LOAD)
 
 
 def failures(*checks: Check) -> Sequence[str]:
@@ -16,12 +17,13 @@ def failures(*checks: Check) -> Sequence[str]:
 def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
     """A check of a variant that did not load."""
     place = workload if inputs == "contiguous" else f"{workload} with {inputs} inputs"
-    return make_check(workload, status="refused", message=f"{NO_LOAD} on {place}", inputs=inputs)
+    return make_check(workload, status="refused", message=f"{NO_LOAD} on {place}", inputs=inputs, fault=NOT_LOADED)
 
 
 def refused(workload: str, status: str = "refused") -> Check:
     """A check of a call that returned an error."""
-    return make_check(workload, status=status, message=f"error 3: no such shape on {workload}")
+    fault = Fault(text="error 3: no such shape")
+    return make_check(workload, status=status, message=f"{fault.text} on {workload}", fault=fault)
 
 
 def test_a_variant_that_does_not_load_is_told_once() -> None:

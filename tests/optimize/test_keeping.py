@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.optimize.keeping import Judged, decide
+from loop.optimize.keeping import Judged, decision_on
 
 
 def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:
@@ -28,7 +28,7 @@ def judged(*verdicts: Verdict, stopped: str | None = None) -> Judged:
 
 def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
     """The mean counts all of them."""
-    found = decide(judged(speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)), 0.01)
+    found = decision_on(judged(speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)), 0.01)
     assert found.kept
     assert found.gain == pytest.approx((1.1 * 0.99) ** (1 / 3))
     assert "1.029x the incumbent's speed, faster on 1 of 3 workloads" == found.reason
@@ -46,7 +46,7 @@ def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
 )
 def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -> None:
     """With the reason."""
-    found = decide(judged(*verdicts), 0.01)
+    found = decision_on(judged(*verdicts), 0.01)
     assert not found.kept
     assert found.reason.startswith(reason)
 
@@ -54,13 +54,13 @@ def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -
 def test_correctness_comes_before_speed() -> None:
     """A step that it failed, or a verdict without a speed, decides whatever the clock said."""
     fast = speed("faster", 5.0)
-    assert "v is incorrect" == decide(judged(fast, stopped="v is incorrect"), 0).reason
+    assert "v is incorrect" == decision_on(judged(fast, stopped="v is incorrect"), 0).reason
     doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
-    found = decide(judged(fast, doubt), 0)
+    found = decision_on(judged(fast, doubt), 0)
     assert (False, "v is invalid: it remembers") == (found.kept, found.reason)
 
 
 def test_what_was_never_timed_is_not_kept() -> None:
     """Not even where nothing is wrong with it."""
-    found = decide(Judged(None), 0)
+    found = decision_on(Judged(None), 0)
     assert (False, None) == (found.kept, found.gain)

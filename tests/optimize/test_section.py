@@ -9,8 +9,8 @@ from loop.model.change import (
     BriefOutput,
     DecisionOutput,
     JudgedOutput,
-    Trial,
     Tried,
+    TriedPoint,
     TuneOutput,
 )
 from loop.model.record import Finished
@@ -73,9 +73,10 @@ def test_what_is_waited_for_is_said() -> None:
 def test_a_search_lists_its_best_points() -> None:
     """Fastest first; the rest is counted."""
     points = [
-        Trial(tuning="tile", values={"rows": n}, outcome="timed", ratio=1 + n / 100, worst=1.0) for n in range(20)
+        TriedPoint(tuning="tile", values={"rows": n}, outcome="timed", ratio=1 + n / 100, worst=1.0)
+        for n in range(20)
     ]
-    refused = Trial(tuning="tile", values={"rows": 99}, outcome="refused", reason="too large")
+    refused = TriedPoint(tuning="tile", values={"rows": 99}, outcome="refused", reason="too large")
     found = changes([finished(1, "change.tune", TuneOutput(ok=True, message="", trials=(*points, refused)))])
     (search,) = found.trials
     assert search.table is not None
@@ -142,7 +143,7 @@ def test_a_step_of_the_target_that_was_skipped_is_missing() -> None:
 
 def test_a_session_that_only_searched_says_so() -> None:
     """It does not claim that nothing was verified or timed; the gain stands in the first line."""
-    points = (Trial(tuning="tile", values={"rows": 1}, outcome="best", ratio=33.0, worst=30.0),)
+    points = (TriedPoint(tuning="tile", values={"rows": 1}, outcome="best", ratio=33.0, worst=30.0),)
     tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True, trials=points)
     checked = JudgedOutput(ok=True, message="", good=True, found=make_verify().model_dump(mode="json"))
     steps = [finished(1, "change.tune", tuned), finished(1, "change.verify", checked)]

@@ -16,7 +16,7 @@ from loop.profile import profile
 from loop.profile.profile import Report, compiler_report, count, is_gcc, vector_share
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal
-from loop.workers.wire import Count
+from loop.workers.wire import Count, No
 from loop.workers.worker_messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -156,7 +156,7 @@ def test_a_worker_that_refuses_leaves_the_counters_unknown(small: Bench, monkeyp
     """A profile does without them."""
 
     def refuse(request: object) -> Any:
-        raise Refusal("cannot count")
+        raise Refusal(No("cannot count"))
 
     assert "fast could not be counted: cannot count" == _count(small, monkeypatch, refuse).why
 

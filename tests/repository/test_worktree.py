@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from loop.base.errors import LoopError
-from loop.optimize.rounds import own_tree
+from loop.optimize.session_changes import own_tree
 from loop.repository.leftover import note_owner
 from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
 from loop.steps.context import Context, Workshop

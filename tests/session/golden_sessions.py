@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loop.model.bisect import Answer, BisectOutput, Candidate, Probe
+from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
 from loop.model.measurement import SideSensors
 from loop.model.money import Bill, Charge, Saving, Unmeasured
 from loop.model.pattern import Pattern
@@ -198,7 +198,7 @@ def incorrect() -> Session:
     return session(steps, head(resolved), **ending)
 
 
-def _regressed(answer: Answer) -> Session:
+def _regressed(answer: BisectAnswer) -> Session:
     slower = make_measurement(WORKLOADS[0], 0.8, against="known_good", rounds=8)
     verdict = make_speed(
         WORKLOADS[0], "slower", 0.8, against="known_good", reason="evidence 4.1e+06", e_value=4.1e6
@@ -240,7 +240,7 @@ def _probe(number: int, *values: float, **fields: Any) -> Probe:
 def regression() -> Session:
     """The culprit is known."""
     return _regressed(
-        Answer(
+        BisectAnswer(
             outcome="culprit",
             why="slower than its parent in 8 fresh pairs",
             culprits=COMMITS[1:2],
@@ -256,7 +256,7 @@ def regression() -> Session:
 def commit_range() -> Session:
     """Two commits that cannot be told apart, for one of them does not build."""
     return _regressed(
-        Answer(
+        BisectAnswer(
             outcome="range",
             why="one of them does not build",
             range=COMMITS[1:],

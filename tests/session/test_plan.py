@@ -145,7 +145,7 @@ def test_two_steps_of_one_name_are_refused() -> None:
     assert ["patterns/one.yaml:10:10: steps.1.id: expected an id of its own, got 'first'"] == found
 
 
-@pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan"])
+@pytest.mark.parametrize("name", ["failed", "passed", "target", "device", "session", "plan", "if", "and"])
 def test_a_step_cannot_take_a_name_of_the_language(name: str) -> None:
     """Its output would never be seen."""
     found = complaints(read_pattern(STEP.replace("first", name)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loop.bisect.bisection import decide
+from loop.bisect.bisection import next_move
 from loop.bisect.model import Asked, Try
 from tests.bisect.simulated import History, problem
 
@@ -41,10 +41,10 @@ Rival = Callable[[History], Named]
 def verified(history: History) -> dict[int, list[float]]:
     """Observations of both ends, until they differ as the search wants it."""
     asked, journal = problem(history.last), list[Asked]()
-    step = decide(asked, journal)
+    step = next_move(asked, journal)
     while isinstance(step, Try) and step.why.startswith("end:"):
         journal.append(Asked(step, history.observe(step)))
-        step = decide(asked, journal)
+        step = next_move(asked, journal)
     values: dict[int, list[float]] = {0: [], history.last: []}
     for one in journal:
         assert isinstance(one.outcome, list)

@@ -44,7 +44,7 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
     output = CommandOutput(ok=False, message="exit 2: make", code=2, seconds=1.0, output=text)
     (named,) = of_step(failed("s1", action="command.run", message=output.message, output=output))
     assert "broken thing" == named.text
-    silent = output.model_copy(update={"output": "gave up at 17:03"})
+    silent = output.model_copy(update={"code": 3, "output": "gave up at 17:03"})
     (last,) = of_step(failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent))
     assert last.text.startswith("exit 3: gave up at N")
 

@@ -82,12 +82,13 @@ def test_a_lag_that_empty_kernels_show_too_is_nobodys() -> None:
 
 def test_a_timing_that_cannot_be_trusted_has_no_speed() -> None:
     """Neither ratio nor interval."""
-    one = invalid("cpu", "w", "self", "so")
-    assert ("cpu", "w", "self", "invalid", "so") == (
+    one = invalid("cpu", "w", "self", "clock", "so")
+    assert ("cpu", "w", "self", "invalid", "clock", "so") == (
         one.variant,
         one.workload,
         one.against,
         one.verdict,
+        one.cause,
         one.reason,
     )
     assert (None, None) == (one.ratio, one.interval)
@@ -96,7 +97,7 @@ def test_a_timing_that_cannot_be_trusted_has_no_speed() -> None:
 def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
     """Under the variant's name, whatever the side was called; what was tampered with is invalid."""
     found = [
-        ("cpu again", make_check("w", right=False)),
+        ("cpu again", make_check("w", right=False, cause="NaN")),
         ("other", make_check("v", status="tampered", message="replaced time.time")),
     ]
     verdicts = list(wrong_while_timed(found, "known_good", {"cpu again": "cpu"}))
@@ -104,7 +105,7 @@ def test_a_timed_output_that_is_wrong_is_a_verdict_on_its_variant() -> None:
         (one.variant, one.workload, one.verdict) for one in verdicts
     ]
     assert {"known_good"} == {one.against for one in verdicts}
-    assert "while it was timed: 3 of 4096 elements wrong on w" == verdicts[0].reason
+    assert ("NaN", "while it was timed: 3 of 4096 elements wrong on w") == (verdicts[0].cause, verdicts[0].reason)
 
 
 def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:

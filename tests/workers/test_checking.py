@@ -12,7 +12,7 @@ from loop.calls.call import Call, TensorFile
 from loop.calls.guarded import Unguarded
 from loop.calls.guards import KINDS, NAN, Guard
 from loop.workers import checking
-from loop.workers.checking import Check, Found, not_finite
+from loop.workers.checking import Check, CheckFindings, not_finite
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
@@ -61,7 +61,7 @@ class Made:
         return []
 
 
-def check(compute: Compute, seed: int = 1) -> Found:
+def check(compute: Compute, seed: int = 1) -> CheckFindings:
     """What checking it finds."""
     return Check(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
 

@@ -112,9 +112,9 @@ def test_a_report_becomes_a_line() -> None:
         "==7==ERROR: AddressSanitizer: SEGV on x\nSUMMARY: AddressSanitizer: SEGV /a/b.cu:7 in f()\nShadow bytes"
     )
     undefined = "/a/b.cuh:12:3: runtime error: shift exponent 40 is too large\n    #0 0x1 in f"
-    assert "AddressSanitizer: SEGV /a/b.cu:7 in f()" == told(address)
-    assert "runtime error: shift exponent 40 is too large at b.cuh:12" == told(undefined)
-    assert "" == told("Segmentation fault")
+    assert ("sanitizer", "AddressSanitizer: SEGV /a/b.cu:7 in f()") == told(address)
+    assert ("sanitizer", "runtime error: shift exponent 40 is too large at b.cuh:12") == told(undefined)
+    assert ("", "") == told("Segmentation fault")
 
 
 def test_a_compiler_without_sanitizers_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_value_of_another_type_is_not_understood(key: str, value: object) -> N
 GARBAGE = [
     *(b"", b"garbage", b"\xff\xfe", b"[" * 100_000, b"7", b"[]", b"{}", b'{"status": []}', b'{"status": "ok"}'),
     *(b'{"status": "fine"}', b'{"status": "refused"}', b'{"status": "bug", "message": "not mine"}'),
-    b'{"status": "refused", "message": "no", "how": "so"}',
+    b'{"status": "refused", "message": "no", "cause": "so", "code": "", "seed": null}',
     *(b'{"status": "ok", "peak_bytes": %s}' % one for one in (b"1e999", b"NaN", b"-1", b"1.5", b"1" + b"0" * 30)),
     b"1" * 10_000,
 ]

@@ -4,12 +4,10 @@ import contextlib
 import datetime
 import enum
 import errno
-import hashlib
 import json
 import math
 import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +34,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     Raises LoopError when the disk refuses; the old file is then untouched.
     """
     data = encoded(content) if isinstance(content, str) else content
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
     try:
         _write_durably(temporary, data)
         _keep_mode(path, temporary)
@@ -120,6 +118,8 @@ def _scalar(value: Any) -> Any:
 
 def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
     """SHA-256 in hex, of some content or of several contents in their order."""
+    import hashlib
+
     if isinstance(content, str | bytes):
         return hashlib.sha256(_bytes(content)).hexdigest()
     whole = hashlib.sha256()
@@ -150,6 +150,8 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
+    import hashlib
+
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()

@@ -37,9 +37,9 @@ SPECIAL = {
 }
 """Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
 
-FORBIDDEN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
-DIRECTIVE = re.compile(r"(?:\A|(?<=[\r\n]))%")
+DIRECTIVE = re.compile(r"%(?<![^\r\n]%)")
 
 GRAMMAR = (
     (

@@ -1,6 +1,7 @@
 """Which expressions there are: Python's parser reads, an allow-list over its tokens and its tree decides."""
 
 import ast
+import keyword
 import re
 from collections.abc import Iterator
 
@@ -35,6 +36,12 @@ ADMITTED = {"*": "Mult", "//": "FloorDiv", "%": "Mod"}
 NODES = {"Call": "a call", "Subscript": "an index", "IfExp": "an if-else", "UAdd": "a plus sign before a value"}
 CONSTANTS = {"true": "True", "false": "False", "none": "None"}
 """How Python writes them: in as many letters, so that columns stay."""
+WORDS = frozenset(("and", "or", "not", "in", "is", "if", "else", *CONSTANTS))
+"""No name is one of these."""
+NAMES = frozenset(keyword.kwlist) - WORDS - frozenset(CONSTANTS.values())
+"""Python's keywords that are names here, such as `try`."""
+FULL_WIDTH = 0xFEE0
+"""From a letter to its wide twin: Python reads a name with it as the same name, and never as a keyword."""
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
     |(?P<name>[^\W\d]\w*)
@@ -57,7 +64,7 @@ def read(text: str, allowed: frozenset[str]) -> ast.expr:
     try:
         tree = ast.parse(python.strip(), mode="eval").body
     except SyntaxError as error:
-        rest = python[begin + error.offset - 1 :].split() if error.offset else []
+        rest = text[begin + error.offset - 1 :].split() if error.offset else []
         column = begin + error.offset if error.offset else len(text.rstrip())
         got = repr(rest[0][:QUOTED]) if rest else "it ends too early"
         raise ExpressionError("an expression", f"a mistake: {got}", column) from error
@@ -85,8 +92,12 @@ def _tokens(text: str, allowed: frozenset[str]) -> Iterator[str]:
             raise ExpressionError("a name, number, text or sign", repr(text[at]), at + 1)
         if token[0] in OPERATORS and ADMITTED.get(token[0]) not in allowed:
             raise ExpressionError(_language(allowed), OPERATORS[token[0]], at + 1)
-        yield " " * len(token[0]) if token["space"] else CONSTANTS.get(token[0], token[0])
+        yield " " * len(token[0]) if token["space"] else _as_python(token[0])
         at = token.end()
+
+
+def _as_python(token: str) -> str:
+    return chr(ord(token[0]) + FULL_WIDTH) + token[1:] if token in NAMES else CONSTANTS.get(token, token)
 
 
 def _language(allowed: frozenset[str]) -> str:

@@ -30,7 +30,7 @@ class ExactTensor(Memory):
     def ignore(self, *_: Any, **__: Any) -> Any:
         """Nothing to do: nothing stands around it, and its one call is not looked at."""
 
-    know = surround = poison = ignore
+    know = surround = poison = rotate = read = read_zones = ignore
 
 
 class ExactCall(DeviceCompiledCall):

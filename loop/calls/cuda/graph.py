@@ -77,7 +77,7 @@ def _record(stream: Stream, run: Callable[[], None], calls: int) -> int | str:
     finally:
         code = stream.driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
     if code == UNJOINED and not failure:
-        raise Refused(LEFT_WORK)
+        raise Refused(LEFT_WORK, "left work")
     reasons = [*([failure] if failure else []), *([stream.driver.explain(code)] if code else [])]
     if not reasons and graph.value:
         return graph.value

@@ -76,7 +76,7 @@ class DeviceStage(Stage):
         with suppress(Uncapturable):
             graph = capture(the_stream(), all_of([*runs[:more], *runs]), 1)
             if not graph.nodes and self.places.slot_bytes:
-                raise Refused("launched nothing on the stream it was given")
+                raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
         return None
 

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from loop.report.figures.svg import STYLE, Figure
+from loop.report.templates import jinja
 
 TEMPLATE, CSS, SCRIPT = "report.html.j2", "report.css", "report.js"
 
@@ -23,7 +23,7 @@ def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str)
     style = (templates / CSS).read_text() + STYLE
     script = (templates / SCRIPT).read_text()
     return (
-        _environment(templates)
+        _jinja(templates)
         .get_template(TEMPLATE)
         .render(
             title=Markup(content.title),
@@ -48,8 +48,4 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-@functools.cache
-def _environment(templates: Path) -> Environment:
-    return Environment(
-        loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=True, keep_trailing_newline=True
-    )
+_jinja = functools.cache(jinja)

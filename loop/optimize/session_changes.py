@@ -25,8 +25,8 @@ Kind = TypeVar("Kind", bound=Output)
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """What the records of a session say of its changes. A round is one run of a pattern that makes one."""
+class SessionChanges:
+    """What the records of a session say of its changes, each one run of a pattern."""
 
     finished: Sequence[Finished]
 
@@ -99,7 +99,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Round:
+class ChangeAtHand:
     """The change at hand."""
 
     context: Context
@@ -146,7 +146,7 @@ def own_tree(context: Context, shop: Workshop) -> Worktree | None:
     return None
 
 
-def this_round(context: Context) -> Round:
+def change_at_hand(context: Context) -> ChangeAtHand:
     """The change that the last brief asked for. Raises LoopError where its worktree or its edit is not there."""
     read = ((record.run, read_output(record, BriefOutput)) for record in context.finished)
     briefs = [(run, output) for run, output in read if output]
@@ -156,7 +156,7 @@ def this_round(context: Context) -> Round:
     tree = worktree.find(context.task.folder, shop.tree)
     if tree is None:
         raise WorkFailed(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
-    return Round(context, *briefs[-1], tree)
+    return ChangeAtHand(context, *briefs[-1], tree)
 
 
 @contextmanager
@@ -165,14 +165,14 @@ def candidate(context: Context) -> Iterator[Context]:
 
     Its variants are those that the edit changes, and their known good is the incumbent.
     """
-    at_hand = this_round(context)
+    at_hand = change_at_hand(context)
     target, plan = read_file(at_hand.tree.target / MANIFEST, Target).value, context.task.plan
     tuned = at_hand.brief.brief.tuning if at_hand.brief.brief else None
     if tuned is not None:
         target = with_tuning_set(target, tuned)
         checks = (*plan.workloads, *plan.checks)
         plan = plan.model_copy(update={"workloads": (tuning_set(tuned),), "checks": checks})
-    incumbents = Rounds(context.finished).incumbents
+    incumbents = SessionChanges(context.finished).incumbents
     good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
     with context.bench.at(at_hand.tree.target, target) as bench:
         yield replace(
@@ -197,7 +197,7 @@ def with_tuning_set(target: Target, name: str) -> Target:
     return target.model_copy(update={"workloads": sets})
 
 
-def unchanged(at_hand: Round, digest: str) -> None:
+def unchanged(at_hand: ChangeAtHand, digest: str) -> None:
     """Raises LoopError where the worktree is no longer what was handed back."""
     if digest != at_hand.brief.digest:
         raise WorkFailed(

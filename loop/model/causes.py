@@ -1,0 +1,47 @@
+"""The codes of what is wrong: code decides by them, their words are for readers. Nothing heavy is imported."""
+
+from typing import Literal
+
+Cause = Literal[
+    "",
+    "elements",
+    "NaN",
+    "plain error",
+    "two outputs",
+    "not written",
+    "changed input",
+    "outside",
+    "replaced",
+    "declined",
+    "raised",
+    "wrong result",
+    "launched nothing",
+    "left work",
+    "cache kept",
+    "unusable",
+    "sanitizer",
+    "device lost",
+    "remembers",
+    "clock",
+    "cores",
+    "defers",
+    "foresees",
+    "impossible",
+    "held back",
+    "differs from itself",
+]
+"""Why a check failed, a worker said no or a timing is not trusted.
+
+- empty: nothing is wrong, the status says it all, or an earlier release stored it
+- `elements`, `NaN`, `plain error`: elements outside their tolerance, one that is NaN (mostly because nobody wrote
+  it), a result that loses more than the plain implementation
+- `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
+- `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it
+- `declined`, `raised`, `wrong result`: an error number, an exception, a result of another kind, shape or type
+- `launched nothing`, `left work`, `cache kept`: the stream that it was given is empty, does not wait for all the
+  work, or keeps lines of the second-level cache
+- `unusable`, `sanitizer`, `device lost`: anything else that cannot be called, a sanitizer's finding, a lost GPU
+- `remembers`, `defers`, `foresees`: while it is timed it gives old results, or computes later or sooner
+- `clock`, `cores`: its clock disagrees with ours; it left its cores or its turn, or meddled with other processes
+- `impossible`, `held back`, `differs from itself`: the figures cannot be true, or this machine does not allow them
+"""
