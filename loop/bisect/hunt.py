@@ -101,12 +101,8 @@ class Hunt:
     def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
         """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
         last = branches[-1]
-        culprits, run = last.culprits, last.range
-        named = bool(culprits or run)
-        if not named and any(one.outcome == "inconclusive" for one in branches):
-            run = with_branches(self.line, (merge,))  # Anything that it brought.
-        elif not named:
-            culprits = (merge,)
+        named = bool(last.culprits or last.range)
+        culprits, run = (last.culprits, last.range) if named else self._unnamed(merge, branches)
         at = answer.culprits.index(merge)
         blamed = (*answer.culprits[:at], *culprits, *answer.culprits[at + 1 :])
         run = (*answer.range, *run)
@@ -125,6 +121,14 @@ class Hunt:
             "difference": "\n".join(self._differences(blamed)),
         }
         return answer.model_copy(update=fields)
+
+    def _unnamed(
+        self, merge: Candidate, branches: Sequence[BisectAnswer]
+    ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+        """Culprits and range where no branch has one: the merge itself, or anything that it brought."""
+        if any(one.outcome == "inconclusive" for one in branches):
+            return (), with_branches(self.line, (merge,))
+        return (merge,), ()
 
     @property
     def problem(self) -> Problem:

@@ -97,13 +97,6 @@ class PythonFunction(Model):
     """A bundled function by name, or `module:function` found from the target's folder."""
 
 
-class KnownFault(PythonFunction):
-    """A wrong reference: what comes of a mistake that somebody could make."""
-
-    as_if: Text
-    """What it is as if: `the causal mask were left out`."""
-
-
 class Fill(Model):
     """What one input tensor is filled with."""
 
@@ -286,8 +279,8 @@ class Component(Model):
     """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Allowed error of one element, by the workload's element type. Default: the target's."""
-    faults: dict[Identifier, KnownFault] = Field(default_factory=dict)
-    """Wrong references that a wrong output is held against, to say what is the matter with it."""
+    faults: dict[Text, PythonFunction] = Field(default_factory=dict)
+    """Wrong references that a wrong output is held against: as if what (`the rows were not divided`), and how."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that its workloads name."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
@@ -313,8 +306,8 @@ class Target(Model):
     """What the user would otherwise run."""
     properties: tuple[Text, ...] = ()
     """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
-    faults: dict[Identifier, KnownFault] = Field(default_factory=dict)
-    """Wrong references that a wrong output is held against, to say what is the matter with it."""
+    faults: dict[Text, PythonFunction] = Field(default_factory=dict)
+    """Wrong references that a wrong output is held against: as if what (`the rows were not divided`), and how."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""
     memory: str | None = None

@@ -159,7 +159,7 @@ class Bench:
                 output=signature.output,
                 choices={name: tuple(one.choices) for name, one in signature.attributes.items()},
             ),
-            faults=tuple((one.as_if, one.python) for one in target.faults.values()),
+            faults=tuple((as_if, one.python) for as_if, one in target.faults.items()),
         )
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:

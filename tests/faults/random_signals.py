@@ -51,7 +51,7 @@ def signalled(
 
 
 def wrong_status(world: World, running: Running) -> str:
-    """130, or 0 where the session was over; before there is one, the signal may end the command, or Python's start."""
+    """130, or 0 where the session was over; before there is one a signal may end the command, or Python."""
     status, begun = running.process.returncode, bool(world.folders())
     unborn = status == 1 and "Failed to import the site module" in running.errors.read_text(errors="replace")
     if status in (0, 130) or ((status < 0 or unborn) and not begun):
