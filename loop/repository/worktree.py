@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.repository import submodules
 from loop.repository.git import git, look
 from loop.repository.reading import lines_changed
@@ -65,10 +65,13 @@ class Worktree:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
 
     def commit(self, message: str) -> str:
-        """Make what is there the new `head`; its hash."""
+        """Make what is there the new `head`; its hash. Raises MachineFailure where git cannot write it."""
         self._is_ours()
         git(self.root, "add", "--all", *COUNTED)
-        git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+        try:
+            git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+        except WorkFailed as error:  # The folder is ours, and no hook runs: git says little of a disk's errors.
+            raise MachineFailure(error.message, f"look after the disk of {self.root}") from error
         return self.head
 
     def branch(self, name: str) -> str:

@@ -140,7 +140,7 @@ def lift(kind: str, place: Path) -> None:
     """The fault is mended."""
     if kind == "full":
         (place / FILLER).unlink(missing_ok=True)
-    elif mounts():
+    elif mounts() and os.statvfs(place).f_flag & os.ST_RDONLY:  # Else its moment never came.
         subprocess.run(["umount", str(place)], capture_output=True, check=False)
 
 

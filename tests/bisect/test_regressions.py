@@ -1,0 +1,125 @@
+"""What regressed is searched by itself: wrong or slower, on a processor or under the emulator, in any plan."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.bisect.actions import bisect
+from loop.bisect.regressions import lines, regressions
+from loop.gate.emulating import emulate
+from loop.gate.kernel import VerifyTerms, verify
+from loop.model.bisect import BisectOutput
+from loop.model.index import SessionRow
+from loop.model.record import Finished
+from loop.steps.context import Context, NoArguments
+from loop.workers.bench import Bench
+from tests.gate.test_emulating import SCALE, emulated
+from tests.makers import make_finished
+from tests.repository.test_reading import git
+from tests.site.catalogues import make_row
+from tests.targets import compiled, make_context, open_bench, write_target
+
+
+@pytest.fixture
+def bench(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A target under git, its factor in a header of its own."""
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    folder = tmp_path / "target"
+    folder.mkdir()
+    target = write_target(
+        folder, {"ours": compiled(), "gpu": emulated("twice")}, dtypes={"cpu": "float32", "cuda": "float32"}
+    )
+    (folder / "scale.cu").write_text(SCALE)
+    git(folder, "init", "-q", "-b", "main")
+    keep(folder, "first")
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def keep(folder: Path, subject: str) -> str:
+    """Commit everything; the hash."""
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", subject)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def edit(folder: Path, name: str, old: str, new: str) -> None:
+    """Change a file."""
+    path = folder / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def right_at(commit: str | None, **fields: object) -> SessionRow:
+    """A session that passed on that commit."""
+    return make_row(variants=("ours",), emulated=("gpu",), commit=commit, **fields)
+
+
+def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
+    """A session that has checked the variant."""
+    before = make_context(bench, "ours", emulated=("gpu",) if gpu else ())
+    working = emulate(before, NoArguments()) if gpu else verify(before, VerifyTerms(seeds=1))
+    step = "emulate" if gpu else "verify"
+    record: Finished = make_finished(step, output=finish(working).output)
+    return make_context(bench, "ours", emulated=before.task.emulated, finished=(record,), sessions=tuple(sessions))
+
+
+def found(context: Context) -> BisectOutput:
+    """What the step finds."""
+    output = finish(bisect(context, NoArguments())).output
+    assert isinstance(output, BisectOutput)
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", [False, True], ids=["processor", "emulator"])
+def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool) -> None:
+    """Among harmless ones, by a session of other workloads; then from before a good end that was none."""
+    folder = bench.folder
+    good = keep(folder, "harmless")
+    bug = ("scale.cu", "run(in, out, 2)", "run(in, out, 3)") if gpu else ("scale.h", "2.0f", "3.0f")
+    edit(folder, *bug)
+    culprit = keep(folder, "breaks it")
+    late = keep(folder, "harmless again")
+    output = found(now(bench, gpu=gpu, sessions=[right_at(good, workloads=("other",))]))
+    assert output.answer is not None
+    assert (True, [culprit]) == (output.ok, [one.commit for one in output.answer.culprits]), output.message
+    (folder / "README").write_text("an edit in no commit")
+    again = found(now(bench, gpu=gpu, sessions=[right_at(good), right_at(late)]))
+    assert again.answer is not None
+    assert [culprit] == [one.commit for one in again.answer.culprits], again.message
+
+
+def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
+    """Never that nothing has regressed."""
+    edit(bench.folder, "scale.h", "2.0f", "3.0f")
+    keep(bench.folder, "breaks it")
+    output = found(now(bench))
+    assert "a search for why ours is wrong: no earlier session found it good" == output.message
+    assert (output.message,) == output.not_exercised
+    assert "--variant ours --metric correctness --good REV" in str(output.hint)
+    uncommitted = found(now(bench, sessions=[right_at(None)]))
+    assert uncommitted.message.endswith("the sources of the sessions that found it good were not committed")
+
+
+def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
+    """And nothing is searched."""
+    output = found(now(bench, sessions=[right_at(git(bench.folder, "rev-parse", "HEAD"))]))
+    assert ("nothing has regressed", None, ()) == (output.message, output.hint, output.not_exercised)
+
+
+def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> None:
+    """As a whole, or because it was timed; the last first, each commit once."""
+    commits = [keep(bench.folder, str(number)) for number in range(4)]
+    edit(bench.folder, "scale.h", "2.0f", "3.0f")
+    keep(bench.folder, "breaks it")
+    timed = right_at(commits[1], status="failed", ratios={"ours": 1.0})
+    wrong = right_at(commits[2], status="failed", ratios={"ours": 1.0}, incorrect=("ours",))
+    context = now(
+        bench,
+        sessions=[right_at(commits[0]), timed, timed, wrong, right_at(commits[3], status="failed", ratios={})],
+    )
+    (one,) = regressions(context)
+    assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]
