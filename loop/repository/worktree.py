@@ -67,11 +67,8 @@ class Worktree:
     def commit(self, message: str) -> str:
         """Make what is there the new `head`; its hash. Raises MachineFailure where git cannot write it."""
         self._is_ours()
-        git(self.root, "add", "--all", *COUNTED)
-        try:
-            git(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
-        except WorkFailed as error:  # The folder is ours, and no hook runs: git says little of a disk's errors.
-            raise MachineFailure(error.message, f"look after the disk of {self.root}") from error
+        _write(self.root, "add", "--all", *COUNTED)
+        _write(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
         return self.head
 
     def branch(self, name: str) -> str:
@@ -182,6 +179,17 @@ def _add(repository: Path, root: Path, commit: str) -> None:
         raise WorkFailed(error.message, hint) from error
 
 
+def _write(root: Path, *arguments: str) -> None:
+    """Let git write in a worktree of ours. Raises MachineFailure: no hook runs there, and nobody edits meanwhile.
+
+    Git says little of a disk's errors: `couldn't set 'HEAD'`.
+    """
+    try:
+        git(root, *arguments)
+    except WorkFailed as error:
+        raise MachineFailure(error.message, f"look after the disk of {root}") from error
+
+
 def _forget_gone(repository: Path, root: Path) -> None:
     """Take away git's notes of worktrees beside `root` that are gone: a kill leaves them.
 
@@ -280,7 +288,7 @@ def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
         look(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
-            git(made.root, "apply", "--whitespace=nowarn", str(patch))
+            _write(made.root, "apply", "--whitespace=nowarn", str(patch))
     new = list(_untracked(repository, target))
     for path in new:
         place = made.root / path
