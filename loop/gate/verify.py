@@ -11,7 +11,8 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.gate.limits import FIRST_CALL_LIMIT_S, CallLimit
 from loop.model.causes import Cause
-from loop.model.measurement import Check, Fault, Layout, Mismatch, VariantChecks
+from loop.model.faults import Fault
+from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, shape, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from loop.model.base import Model
 from loop.model.causes import Cause
+from loop.model.faults import Fault, Fit
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
@@ -79,26 +80,6 @@ class Span(Model):
     """Indices with a wrong element."""
     size: int
     """Indices in all."""
-
-
-class Fit(Model):
-    """A fault that explains the wrong elements of an output."""
-
-    as_if: str
-    """As if what: `the causal mask were left out`."""
-    whole: bool
-    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
-
-
-class Fault(Model):
-    """What was said of a call that gave no output."""
-
-    text: str
-    """One line without the workload: the same failure is known by it on another one."""
-    code: str = ""
-    """The variant's own error number, as in `error 3`, or the type of its exception."""
-    seed: int | None = None
-    """Of the emulator's schedule, which gives the fault again."""
 
 
 class Check(Model):

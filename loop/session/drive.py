@@ -11,7 +11,7 @@ from loop.base.errors import ExitCode, LoopError, Stopped
 from loop.base.interrupts import check, flagged
 from loop.base.machine_failures import behind
 from loop.base.screen import Screen, seconds_text
-from loop.model.record import Finished
+from loop.model.record import Finished, Started
 from loop.model.tick import StepTick
 from loop.session.bounds import Bounds, broken_off, failed_by
 from loop.session.bounds import Ending as Ending
@@ -32,6 +32,8 @@ class Show:
     """Write each event as a line of JSON to stdout."""
     recall: Callable[[Finished], Sequence[str]] = lambda record: ()
     """What earlier sessions say of a step that failed, in lines."""
+    begun: Started | None = None
+    """The last step that was announced where nobody watches."""
 
     def event(self, event: Happening) -> None:
         """Show one event."""
@@ -50,6 +52,9 @@ class Show:
         step = event.started
         now = f"{seconds_text(event.seconds)} of about {seconds_text(step.budget_s)}"
         self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
+        if not self.screen.live and self.begun != step:
+            self.begun = step
+            self.screen.say(f"  begins   {step.step} (about {seconds_text(step.budget_s)})")
         if event.heartbeat and not self.screen.live:
             self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
 
