@@ -83,6 +83,8 @@ class History(Model):
     """The sessions, in order."""
     stated: list[dict[str, Any]] = Field(default_factory=list)
     """Figures that the reports state besides the rows; the rows are believed."""
+    mentioned: tuple[str, ...] = ()
+    """Sessions that the reports name without figures."""
     debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
     time_to_baseline_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
