@@ -47,6 +47,8 @@ class HistorySession(Model):
     """How the build went."""
     patterns_found: int | None = None
     """Patterns it contributed."""
+    applied: tuple[str, ...] = ()
+    """Names of the patterns that it applied."""
     target_minutes: float | None = None
     """Planned duration."""
     grade: str | None = None
