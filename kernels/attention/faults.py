@@ -9,6 +9,22 @@ import torch
 from torch import Tensor
 
 
+def scored(
+    q: Tensor, k: Tensor, causal: bool, alignment: str, scale: float | None, late: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Scores [B, H, Sq, Sk], and which key each query sees [Sq, Sk]: `late` too many under the mask."""
+    scores = (q @ k.transpose(-1, -2)) * factor_of(q, scale)
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    if causal:
+        seen = seen.tril(diagonal=late + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0))
+    return scores, seen
+
+
+def factor_of(q: Tensor, scale: float | None) -> float:
+    """What products of q and k are multiplied by."""
+    return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -23,10 +39,7 @@ def attend(
 
     `late`: keys that a query sees too many under the mask; `keys`: so many are seen at all.
     """
-    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
-    if causal:
-        seen = seen.tril(diagonal=late + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0))
+    scores, seen = scored(q, k, causal, alignment, scale, late)
     if keys is not None:
         seen[:, keys:] = False
     scores = scores.masked_fill(~seen, -math.inf)
@@ -37,7 +50,7 @@ def attend(
 
 def divided(weights: Tensor, total: Tensor, v: Tensor) -> Tensor:
     """The weighted mean of the values; 0 in rows that see no key."""
-    return torch.where(total > 0, weights / total.clamp(min=1e-300), 0.0) @ v
+    return (weights / total.masked_fill(total == 0, 1.0)) @ v
 
 
 def early_mask(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -57,14 +70,12 @@ def no_scale(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, s
 
 def scaled_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """The scale is applied to q and to the scores."""
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return divided(*attend(q, k, v, causal, alignment, factor * factor), v)
+    return divided(*attend(q, k, v, causal, alignment, factor_of(q, scale) ** 2), v)
 
 
 def wrong_base(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """Powers of two are taken of scores that were meant for powers of e."""
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return divided(*attend(q, k, v, causal, alignment, factor * math.log(2)), v)
+    return divided(*attend(q, k, v, causal, alignment, factor_of(q, scale) * math.log(2)), v)
 
 
 def not_divided(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -81,29 +92,27 @@ def counted_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: s
 def divided_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """Rows are divided by their sums in both of two stages."""
     weights, total = attend(q, k, v, causal, alignment, scale)
-    return divided(weights, total, v) / total.clamp(min=1e-300)
+    return divided(weights, total, v) / total.masked_fill(total == 0, 1.0)
 
 
 def mask_added(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """Masked keys weigh as much as a score of zero, in place of nothing."""
-    weights, _ = attend(q, k, v, causal, alignment, scale)
-    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    scores = torch.where(weights > 0, scores, 0.0)
-    return torch.softmax(scores, -1) @ v
+    scores, seen = scored(q, k, causal, alignment, scale)
+    return torch.softmax(scores.masked_fill(~seen, 0.0), -1) @ v
 
 
 def over_queries(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """The softmax runs over the queries of a key, in place of the keys of a query."""
-    weights, _ = attend(q, k, v, causal, alignment, scale)
-    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    return torch.softmax(scores.masked_fill(weights == 0, -math.inf), -2).nan_to_num(0.0) @ v
+    scores, seen = scored(q, k, causal, alignment, scale)
+    weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -2)
+    return weights.masked_fill(~seen, 0.0) @ v
 
 
 def positions_first(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
 ) -> Tensor:
     """Inputs are read, and the output is written, as if heads came after positions."""
-    swapped = [one.reshape(one.shape[0], one.shape[2], one.shape[1], -1).transpose(1, 2) for one in (q, k, v)]
+    swapped = [one.reshape(one.transpose(1, 2).shape).transpose(1, 2) for one in (q, k, v)]
     out = divided(*attend(swapped[0], swapped[1], swapped[2], causal, alignment, scale), swapped[2])
     return out.transpose(1, 2).reshape(q.shape)
 
@@ -124,9 +133,8 @@ def tile_by_tile(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, alignment: str, scale: float | None, tile: int
 ) -> Tensor:
     """The softmax over tiles of keys in turn, which forgets to rescale when the highest score grows."""
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    weights, _ = attend(q, k, v, causal, alignment, factor)
-    scores = ((q @ k.transpose(-1, -2)) * factor).masked_fill(weights == 0, -math.inf)
+    scores, seen = scored(q, k, causal, alignment, scale)
+    scores = scores.masked_fill(~seen, -math.inf)
     highest = torch.full(scores.shape[:-1], -1e300, dtype=scores.dtype)
     total, out = torch.zeros_like(highest), torch.zeros_like(q)
     for first in range(0, k.shape[-2], tile):
@@ -134,7 +142,7 @@ def tile_by_tile(
         highest = torch.maximum(highest, some.amax(-1))
         part = (some - highest[..., None]).exp()
         total, out = total + part.sum(-1), out + part @ v[..., first : first + tile, :]
-    return torch.where(total[..., None] > 0, out / total[..., None].clamp(min=1e-300), 0.0)
+    return out / total.masked_fill(total == 0, 1.0)[..., None]
 
 
 def stale_32(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:

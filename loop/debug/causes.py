@@ -35,17 +35,24 @@ def causes(context: Context, arguments: NoArguments) -> Working[CausesOutput]:
 
 
 def _cause(context: Context, variant: str, wrong: Sequence[Check]) -> Cause:
-    """The faults that explain every one of them; those that explain whole outputs before others."""
-    each = [{fit.as_if: fit.whole for fit in check.fits} for check in wrong]
-    common = [as_if for as_if in each[0] if all(as_if in fits for fits in each)]
-    whole = [as_if for as_if in common if all(fits[as_if] for fits in each)]
-    place = "" if whole or not common else whereabouts(wrong[0], context.bench.target.signature)
-    return Cause(
-        variant=variant,
-        workloads=tuple(check.workload.name for check in wrong),
-        as_if=tuple(whole or common),
-        where=place.partition(";")[0],
-    )
+    """The faults that explain every check that is telling; those that explain whole outputs before others."""
+    telling, place = [check for check in wrong if check.fits is not None], ""
+    as_if = _common(telling, whole=True)
+    if not as_if and (as_if := _common(telling, whole=False)):
+        partly = next(check for check in telling if not set(as_if) <= set(_named(check, whole=True)))
+        place = whereabouts(partly, context.bench.target.signature).partition(";")[0]
+    workloads = tuple(check.workload.name for check in telling)
+    return Cause(variant=variant, workloads=workloads, as_if=as_if, where=place)
+
+
+def _common(telling: Sequence[Check], *, whole: bool) -> tuple[str, ...]:
+    each = [_named(check, whole=whole) for check in telling]
+    return tuple(as_if for as_if in each[0] if all(as_if in named for named in each)) if each else ()
+
+
+def _named(check: Check, *, whole: bool) -> list[str]:
+    """What explains an output, or all of it."""
+    return [fit.as_if for fit in check.fits or () if fit.whole or not whole]
 
 
 def _chosen(context: Context, one: Failing) -> tuple[Workload, ...]:

@@ -43,7 +43,7 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
         command = (
             head.verify_command(variant, small[variant].words, small[variant].seed) if variant in small else ""
         )
-        if command or any(label == "Component" for label, _ in lines):
+        if command or any(label in ("Cause", "Component") for label, _ in lines):
             found.append(Diagnosis(variant, lines, command))
     return tuple(found)
 

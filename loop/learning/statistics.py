@@ -6,7 +6,7 @@ a gate is for. It breaks when it ends with an error of its own. Interrupted and 
 
 import datetime
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from loop.learning import durations
 from loop.learning.durations import Duration, Sums
 from loop.learning.environments import Place, alike, changed
 from loop.learning.model import Saved, Tally
+from loop.model.history import HistorySession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import EvidenceClass, Saving
 
@@ -75,6 +76,8 @@ class Statistics:
     """When it was last begun, ISO 8601; empty where it never was."""
     session: str
     """The last session in which it was."""
+    recorded: tuple[str, ...] = ()
+    """Sessions recorded elsewhere that applied it, by the names in their reports."""
 
     @property
     def applied(self) -> int:
@@ -142,22 +145,35 @@ def savings(rows: Iterable[SessionRow]) -> list[Saved]:
 
 
 def of_patterns(
-    estimates_s: Mapping[str, float], tallies: Sequence[Tally], saved: Sequence[Saved], here: Place | None = None
+    estimates_s: Mapping[str, float],
+    tallies: Sequence[Tally],
+    saved: Sequence[Saved],
+    here: Place | None = None,
+    recorded: Collection[HistorySession] = (),
 ) -> dict[str, Statistics]:
     """The statistics of every pattern that has an estimate or was ever run.
 
     `here`: the environment they are for; the last session's where none is given. A pattern without an estimate,
-    one that is not defined any more, is shrunk to a minute.
+    one that is not defined any more, is shrunk to a minute. `recorded`: sessions of recorded histories.
     """
     here = here if here is not None else latest(tallies)
     names = dict.fromkeys((*estimates_s, *(one.pattern for one in tallies)))
     runs = {name: [one for one in tallies if one.pattern == name] for name in names}
     savings = {name: tuple(one for one in saved if one.pattern == name) for name in names}
-    return {name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], savings[name], here) for name in names}
+    elsewhere = {name: tuple(row.id for row in recorded if name in row.applied) for name in names}
+    return {
+        name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], savings[name], here, elsewhere[name])
+        for name in names
+    }
 
 
 def of_pattern(
-    name: str, estimate_s: float, tallies: Sequence[Tally], saved: tuple[Saved, ...], here: Place | None
+    name: str,
+    estimate_s: float,
+    tallies: Sequence[Tally],
+    saved: tuple[Saved, ...],
+    here: Place | None,
+    recorded: tuple[str, ...] = (),
 ) -> Statistics:
     """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
     weights = [alike(one.place, here) if here is not None else 1.0 for one in tallies]
@@ -166,7 +182,7 @@ def of_pattern(
     pairs = zip(weights, tallies, strict=True)
     sums = (Sums(w * one.timed, w * one.log_sum, w * one.log_squares) for w, one in pairs)
     success, last = rate(good, bad), max(tallies, key=lambda one: one.last or "", default=None)
-    standing, why = _standing(good, bad, success, tallies, here)
+    standing, why = _standing(good, bad, success, tallies, here) if tallies else _not_run(recorded)
     return Statistics(
         pattern=name,
         standing=standing,
@@ -180,6 +196,7 @@ def of_pattern(
         scopes=_scopes(tallies, weights),
         last=(last.last or "") if last else "",
         session=(last.session or "") if last else "",
+        recorded=recorded,
     )
 
 
@@ -191,12 +208,16 @@ def _scopes(tallies: Sequence[Tally], weights: Sequence[float]) -> tuple[Scope, 
     return tuple(sorted(found, key=lambda one: -(one.successes + one.broken)))
 
 
+def _not_run(recorded: Sequence[str]) -> tuple[Standing, str]:
+    if recorded:
+        return "applied", "it was not run here, but in sessions recorded elsewhere"
+    return "proposed", "it was never run"
+
+
 def _standing(
     good: float, bad: float, success: Rate, tallies: Sequence[Tally], here: Place | None
 ) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    if not tallies:
-        return "proposed", "it was never run"
     count, share = good + bad, f"{100 * success.low:.0f} to {100 * success.high:.0f} %"
     if count >= ENOUGH and success.high < RETIRED:
         return "retired", f"its success rate, {share}, is below {100 * RETIRED:.0f} %"

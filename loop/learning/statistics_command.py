@@ -13,9 +13,11 @@ from loop.learning import durations, environments, statistics
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
+from loop.library.histories import histories, recorded
 from loop.model.money import EVIDENCE
 from loop.model.pattern import Pattern
 from loop.store import index
+from loop.store.recorded import every
 
 ORDER = ("validated", "applied", "doubtful", "retired", "proposed")
 ALL = "`loop patterns stats` shows all"
@@ -26,8 +28,12 @@ MANY_PLACES = 5
 def gather(chosen: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, Statistics]:
     """The statistics of all patterns, defined or ever run, for the environment of the last session."""
     estimates = {name: 60 * read.value.estimate.minutes for name, read in patterns.items()}
-    rows = index.rows(chosen.sessions)
-    return statistics.of_patterns(estimates, statistics.tallies(rows), statistics.savings(rows))
+    rows = [row for row in index.rows(chosen.sessions) if not row.recorded]
+    shipped = [one for history in histories() for one in recorded(history, {})]
+    elsewhere = {one.id: one.row for one in (*every(chosen.sessions), *shipped)}
+    return statistics.of_patterns(
+        estimates, statistics.tallies(rows), statistics.savings(rows), recorded=elsewhere.values()
+    )
 
 
 def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -54,6 +60,7 @@ def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]
     screen.table(heads, [_row(one, one.pattern in patterns) for one in ranked], wrap=0)
     screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
     screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
+    screen.say("runs: own ones + sessions recorded elsewhere that applied it")
 
 
 def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
@@ -61,7 +68,7 @@ def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
     return (
         one.pattern if defined else f"{one.pattern} (not defined here)",
         one.standing,
-        str(one.applied),
+        f"{one.applied}+{len(one.recorded)}" if one.recorded else str(one.applied),
         f"{100 * one.success.low:.0f}-{100 * one.success.high:.0f} %" if one.applied else "-",
         f"{short(low)}-{short(high)}",
         " ".join(f"{saved.evidence[0]} {saved.minutes:.0f}" for saved in one.saved if saved.sessions) or "-",
@@ -80,6 +87,9 @@ def lines(one: Statistics) -> list[str]:
             f"run {one.applied} times: {one.passed} passed, {found} found something wrong, {one.broken} broke; "
             f"it answers in {100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}] of its runs"
         )
+    if one.recorded:
+        count = f"{len(one.recorded)} recorded session{'' if len(one.recorded) == 1 else 's'}"
+        text.append(f"applied in {count}: {', '.join(one.recorded)}")
     text.append(
         f"the next run takes {seconds_text(one.duration.seconds)}, between {seconds_text(low)} and "
         f"{seconds_text(high)} in 80 % of cases, from {shrunk}"
@@ -134,4 +144,5 @@ def as_fields(one: Statistics) -> dict[str, Any]:
         ],
         "last_used": one.last or None,
         "last_session": one.session or None,
+        "recorded_sessions": one.recorded,
     }

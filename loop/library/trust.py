@@ -131,6 +131,7 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
         if function is not None:
             yield f"{word}: Python {function.python}"
     yield from (f"property: Python {name}" for name in target.properties)
+    yield from (f"fault: Python {function.python}" for function in target.faults.values())
     for name, part in target.components.items():
         made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
         yield f"component {name}: calls {part.entry} of {part.of}; Python {', '.join(made)}"

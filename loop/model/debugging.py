@@ -156,7 +156,7 @@ class Cause(Model):
     variant: str
     """Name of the variant."""
     workloads: tuple[str, ...]
-    """Names of the workloads that were looked at."""
+    """Names of the workloads on which enough is wrong to tell."""
     as_if: tuple[str, ...] = ()
     """Known faults each of which explains all of them; none where no fault does."""
     where: str = ""
@@ -165,6 +165,8 @@ class Cause(Model):
     @property
     def text(self) -> str:
         """In words."""
+        if not self.workloads:
+            return "too little is wrong to hold it against the known faults"
         if not self.as_if:
             return "it fits none of the known faults"
         return f"as if {', or '.join(self.as_if)}{f', in {self.where}' if self.where else ''}"

@@ -47,6 +47,8 @@ class HistorySession(Model):
     """How the build went."""
     patterns_found: int | None = None
     """Patterns it contributed."""
+    applied: tuple[str, ...] = ()
+    """Names of the patterns that it applied."""
     target_minutes: float | None = None
     """Planned duration."""
     grade: str | None = None
@@ -83,6 +85,8 @@ class History(Model):
     """The sessions, in order."""
     stated: list[dict[str, Any]] = Field(default_factory=list)
     """Figures that the reports state besides the rows; the rows are believed."""
+    mentioned: tuple[str, ...] = ()
+    """Sessions that the reports name without figures."""
     debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
     """Minutes lost to the build, by session."""
     time_to_baseline_minutes: dict[str, Minutes | None] = Field(default_factory=dict)

@@ -117,8 +117,8 @@ class Check(Model):
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
-    fits: tuple[Fit, ...] = ()
-    """Faults that explain it, where that was asked for."""
+    fits: tuple[Fit, ...] | None = None
+    """Faults that explain it; None where that was not asked for, or too little is wrong to tell."""
 
     @field_validator("status", mode="before")
     @classmethod

@@ -279,8 +279,6 @@ class Component(Model):
     """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Allowed error of one element, by the workload's element type. Default: the target's."""
-    faults: dict[Text, PythonFunction] = Field(default_factory=dict)
-    """Wrong references that a wrong output is held against: as if what (`the rows were not divided`), and how."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     """Kinds of input values that its workloads name."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]

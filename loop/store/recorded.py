@@ -24,7 +24,8 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
     """Make a folder for each session; ids of those that are new, and of those that were there.
 
     All or nothing is refused: raises LoopError where one is there with other rows, before any is written. What was
-    written before a kill or a full disk is taken as it is by the next import.
+    written before a kill or a full disk is taken as it is by the next import. Rows that say more replace those
+    that are there.
     """
     there = [one for one in sessions if _refuse_another(root, one)]
     new = [one for one in sessions if one not in there]
@@ -32,6 +33,9 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
         root.mkdir(parents=True, exist_ok=True)
         for one in new:
             _make(root, one)
+        for one in there:
+            if read(root / one.id) != one:
+                sums.write_sealed(root / one.id / NAME, one)
     except OSError as error:
         raise unwritable(root, error) from error
     return [one.id for one in new], [one.id for one in there]
@@ -51,8 +55,10 @@ def _refuse_another(root: Path, session: RecordedSession) -> bool:
 
 
 def _facts(session: RecordedSession) -> RecordedSession:
-    """Its rows, as they read back; which patterns loop knows by their numbers may change."""
-    return RecordedSession.model_validate_json(to_json(session.model_copy(update={"patterns": {}, "stated": []})))
+    """Its rows, as they read back; what else its reports say, and which patterns that was, may change."""
+    row = session.row.model_copy(update={"applied": ()})
+    rows = session.model_copy(update={"row": row, "patterns": {}, "stated": []})
+    return RecordedSession.model_validate_json(to_json(rows))
 
 
 def _make(root: Path, session: RecordedSession) -> None:

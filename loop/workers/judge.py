@@ -70,7 +70,7 @@ class Judge:
         self.shapes, self.tolerance = terms.shapes, terms.tolerance
         self.dimensions = terms.shapes.output.split()
         self.truths: dict[str, Truth] = {}
-        self.faults = terms.faults
+        self.faults = suspects.functions(terms.faults)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -158,18 +158,18 @@ class Judge:
         ):
             truth = self.truths[call.key] = self._rounded(truth, call)
             worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
-        return worst.but(fits=self._fits(truth, call, outputs[0])) if request.suspected else worst
+        return worst.but(fits=self._fits(truth, call, outputs)) if request.suspected else worst
 
-    def _fits(self, truth: Truth, call: Call, output: Tensor) -> tuple[messages.Fit, ...]:
-        """What explains a wrong output: mistakes of any kernel, and the faults that the target declares."""
-        wrong = outside(output, truth.reference, truth.allowed)
+    def _fits(self, truth: Truth, call: Call, outputs: list[Tensor]) -> tuple[messages.Fit, ...] | None:
+        """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
+        wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in outputs]
         rtol = self.tolerance[call.dtype].rtol
-        held = suspects.Truth(truth.reference, truth.allowed, rtol, output, wrong)
+        held = [suspects.Truth(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())]
         exact = [one.double() for one in truth.inputs]
-        functions = [(as_if, torch_side.find(name)) for as_if, name in self.faults]
-        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in functions]
+        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in self.faults]
         common = suspects.of_signature(self.reference, call, truth.inputs, self.shapes, truth.reference)
-        return suspects.fits(held, [*own, *common]) or suspects.fits(held, held.multiplied())
+        found = suspects.fits(held, [*own, *common])
+        return suspects.fits(held, held[0].multiplied()) if found == () else found
 
     def _may_round(self, truth: Truth, call: Call) -> bool:
         """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""

@@ -145,8 +145,8 @@ class Finding(Plain):
     worst: Wrong | None
     map: dict[str, tuple[Part, ...]]
     spans: dict[str, Stretch]
-    fits: tuple[Fit, ...] = ()
-    """What explains it, where that was asked for."""
+    fits: tuple[Fit, ...] | None = None
+    """What explains it; None where that was not asked for, or too little is wrong to tell."""
 
     @property
     def badness(self) -> tuple[int, bool, float]:

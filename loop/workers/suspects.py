@@ -6,24 +6,31 @@ that explains all wrong elements fits; it fits as a whole where it explains the 
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from loop.calls import torch_side
 from loop.calls.call import Call
+from loop.calls.refusal import Refused
 from loop.workers.judge_messages import Fit, Shapes
 
 SLACK = 4.0
 """A wrong answer may be off from the suspect's by so many times what a right one may: its values are larger."""
 EXPLAINED = 0.98
-"""Share of the wrong elements that a suspect has to explain."""
+"""Share of the wrong elements that a suspect has to explain, and of the right ones to explain the whole."""
 LEFT = 0.25
 """Share of the error (root of the mean square) that may be left: a suspect explains it, and is not just near."""
-LEAST = 4
-"""Wrong elements that are needed: of one alone any factor is right."""
+LEAST = 8
+"""Wrong elements that are needed, finite and unlike each other: fewer resemble a suspect's by chance."""
+MOST_COUNTED = 4096
+"""Wrong elements that are told apart, or not twice as many."""
+MOST_HELD = 8
+"""Outputs of one call that a suspect has to explain."""
+NOTABLE = 0.01
+"""A factor is off from 1 by at least this: sums in low precision shrink by less."""
 
 Reference = Callable[..., Tensor]
 Suspect = tuple[str, Callable[[], Tensor]]
@@ -35,46 +42,88 @@ class Truth:
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
         self.reference, self.output, self.wrong = reference, output, wrong
-        self.floor, self.rtol = (allowed - rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)).clamp(min=0.0), rtol
+        self.floor, self.rtol = (allowed - rtol * _size(reference)).clamp(min=0.0), rtol
 
-    def fit(self, as_if: str, answer: Tensor) -> Fit | None:
-        """How well a suspect's answer fits the output; None where it does not."""
-        if answer.shape != self.output.shape:
-            return None
-        allowed = SLACK * (self.floor + self.rtol * answer.abs().nan_to_num(0.0, 0.0, 0.0))
-        explained = ((self.output - answer).abs() <= allowed) | (self.output.isnan() & answer.isnan())
-        if float(explained[self.wrong].double().mean()) < EXPLAINED:
-            return None
-        if self._error(answer) > LEFT * self._error(self.reference):
-            return None
-        return Fit(as_if, bool(explained.double().mean() >= EXPLAINED))
+    @property
+    def telling(self) -> int:
+        """Finite wrong elements, where those with the same right and wrong value count once."""
+        pairs = torch.stack([self.reference, self.output])[:, self.wrong & self.output.isfinite()]
+        pairs = pairs[:, :: max(1, pairs.shape[1] // MOST_COUNTED)]
+        step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
+        return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
+
+    def explained(self, answer: Tensor) -> Tensor:
+        """Which elements a suspect's answer comes near."""
+        near = (self.output - answer).abs() <= self._allowed(answer)
+        return near | (self.output == answer) | (self.output.isnan() & answer.isnan())
+
+    def error(self, answer: Tensor) -> float:
+        """Root of the mean squared error of the wrong elements that are finite, were this the right answer."""
+        error = (self.output - answer)[self.wrong & self.output.isfinite()]
+        return float(error.square().mean().sqrt().nan_to_num(0.0))
 
     def multiplied(self) -> list[Suspect]:
-        """The right answer times one number, where the wrong elements tell which."""
-        some = self.wrong & self.output.isfinite() & (self.reference.abs() > SLACK * self.floor)
-        if int(some.sum()) < LEAST:
+        """The right answer times one number, where wrong elements tell which: they differ in more than that."""
+        some = self.wrong & self.output.isfinite() & (_size(self.reference) > SLACK * self.floor)
+        right = self.reference[some]
+        if len(right) < LEAST or float(right.std()) <= LEFT * float(right.square().mean().sqrt()):
             return []
-        times = float((self.output[some] / self.reference[some]).median())
-        return [(f"it were multiplied by {times:.4g}", lambda: times * self.reference)]
+        times = float((self.output[some] / right).median())
+        if abs(times - 1) < NOTABLE:
+            return []
+        return [(f"it were multiplied by {times:.3g}", lambda: times * self.reference)]
 
-    def _error(self, answer: Tensor) -> float:
-        """Root of the mean squared error of the wrong elements that are finite, were this the right answer."""
-        error = (self.output - answer)[self.wrong]
-        return float(error[error.isfinite()].square().mean().sqrt().nan_to_num(0.0))
+    def _allowed(self, answer: Tensor) -> Tensor:
+        return SLACK * (self.floor + self.rtol * _size(answer))
 
 
-def fits(truth: Truth, suspects: Iterable[Suspect]) -> tuple[Fit, ...]:
-    """The suspects that explain an output, those that explain all of it first."""
-    if int(truth.wrong.sum()) < LEAST:
-        return ()
-    found = []
-    for as_if, answer in suspects:
-        try:
-            fit = truth.fit(as_if, answer())
-        except Exception:  # A reference that cannot be called so says nothing.
-            continue
-        found += [fit] if fit else []
+def _size(values: Tensor) -> Tensor:
+    """Magnitudes; 0 of what is not finite."""
+    return values.abs().nan_to_num(0.0, 0.0, 0.0)
+
+
+def fits(outputs: Sequence[Truth], suspects: Iterable[Suspect]) -> tuple[Fit, ...] | None:
+    """The suspects that explain every one of these outputs of a call, those that explain all of them first.
+
+    None where too little is wrong to tell.
+    """
+    held = outputs[:MOST_HELD]
+    if not any(one.telling >= LEAST for one in held):
+        return None
+    found = [fit for as_if, answer in suspects if (fit := _fit(held, as_if, answer))]
     return tuple(sorted(found, key=lambda fit: not fit.whole))
+
+
+def _fit(outputs: Sequence[Truth], as_if: str, ask: Callable[[], Tensor]) -> Fit | None:
+    """How well a suspect fits; None where it does not."""
+    whole = True
+    try:
+        answer = ask()
+        for one in outputs:
+            if answer.shape != one.output.shape or one.error(answer) > LEFT * one.error(one.reference):
+                return None
+            explained = one.explained(answer)
+            if _share(explained[one.wrong]) < EXPLAINED:
+                return None
+            whole = whole and _share(explained[~one.wrong]) >= EXPLAINED
+    except Exception:  # A reference that cannot be called so says nothing.
+        return None
+    return Fit(as_if, whole)
+
+
+def _share(held: Tensor) -> float:
+    return float(held.double().mean()) if held.numel() else 1.0
+
+
+def functions(faults: Iterable[tuple[str, str]]) -> list[tuple[str, torch_side.Function]]:
+    """A target's own faults: as if what, and the function; Refused with its entry where there is none."""
+    found = []
+    for as_if, name in faults:
+        try:
+            found.append((as_if, torch_side.find(name)))
+        except Refused as missing:
+            raise Refused(f"faults: {as_if}: {missing}") from missing
+    return found
 
 
 def of_signature(
@@ -109,28 +158,35 @@ def of_signature(
 def _cuts(reference: Reference, call: Call, exact: Sequence[Tensor], shapes: Shapes) -> Iterator[Suspect]:
     """Parts of the dimensions that are summed over."""
     texts = [text.split() for text in shapes.inputs.values()]
+    sizes = dict(
+        pair for text, one in zip(texts, exact, strict=True) for pair in zip(text, one.shape, strict=True)
+    )
     for name in dict.fromkeys(name for text in texts for name in text if name not in shapes.output.split()):
-        axes = [text.index(name) if name in text else None for text in texts]
-        size = max(one.shape[axis] for one, axis in zip(exact, axes, strict=True) if axis is not None)
+        size = sizes[name]
         parts = {"the last index": (0, size - 1), "the first index": (1, size), "the second half": (0, size // 2)}
         for what, (first, end) in parts.items():
-            some = [
-                one if axis is None else one.narrow(axis, first, end - first)
-                for one, axis in zip(exact, axes, strict=True)
-            ]
-            yield f"{what} of {name} were left out", _called(reference, call, some)
+            if first < end:
+                some = [_cut(one, text, name, first, end) for one, text in zip(exact, texts, strict=True)]
+                yield f"{what} of {name} were left out", _called(reference, call, some)
+
+
+def _cut(tensor: Tensor, dimensions: Sequence[str], name: str, first: int, end: int) -> Tensor:
+    """A range of every dimension of this name."""
+    for axis in (axis for axis, one in enumerate(dimensions) if one == name):
+        tensor = tensor.narrow(axis, first, end - first)
+    return tensor
 
 
 def _changes(shapes: Shapes, right: Tensor) -> Iterator[Suspect]:
     """What can be done to the right answer."""
     yield "nothing were computed (zeros)", lambda: torch.zeros_like(right)
-    yield "nothing were written", lambda: torch.full_like(right, math.nan)
     for axis, name in enumerate(shapes.output.split()):
         if right.shape[axis] > 1:
             for by, which in ((1, "before"), (-1, "after")):
                 yield f"each place held the one {which} it along {name}", _rolled(right, by, axis)
-    if right.dim() > 1 and right.shape[-1] == right.shape[-2] > 1:
-        yield "the last two dimensions of the output were swapped", lambda: right.transpose(-1, -2)
+    if right.dim() > 1:
+        turned = "the last two dimensions of the output were swapped in memory"
+        yield turned, lambda: right.transpose(-1, -2).reshape(right.shape)
 
 
 def _rolled(right: Tensor, by: int, axis: int) -> Callable[[], Tensor]:

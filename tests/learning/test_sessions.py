@@ -85,6 +85,20 @@ def test_statistics_of_patterns(folder: Path) -> None:
     assert found == told("patterns", "show", "try", *where)["statistics"]
 
 
+def test_a_pattern_is_not_said_to_be_unused_under_rows_of_its_use(tmp_path: Path) -> None:
+    """Three sessions of the history decided to keep a GPU; an import counts them no second time."""
+    for _ in range(2):
+        (found,) = told("patterns", "stats", "keep-gpu-running")["patterns"]
+        assert ("applied", ["N+4", "N+7A", "N+7G"]) == (found["status"], found["recorded_sessions"])
+        assert 0 == loop("sessions", "import", "history").returncode
+    shown = " ".join(loop("patterns", "show", "keep-gpu-running").stdout.split())
+    assert "applied in 3 recorded sessions: N+4, N+7A, N+7G" in shown
+    assert "never run" not in shown
+    done = loop("patterns", "stats")
+    assert "0+3" in next(line for line in done.stdout.splitlines() if "keep-gpu-running" in line)
+    assert "0+1" in next(line for line in done.stdout.splitlines() if "environment-validation" in line)
+
+
 def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
     """The nearest name is offered."""
     done = loop("patterns", "stats", "baseline-frist", "--target", str(folder))

@@ -7,6 +7,7 @@ import pytest
 
 from loop.learning.model import Saved, Tally
 from loop.learning.statistics import of_pattern, of_patterns, rate
+from loop.model.history import HistorySession
 
 HERE = ("AMD EPYC", None, None, None, "2.4.1", "g++ 12")
 UPGRADED = ("AMD EPYC", None, None, None, "2.5.0", "g++ 12")
@@ -91,3 +92,13 @@ def test_savings_stay_apart_by_class_of_evidence() -> None:
 def test_a_pattern_that_is_not_defined_any_more_keeps_its_runs() -> None:
     """They happened."""
     assert 2 == of_patterns({}, [tally(2)], [])["one"].applied
+
+
+def test_what_recorded_sessions_applied_was_applied() -> None:
+    """It counts beside the runs, by the sessions' names; nothing is said of its time or its success."""
+    rows = [HistorySession(id=name, minutes=5, outcome="x", applied=("one", "gone")) for name in ("a", "b")]
+    found = of_patterns({"one": 30.0, "two": 30.0}, [], [], recorded=rows)
+    assert ("applied", ("a", "b"), 0) == (found["one"].standing, found["one"].recorded, found["one"].applied)
+    assert ("proposed", ()) == (found["two"].standing, found["two"].recorded)
+    assert {"one", "two"} == set(found)
+    assert ("a", "b") == of_patterns({}, [tally(2)], [], recorded=rows)["one"].recorded

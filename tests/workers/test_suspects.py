@@ -1,0 +1,323 @@
+"""The fault dictionary: what a wrong output is as if, and that nothing is named which does not explain it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from loop.calls.call import Call, TensorFile
+from loop.calls.refusal import Refused
+from loop.workers import suspects
+from loop.workers.attention import eager
+from loop.workers.judge import outside
+from loop.workers.judge_messages import Fit, Shapes
+
+ALLOWED = {"float32": 1e-5, "float16": 1e-3}
+"""Absolute and relative."""
+
+
+@dataclass
+class Small:
+    """A small target: what it computes, and on which sizes."""
+
+    function: Callable[..., Tensor]
+    inputs: dict[str, str]
+    output: str
+    sizes: dict[str, int]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def scaled(x: Tensor, w: Tensor) -> Tensor:
+    """Rows times a factor each."""
+    return x * w[:, None]
+
+
+def normalised(x: Tensor, w: Tensor) -> Tensor:
+    """RMSNorm without an epsilon: NaN of zeros."""
+    return x / x.square().mean(-1, keepdim=True).sqrt() * w
+
+
+def summed(x: Tensor, y: Tensor) -> Tensor:
+    """Row sums of products."""
+    return (x * y).sum(-1)
+
+
+SMALL = {
+    "scale": Small(scaled, {"x": "N M", "w": "N"}, "N M", {"N": 12, "M": 16}),
+    "norm": Small(normalised, {"x": "N M", "w": "M"}, "N M", {"N": 12, "M": 16}),
+    "matmul": Small(torch.matmul, {"a": "M K", "b": "K N"}, "M N", {"M": 16, "K": 16, "N": 16}),
+    "softmax": Small(lambda x: torch.softmax(x, -1), {"x": "R C"}, "R C", {"R": 16, "C": 12}),
+    "dot": Small(summed, {"x": "N K", "y": "N K"}, "N", {"N": 40, "K": 9}),
+    "attention": Small(
+        eager,
+        {"q": "B H Sq D", "k": "B H Sk D", "v": "B H Sk D"},
+        "B H Sq D",
+        {"B": 1, "H": 2, "Sq": 12, "Sk": 20, "D": 8},
+        {"causal": True, "alignment": "bottom_right", "scale": None},
+        {"causal": (), "alignment": ("top_left", "bottom_right"), "scale": ()},
+    ),
+}
+
+
+class Case:
+    """A call of a small target: its inputs, its right answer, and what the dictionary says of outputs."""
+
+    def __init__(self, small: Small, dtype: str = "float32", *, values: float | None = None, **sizes: int) -> None:
+        self.small, self.dtype, sized = small, dtype, {**small.sizes, **sizes}
+        torch.manual_seed(7)
+        shapes = [tuple(sized[name] for name in text.split()) for text in small.inputs.values()]
+        self.inputs = [torch.randn(shape) if values is None else torch.full(shape, values) for shape in shapes]
+        files = tuple(TensorFile(n, "", s, "float32") for n, s in zip(small.inputs, shapes, strict=True))
+        self.shapes = Shapes(small.inputs, small.output, small.choices)
+        right = self.answer()
+        output = TensorFile("output", "", tuple(right.shape), "float32")
+        self.call = Call("k", "float32", files, output, small.attributes, ())
+        self.right = right
+
+    def answer(self, *inputs: Tensor, **attributes: Any) -> Tensor:
+        """What the target gives, of its own inputs and attributes or of others."""
+        given = [one.double() for one in (inputs or self.inputs)]
+        return self.small.function(*given, **{**self.small.attributes, **attributes})
+
+    def rounded(self, answer: Tensor) -> Tensor:
+        """An output as a kernel gives it: in its type, a little off."""
+        noise = 1 + 0.1 * ALLOWED[self.dtype] * torch.randn(answer.shape)
+        return (answer * noise).to(getattr(torch, self.dtype)).double()
+
+    def fits(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> tuple[Fit, ...] | None:
+        """What is said of outputs of the call."""
+        rtol = ALLOWED[self.dtype]
+        allowed = rtol + rtol * self.right.abs().nan_to_num()
+        held = [
+            suspects.Truth(self.right, allowed, rtol, one, outside(one, self.right, allowed)) for one in outputs
+        ]
+        common = suspects.of_signature(self.small.function, self.call, self.inputs, self.shapes, self.right)
+        found = suspects.fits(held, [*own, *common])
+        return suspects.fits(held, held[0].multiplied()) if found == () else found
+
+    def named(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> list[str] | None:
+        """As if what."""
+        found = self.fits(*outputs, own=own)
+        return None if found is None else [one.as_if for one in found]
+
+    def suspects(self) -> list[suspects.Suspect]:
+        """All that its signature allows, and what they come to here."""
+        return list(suspects.of_signature(self.small.function, self.call, self.inputs, self.shapes, self.right))
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two answers cannot be told apart."""
+    return one.shape == other.shape and torch.allclose(one, other, 1e-3, 1e-3, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ALLOWED)
+@pytest.mark.parametrize("name", SMALL)
+def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> None:
+    """With those that give the same answer, and no other; those that give the right answer are nobody's fault."""
+    case, told = Case(SMALL[name], dtype), 0
+    answers = {as_if: ask() for as_if, ask in case.suspects()}
+    for as_if, answer in answers.items():
+        if answer.isnan().any() or same(answer, case.right):
+            continue
+        told += 1
+        expected = {other for other, one in answers.items() if same(one, answer)}
+        fits = case.fits(case.rounded(answer))
+        assert fits is not None, as_if
+        assert expected == {fit.as_if for fit in fits}, as_if
+        assert all(fit.whole for fit in fits), as_if
+    assert told >= 5
+
+
+@pytest.mark.parametrize("dtype", ALLOWED)
+@pytest.mark.parametrize("name", SMALL)
+def test_in_a_region_it_is_named_as_a_part(name: str, dtype: str) -> None:
+    """Among those that explain these rows; `whole` is only who leaves the other rows right."""
+    case = Case(SMALL[name], dtype)
+    answers = {as_if: ask() for as_if, ask in case.suspects()}
+    rows = torch.zeros_like(case.right, dtype=torch.bool)
+    rows.narrow(-2 if rows.dim() > 1 else 0, 4, rows.shape[-2 if rows.dim() > 1 else 0] // 2 - 1)[...] = True
+    for as_if, answer in answers.items():
+        if answer.isnan().any() or same(answer[rows], case.right[rows]):
+            continue
+        fits = case.fits(case.rounded(torch.where(rows, answer, case.right)))
+        expected = {other for other, one in answers.items() if same(one[rows], answer[rows])}
+        wholly = {other for other in expected if same(answers[other][~rows], case.right[~rows])}
+        assert fits is not None, as_if
+        assert expected == {fit.as_if for fit in fits}, as_if
+        assert wholly == {fit.as_if for fit in fits if fit.whole}, as_if
+
+
+@pytest.mark.parametrize("dtype", ALLOWED)
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("times", [0.5, -1.0, 3.0, 1.05])
+def test_a_factor_is_told(name: str, dtype: str, times: float) -> None:
+    """Where nothing else explains it; 1 is none."""
+    case = Case(SMALL[name], dtype)
+    assert [f"it were multiplied by {times:.3g}"] == case.named(case.rounded(times * case.right))
+
+
+SIZES = [
+    (name, size) for name, small in SMALL.items() for size in small.sizes if (name, size) != ("attention", "D")
+]
+UNNAMED: dict[str, Callable[[Tensor], Tensor]] = {
+    "low precision": lambda right: right.bfloat16().double(),
+    "low precision, cut off": lambda right: (right * 64).trunc() / 64,
+    "sums that shrink": lambda right: right * (0.996 + 0.003 * torch.rand(right.shape)),
+    "noise": lambda right: right + 0.01 * torch.randn(right.shape),
+    "other values": lambda right: torch.randn(right.shape),
+    "one more": lambda right: right + 1,
+    "squares": lambda right: right.square() + 0.3,
+    "every third, another sign and size": lambda right: (
+        right * (torch.arange(right.numel()).reshape(right.shape) % 3 - 0.5)
+    ),
+    "backwards": lambda right: right.reshape(-1).flip(0).reshape(right.shape),
+    "clamped": lambda right: right.clamp(-0.05, 0.05),
+    "absolute": lambda right: right.abs() + 0.1,
+    "a ramp": lambda right: right * torch.linspace(0.5, 1.5, right.numel()).reshape(right.shape),
+}
+
+
+@pytest.mark.parametrize("dtype", ALLOWED)
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("how", UNNAMED)
+def test_what_is_none_of_them_is_not_named(name: str, dtype: str, how: str) -> None:
+    """Only near is not enough."""
+    case = Case(SMALL[name], dtype)
+    assert not case.named(case.rounded(UNNAMED[how](case.right)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_of_few_wrong_elements_nothing_is_said(name: str) -> None:
+    """One of them, or NaN and infinity in a few places or in all: anything comes to that."""
+    case = Case(SMALL[name])
+    flat = case.right.reshape(-1)
+    for places, value in ((1, 0.0), (1, 9.0), (7, 0.0), (9, torch.nan), (9, torch.inf), (len(flat), torch.nan)):
+        output = case.rounded(flat)
+        output[:places] = value
+        assert None is case.named(output.reshape(case.right.shape)), (places, value)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_of_two_faults_at_once_neither_is_named_for_both(name: str) -> None:
+    """Half of the rows as if one thing, half as if another: what is named explains all of it."""
+    case = Case(SMALL[name])
+    answers = {as_if: ask() for as_if, ask in case.suspects()}
+    half = torch.arange(len(case.right.reshape(-1))).reshape(case.right.shape) < case.right.numel() // 2
+    for one in list(answers.values())[::2]:
+        for other in list(answers.values())[::5]:
+            output = torch.where(half, one, other)
+            if not output.isnan().any():
+                expected = {as_if for as_if, answer in answers.items() if same(answer, output)}
+                assert set(case.named(case.rounded(output)) or ()) <= expected | _near(case, answers, output)
+
+
+def _near(case: Case, answers: dict[str, Tensor], output: Tensor) -> set[str]:
+    """Those that differ from an output only where that is right."""
+    wrong = ~torch.isclose(output, case.right, 1e-4, 1e-4)
+    return {as_if for as_if, answer in answers.items() if same(answer[wrong], output[wrong])}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_one_mistake_on_top_of_another_is_neither(name: str) -> None:
+    """A wrong input and a factor; the same where a product takes both alike."""
+    case = Case(SMALL[name])
+    for as_if, ask in case.suspects():
+        answer = ask()
+        if not same(answer, 0 * answer) and not same(answer, case.right) and not answer.isnan().any():
+            found = case.named(case.rounded(1.7 * answer)) or []
+            assert as_if not in found
+            assert not [one for one in found if "multiplied" not in one], (as_if, found)
+
+
+def test_every_output_of_a_call_has_to_be_explained() -> None:
+    """Memory that nobody wrote may hold zeros the first time."""
+    case = Case(SMALL["matmul"])
+    zeros = torch.zeros_like(case.right)
+    assert ["a were zero", "b were zero", "nothing were computed (zeros)"] == case.named(zeros)
+    assert [] == case.named(zeros, torch.full_like(zeros, torch.nan))
+    assert [] == case.named(zeros, zeros + 3)
+
+
+def test_a_suspect_that_cannot_be_asked_says_nothing() -> None:
+    """It raises, returns something else, or an output of another shape."""
+    case = Case(SMALL["matmul"])
+
+    def raises() -> Tensor:
+        raise ValueError("not on these")
+
+    own: list[suspects.Suspect] = [
+        ("it raised", raises),
+        ("it gave nothing", lambda: cast(Tensor, None)),
+        ("it gave a row", lambda: case.right[0]),
+        ("it were tripled", lambda: 3 * case.right),
+    ]
+    assert ["it were tripled"] == case.named(3 * case.right, own=own)
+
+
+def test_own_faults_come_before_those_of_any_kernel() -> None:
+    """In the manifest's order, with all that give the same."""
+    case = Case(SMALL["matmul"])
+    own = [("the sum were never begun", lambda: 0 * case.right)]
+    expected = ["the sum were never begun", "a were zero", "b were zero", "nothing were computed (zeros)"]
+    assert expected == case.named(0 * case.right, own=own)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("values", [0.0, 0.5, 1.0])
+def test_constant_inputs_tell_nothing(name: str, values: float) -> None:
+    """Whatever is wrong is wrong alike everywhere: one number, that many mistakes give."""
+    case = Case(SMALL[name], values=values)
+    for output in (case.right + 1, 0 * case.right, 2 * case.right):
+        if not case.right.isnan().any() and len(torch.unique(case.right.round(decimals=5))) == 1:
+            assert None is case.named(output)
+
+
+def test_one_element_tells_nothing() -> None:
+    """Any factor is right of it."""
+    case = Case(SMALL["matmul"], M=1, N=1)
+    assert None is case.named(case.right * 2)
+
+
+def test_zeros_where_zeros_belong() -> None:
+    """A right answer of zeros: no factor explains what stands there, and no suspect that is zero too."""
+    case = Case(SMALL["attention"], Sk=0)
+    assert [] == case.named(case.rounded(torch.randn(case.right.shape)))
+    assert None is case.named(torch.full_like(case.right, torch.nan))
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_empty_and_single_dimensions_are_no_trap(name: str, size: str, count: int) -> None:
+    """Every suspect is asked, and none of them where there is nothing to leave out."""
+    case = Case(SMALL[name], "float32", values=None, **{size: count})
+    assert count > 1 or not [one for one, _ in case.suspects() if f" of {size} were left out" in one]
+    found = case.named(case.rounded(case.right + torch.randn(case.right.shape)))
+    assert not found
+
+
+def test_attributes_are_taken_for_others_of_their_choices() -> None:
+    """A flag and a choice, not a number; those that make no difference here are not named."""
+    case = Case(SMALL["attention"])
+    assert ["causal were false"] == case.named(case.rounded(case.answer(causal=False)))
+    assert ["alignment were top_left"] == case.named(case.rounded(case.answer(alignment="top_left")))
+    square = Case(SMALL["attention"], Sq=20)
+    assert ["causal were false"] == square.named(square.rounded(square.answer(causal=False)))
+
+
+def test_a_dimension_that_stands_twice_is_cut_twice() -> None:
+    """A square matrix of which the last row and column are left out."""
+    small = Small(lambda x, y: x.sum() * y, {"x": "K K", "y": "N"}, "N", {"K": 5, "N": 30})
+    case = Case(small)
+    wrong = case.inputs[0][:4, :4].double().sum() * case.inputs[1].double()
+    assert ["the last index of K were left out"] == case.named(case.rounded(wrong))
+
+
+def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> None:
+    """When the judge begins, not when something is wrong."""
+    expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
+    with pytest.raises(Refused, match=expected):
+        suspects.functions([("the rows were lost", "tests.makers:lost")])
