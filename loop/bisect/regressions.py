@@ -105,7 +105,6 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
 
 
 def _was_right(row: SessionRow, one: Regression) -> bool:
-    """Whether a session found it right: it passed as a whole, or timed it, which only what is right is."""
+    """Whether a session found it right; of an older loop's row, whether it passed as a whole with it."""
     chosen: Sequence[str] = row.emulated if one.emulated else row.variants
-    timed = not one.emulated and one.variant in row.ratios and one.variant not in row.incorrect
-    return timed or (row.status == "passed" and one.variant in chosen)
+    return one.variant in row.right or (not row.right and row.status == "passed" and one.variant in chosen)

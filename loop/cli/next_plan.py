@@ -13,6 +13,7 @@ from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import expected, foresee, predicted_cost
 from loop.library.rates import rates
 from loop.model.record import SessionHead
+from loop.model.target import CAbiVariant
 from loop.money.charging import rates_of
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, read_setting
@@ -65,7 +66,9 @@ def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea
     lost: dict[str, int] = {}
     for one in past_changes.lost_ideas(root, now):
         lost[one.variant] = lost.get(one.variant, 0) + 1
-    found = [one for one in ideas(rows, now.ground, lost, standings) if one.plan in setting.plans or one.resume]
+    compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
+    every = ideas(rows, now.ground, lost, standings, compiled)
+    found = [one for one in every if one.plan in setting.plans or one.resume]
     for place, idea in enumerate(found):
         try:
             head = foresee(_head(idea, setting, target), setting)

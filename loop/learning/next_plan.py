@@ -1,6 +1,6 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loop.learning.model import Saved
@@ -44,12 +44,16 @@ class Benefit:
 
 
 def ideas(
-    rows: Sequence[SessionRow], ground: str, lost: Mapping[str, int], standings: Mapping[str, Statistics]
+    rows: Sequence[SessionRow],
+    ground: str,
+    lost: Mapping[str, int],
+    standings: Mapping[str, Statistics],
+    compiled: Collection[str],
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; never empty.
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
-    variant that were taken back since the last that was kept.
+    variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
     """
     own = [row for row in rows if not row.recorded and row.status is not None]
     found = [
@@ -58,7 +62,7 @@ def ideas(
         *_regressed(own),
         *_failed(own),
         *_unmeasured(own, ground),
-        *_slow(own, lost, standings),
+        *_slow(own, lost, standings, compiled),
     ]
     return tuple(found) or (_nothing(own),)
 
@@ -89,7 +93,7 @@ def _standing(
     """Variants with a fault that no later session has cleared, each with the session that found it last."""
     judged: dict[str, SessionRow] = {}
     for row in rows:
-        judged |= dict.fromkeys((*row.ratios, *row.incorrect, *row.regressed), row)
+        judged |= dict.fromkeys(row.judged, row)
     return ((variant, row) for variant, row in judged.items() if variant in of(row))
 
 
@@ -120,14 +124,17 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
 
 
 def _slow(
-    rows: Sequence[SessionRow], lost: Mapping[str, int], standings: Mapping[str, Statistics]
+    rows: Sequence[SessionRow],
+    lost: Mapping[str, int],
+    standings: Mapping[str, Statistics],
+    compiled: Collection[str],
 ) -> Iterator[Idea]:
-    """Variants behind the baseline, the slowest first; those on which changes kept losing come last."""
+    """Compiled variants behind the baseline, the slowest first; those on which changes kept losing come last."""
     ratios: dict[str, tuple[float, SessionRow]] = {}
     for row in rows:
         sure = {variant: ratio for variant, ratio in row.ratios.items() if variant not in row.unsure}
         ratios |= {variant: (ratio, row) for variant, ratio in sure.items()}
-    behind = {variant: known for variant, known in ratios.items() if known[0] < AHEAD}
+    behind = {name: known for name, known in ratios.items() if known[0] < AHEAD and name in compiled}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, behind[name][0])):
         ratio, row = behind[variant]
         why = [f"{variant} ran at {ratio:.2f} of the baseline's speed in {row.id}"]
@@ -149,7 +156,7 @@ def _nothing(rows: Sequence[SessionRow]) -> Idea:
     if last is not None and last.unsure:
         why = f"{', '.join(last.unsure)} could not be judged in {last.id}"
         return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
-    why = f"every variant that was judged runs at {AHEAD} of the baseline's speed or more, and all gates passed"
+    why = f"every compiled variant that was judged runs at {AHEAD} of the baseline's speed or more, and all gates passed"
     return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
 
 

@@ -18,6 +18,9 @@ from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 TORCH = "environment.torch"
 
+CHECKS = ("kernel.verify", "kernel.emulate")
+"""Actions that hold the target's own variants against the reference."""
+
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
     """What the session in a folder says, and what is wrong with its files; None where they say nothing.
@@ -61,11 +64,20 @@ def _row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line])
         predicted=head.predicted,
         environment=_environment(head, steps),
         runs=runs,
+        right=_right(steps),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
         **{"status": None, **ended},
     )
+
+
+def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
+    """Variants that the last checks of them found right."""
+    found: dict[str, bool] = {}
+    for output in (step.output for step in steps if step.action in CHECKS):
+        found |= {**dict.fromkeys(output.get("right", ()), True), **dict.fromkeys(output.get("wrong", ()), False)}
+    return tuple(name for name, right in found.items() if right)
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:

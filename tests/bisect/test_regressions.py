@@ -111,12 +111,12 @@ def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
 
 
 def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> None:
-    """As a whole, or because it was timed; the last first, each commit once."""
+    """By its checks, or because all passed; the last first, each commit once."""
     commits = [keep(bench.folder, str(number)) for number in range(4)]
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
     keep(bench.folder, "breaks it")
-    timed = right_at(commits[1], status="failed", ratios={"ours": 1.0})
-    wrong = right_at(commits[2], status="failed", ratios={"ours": 1.0}, incorrect=("ours",))
+    timed = right_at(commits[1], status="failed", right=("ours",))
+    wrong = right_at(commits[2], status="failed", right=("theirs",))
     context = now(
         bench,
         sessions=[right_at(commits[0]), timed, timed, wrong, right_at(commits[3], status="failed", ratios={})],

@@ -13,6 +13,9 @@ from tests.makers import NOON
 STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [], [])
 
 
+COMPILED = ("cpu", "fast", "a", "b")
+
+
 def row(number: int = 0, **fields: object) -> SessionRow:
     """A session that passed and measured nothing."""
     base = {
@@ -24,7 +27,7 @@ def row(number: int = 0, **fields: object) -> SessionRow:
 
 def first(*rows: SessionRow, ground: str = "files", lost: dict[str, int] | None = None) -> Idea:
     """The most urgent idea."""
-    return ideas(rows, ground, lost or {}, STANDINGS)[0]
+    return ideas(rows, ground, lost or {}, STANDINGS, COMPILED)[0]
 
 
 def test_without_sessions_measure() -> None:
@@ -44,7 +47,20 @@ def test_a_wrong_variant_comes_before_a_slow_one() -> None:
     wrong = row(1, status="failed", incorrect=("fast",), ratios={"cpu": 0.2})
     assert ("debug", "fast") == (first(wrong).plan, first(wrong).variant)
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9})
-    assert "debug" not in {idea.plan for idea in ideas([wrong, mended], "files", {}, STANDINGS)}
+    assert "debug" not in {idea.plan for idea in ideas([wrong, mended], "files", {}, STANDINGS, COMPILED)}
+
+
+def test_what_is_found_right_under_the_emulator_is_no_longer_wrong() -> None:
+    """It has no ratio that would tell."""
+    wrong = row(1, status="failed", incorrect=("gpu",), ratios={"cpu": 2.0})
+    assert ("debug", "gpu") == (first(wrong).plan, first(wrong).variant)
+    assert "debug" != first(wrong, row(2, right=("gpu",), ratios={"cpu": 2.0})).plan
+
+
+def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:
+    """`optimize` takes what loop compiles; anything else would end with nothing to improve."""
+    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}))
+    assert ("kernels", None) == (found.plan, found.variant)
 
 
 def test_a_regression_is_looked_for_until_it_is_gone() -> None:
