@@ -156,7 +156,7 @@ def _nothing(rows: Sequence[SessionRow]) -> Idea:
     if last is not None and last.unsure:
         why = f"{', '.join(last.unsure)} could not be judged in {last.id}"
         return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
-    why = f"every compiled variant that was judged runs at {AHEAD} of the baseline's speed or more, and all gates passed"
+    why = f"every compiled variant that was judged runs at {AHEAD} of the baseline or more, and all gates passed"
     return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
 
 
