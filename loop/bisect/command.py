@@ -20,6 +20,7 @@ from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
 from loop.bisect.memory import memory_of
 from loop.bisect.model import Costs, Metric, Noise
+from loop.bisect.regressions import was_right
 from loop.bisect.user_command import CommandProbe
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
@@ -38,6 +39,7 @@ from loop.steps.setting import (
     trusted_setting,
     with_given,
 )
+from loop.store import index
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """What the process says of each outcome."""
@@ -103,7 +105,8 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
     emulated = name not in setting.target.variants_on(device)
-    line = read_line(setting.project.target, request.good, request.bad)
+    good = request.good or last_good(setting, name, emulated=emulated)
+    line = read_line(setting.project.target, good, request.bad)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
@@ -114,6 +117,16 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     trees = stack.enter_context(own_trees(line, "trial"))
     metric: Metric = "latency" if request.metric == "latency" and not emulated else "correctness"
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
+
+
+def last_good(setting: Setting, variant: str, *, emulated: bool) -> str:
+    """The commit of the last session that found a variant right. Raises LoopError where there is none."""
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
+    good = [row.commit for row in rows if row.commit and was_right(row, variant, emulated=emulated)]
+    if not good:
+        why = f"no good revision to begin from, and no session found {variant} right at a commit"
+        raise UsageError(why, hint=f"loop bisect --variant {variant} --good REV")
+    return good[-1]
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:

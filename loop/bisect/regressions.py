@@ -100,11 +100,11 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
     if one.metric == "latency":
         known = context.past.known_good.get(one.variant)
         return ([known.commit] if known and known.commit else []), known is not None
-    good = [row for row in reversed(context.past.sessions) if _was_right(row, one)]
+    good = [row for row in reversed(context.past.sessions) if was_right(row, one.variant, emulated=one.emulated)]
     return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
 
 
-def _was_right(row: SessionRow, one: Regression) -> bool:
+def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
     """Whether a session found it right; of an older loop's row, whether it passed as a whole with it."""
-    chosen: Sequence[str] = row.emulated if one.emulated else row.variants
-    return one.variant in row.right or (not row.right and row.status == "passed" and one.variant in chosen)
+    chosen: Sequence[str] = row.emulated if emulated else row.variants
+    return variant in row.right or (not row.right and row.status == "passed" and variant in chosen)

@@ -35,6 +35,7 @@ WORKING = (
         single one does not stand out.
         """,
         (
+            "loop bisect --variant cpu",
             "loop bisect --good v1.2 --variant cpu",
             "loop bisect --good HEAD~40 --bad HEAD --metric correctness --workloads edges",
             "loop bisect --good HEAD~9 --probe exit -- make test",
@@ -42,7 +43,7 @@ WORKING = (
         ),
         (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
-            option("--good", str, "", "A revision that is good."),
+            option("--good", str, "", "A good revision. Default: the last at which a session found the variant right."),
             option("--bad", str | None, None, "A bad one. Default: what is in the checkout."),
             option("--metric", str, "latency", "latency or correctness."),
             option("--variant", str | None, None, "The variant in question."),

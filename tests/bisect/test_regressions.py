@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.bisect.actions import bisect
+from loop.bisect.command import last_good
 from loop.bisect.regressions import lines, regressions
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
@@ -14,6 +18,8 @@ from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments
+from loop.steps.setting import Setting
+from loop.store import index
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated
 from tests.makers import make_finished
@@ -123,3 +129,15 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     )
     (one,) = regressions(context)
     assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]
+
+
+def test_a_search_begins_where_a_session_last_found_the_variant_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --good; where there is no such session it has to be named."""
+    rows = [right_at(name, id=name or "edited", target="tiny") for name in ("older", "newer", None)]
+    setting = SimpleNamespace(project=SimpleNamespace(sessions=tmp_path), target=SimpleNamespace(name="tiny"))
+    monkeypatch.setattr(index, "rows", lambda *_, **__: rows)
+    assert "newer" == last_good(cast(Setting, setting), "ours", emulated=False)
+    with pytest.raises(UsageError, match="no session found theirs right at a commit"):
+        last_good(cast(Setting, setting), "theirs", emulated=False)
