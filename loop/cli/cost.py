@@ -17,7 +17,13 @@ COST = (
         ),
         (
             option("--sessions", str | None, None, "From A to B, by id or its beginning; or one.", metavar="A..B"),
-            option("--against", str | None, None, "What they took less than this session.", metavar="A"),
+            option(
+                "--against",
+                str | None,
+                None,
+                "What each took less than this session, in percent too.",
+                metavar="A",
+            ),
             TARGET,
             JSON,
         ),

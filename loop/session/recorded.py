@@ -8,6 +8,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
+from loop.library.derived import step_sums
 from loop.model.history import RESOURCES, RecordedSession
 from loop.store import recorded
 
@@ -29,6 +30,9 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         return ExitCode.OK
     for history in read:
         screen.say(f"{history.source}{f', {history.when}' if history.when else ''}")
+        sums = step_sums(step for steps in history.steps.values() for step in steps)
+        if sums is not None:
+            screen.say(fold(sums.text, width(screen.err)))
     for session in new:
         screen.data(session)
     count = f"{len(new)} session{'' if len(new) == 1 else 's'} imported"
@@ -58,7 +62,7 @@ def _called(one: RecordedSession, name: str) -> bool:
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     """One recorded session: its rows."""
     if as_json:
-        screen.data(to_json({"schema_version": 1, "recorded": session}))
+        screen.data(to_json({"schema_version": 1, "recorded": session, "steps": step_sums(session.steps)}))
         return ExitCode.OK
     for line in _lines(session):
         screen.data(fold(line, width(screen.out)))
@@ -77,7 +81,13 @@ def _lines(session: RecordedSession) -> Iterator[str]:
     costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
     stated = [f"{name} ${usd:.2f}" for name, usd in costs if usd is not None]
     where = session.gpu.get("name", "another machine")
-    yield f"{row.minutes:g} min on {where}; {', '.join(stated) or 'no cost stated'}"
+    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
+    yield f"{row.minutes:g} min{planned} on {where}; {', '.join(stated) or 'no cost stated'}"
+    sums = step_sums(session.steps)
+    if sums is not None:
+        yield sums.text
+    if row.applied:
+        yield f"applied {', '.join(row.applied)}"
     if row.speedup is not None:
         wrong = "; its output was wrong" if row.correct is False else ""
         yield f"speed-up as stated {row.speedup:g}{wrong}"
