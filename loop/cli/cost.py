@@ -86,9 +86,10 @@ COST = (
 
             - {name: rewrite, usd: [250, 350], value_usd: 600}
         """,
-        ("loop cost pivot --options pivot.yaml",),
+        ("loop cost pivot --options pivot.yaml", "loop cost pivot --recorded"),
         (
             option("--options", Path | None, None, "YAML file with the options; without one, the stop rules."),
+            option("--recorded", bool, False, "The options that the recorded history had."),
             TARGET,
             JSON,
         ),
