@@ -52,7 +52,7 @@ def _common(telling: Sequence[Check], *, whole: bool) -> tuple[str, ...]:
 
 def _named(check: Check, *, whole: bool) -> list[str]:
     """What explains an output, or all of it."""
-    return [fit.as_if for fit in check.fits or () if fit.whole or not whole]
+    return [as_if for as_if, all_of_it in (check.fits or {}).items() if all_of_it or not whole]
 
 
 def _chosen(context: Context, one: Failing) -> tuple[Workload, ...]:

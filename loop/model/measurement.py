@@ -81,15 +81,6 @@ class Span(Model):
     """Indices in all."""
 
 
-class Fit(Model):
-    """A fault that explains the wrong elements of an output."""
-
-    as_if: str
-    """As if what: `the causal mask were left out`."""
-    whole: bool
-    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
-
-
 class Fault(Model):
     """What was said of a call that gave no output."""
 
@@ -136,8 +127,9 @@ class Check(Model):
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
-    fits: tuple[Fit, ...] | None = None
-    """Faults that explain it; None where that was not asked for, or too little is wrong to tell."""
+    fits: dict[str, bool] | None = None
+    """Faults that explain the wrong elements, and whether also the right ones; None where that was not asked for,
+    or too little is wrong to tell."""
 
     @field_validator("status", mode="before")
     @classmethod
