@@ -63,8 +63,8 @@ def _chosen(context: Context, one: Failing) -> tuple[Workload, ...]:
         for checks in output.variants
         if checks.variant == one.variant
         for check in checks.checks
-        if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
+        if check.wrong and check.inputs == "contiguous"
     ]
     rest = sorted(checked, key=lambda check: (check.workload.values != "normal", -check.wrong))
-    places = {check.workload.name: check.workload for check in (one.telling, *rest)}
-    return tuple(places.values())[:MOST]
+    small = [check for check in (one.telling, *rest) if check.total <= LARGEST] or [one.telling]
+    return tuple({check.workload.name: check.workload for check in small}.values())[:MOST]
