@@ -9,6 +9,7 @@ from typing import Any
 from loop.base.errors import ExitCode
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
+from loop.library.derived import contradictions
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.money import EVIDENCE, Rate, RateCard
@@ -33,6 +34,7 @@ def show_costs(
     chosen = choose(rows, sessions)
     earlier = choose(rows, against) if against else []
     less = _less_than(chosen, earlier, here) if chosen and earlier else None
+    wrong = _contradictions((*earlier, *chosen), here)
     if as_json:
         shown = {
             "schema_version": 2,
@@ -41,6 +43,7 @@ def show_costs(
             "savings": {name: _saving(one, own_usd(chosen)) for name, one in savings(chosen).items()},
             "saved_against": {"sessions": against, **less} if less else None,
             "notes": notes(chosen),
+            "contradictions": wrong,
             "damaged": [{"folder": one.folder, "reason": one.reason} for one in damaged],
         }
         screen.data(json.dumps(shown, indent=1))
@@ -48,6 +51,7 @@ def show_costs(
         screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
         lines = [*_savings(chosen), *_less_lines(against, less), *(f"note: {note}" for note in notes(chosen))]
+        lines += [f"contradiction: {say}" for say in wrong]
         lines += [f"damaged: {one.folder}: {one.reason}" for one in damaged]
         _show_costs(chosen, lines, screen)
     return ExitCode.OK
@@ -64,6 +68,13 @@ def _less_a_session(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow])
     before, after = _means(earlier), _means(chosen)
     less = {name: _less(before[name], after[name]) for name in before}
     return {**less, **{f"{name}_percent": _percent(less[name], before[name]) for name in ("minutes", "usd")}}
+
+
+def _contradictions(sessions: Sequence[SessionRow], here: Project) -> list[str]:
+    """Figures of the recorded ones among these sessions that cannot all be right."""
+    ids = dict.fromkeys(one.id for one in sessions if one.recorded)
+    known = {one.id: one for one in recorded.every(here.sessions)} if ids else {}
+    return [say for name in ids if name in known for say in contradictions(known[name])]
 
 
 def _means(sessions: Sequence[SessionRow]) -> dict[str, float | None]:

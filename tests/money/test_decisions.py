@@ -146,7 +146,7 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
 
 
 def test_the_options_of_the_recorded_history_by_the_same_sums() -> None:
-    """N+7G: going on at 50 % for $150 to $250 has to bring $300 to $500; of the others no probability was stated."""
+    """N+7G: going on at 50 % for $150 to $250 has to bring $300 to $500; the others state no probability."""
     (found,) = json.loads(loop("cost", "pivot", "--recorded", "--json").stdout)["decisions"]
     assert ("N+7G", "what next", [], False) == tuple(found[k] for k in ("session", "question", "rules", "stop"))
     assert [[3, 5], [5, 7], [2, 3]] == [one["sessions"] for one in found["stated"]]

@@ -158,6 +158,19 @@ def test_steps_of_a_recorded_session_stand_against_their_targets() -> None:
     assert None is json.loads(loop("sessions", "show", "N", "--json").stdout)["steps"]
 
 
+def test_contradictions_of_the_history_are_named_where_it_is_shown() -> None:
+    """At the import, and at each session: N+4 took 25 minutes between 01:15 and 01:26, and its steps 18.6."""
+    said = json.loads(loop("sessions", "import", "history", "--json").stdout)["contradictions"]
+    assert ["N+2", "N+2", "N+2", "N+4", "N+4", "N+7G"] == [one.partition(":")[0] for one in said]
+    shown = loop("sessions", "show", "N+4")
+    assert "contradiction: N+4: 25 min, but 01:15 to 01:26 is 11 min" in shown.stdout
+    assert said[3:5] == json.loads(loop("sessions", "show", "N+4", "--json").stdout)["contradictions"]
+    cost = loop("cost", "show", "--sessions", "N+4", "--against", "N").stdout
+    assert "less than N: 155.0 min (86 %)" in cost
+    assert f"contradiction: {said[3]}" in cost
+    assert said[3:5] == json.loads(loop("cost", "show", "--sessions", "N+4", "--json").stdout)["contradictions"]
+
+
 def test_a_recorded_session_is_found_by_what_its_report_calls_it(mine: Path, tmp_path: Path) -> None:
     """As in `cost show --sessions`; where two histories use the name, both are offered."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
