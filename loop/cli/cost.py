@@ -17,7 +17,13 @@ COST = (
         ),
         (
             option("--sessions", str | None, None, "From A to B, by id or its beginning; or one.", metavar="A..B"),
-            option("--against", str | None, None, "What they took less than this session.", metavar="A"),
+            option(
+                "--against",
+                str | None,
+                None,
+                "What each took less than this session, in percent too.",
+                metavar="A",
+            ),
             TARGET,
             JSON,
         ),
@@ -80,9 +86,10 @@ COST = (
 
             - {name: rewrite, usd: [250, 350], value_usd: 600}
         """,
-        ("loop cost pivot --options pivot.yaml",),
+        ("loop cost pivot --options pivot.yaml", "loop cost pivot --recorded"),
         (
             option("--options", Path | None, None, "YAML file with the options; without one, the stop rules."),
+            option("--recorded", bool, False, "The options that the recorded history had."),
             TARGET,
             JSON,
         ),

@@ -52,7 +52,7 @@ def _common(telling: Sequence[Check], *, whole: bool) -> tuple[str, ...]:
 
 def _named(check: Check, *, whole: bool) -> list[str]:
     """What explains an output, or all of it."""
-    return [fit.as_if for fit in check.fits or () if fit.whole or not whole]
+    return [as_if for as_if, all_of_it in (check.fits or {}).items() if all_of_it or not whole]
 
 
 def _chosen(context: Context, one: Failing) -> tuple[Workload, ...]:
@@ -63,8 +63,8 @@ def _chosen(context: Context, one: Failing) -> tuple[Workload, ...]:
         for checks in output.variants
         if checks.variant == one.variant
         for check in checks.checks
-        if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
+        if check.wrong and check.inputs == "contiguous"
     ]
     rest = sorted(checked, key=lambda check: (check.workload.values != "normal", -check.wrong))
-    places = {check.workload.name: check.workload for check in (one.telling, *rest)}
-    return tuple(places.values())[:MOST]
+    small = [check for check in (one.telling, *rest) if check.total <= LARGEST] or [one.telling]
+    return tuple({check.workload.name: check.workload for check in small}.values())[:MOST]

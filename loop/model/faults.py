@@ -1,15 +1,6 @@
-"""What is said of a failing call: why it gave no output, or which known fault its output is as if."""
+"""What is said of a call that gave no output."""
 
 from loop.model.base import Model
-
-
-class Fit(Model):
-    """A fault that explains the wrong elements of an output."""
-
-    as_if: str
-    """As if what: `the causal mask were left out`."""
-    whole: bool
-    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
 
 
 class Fault(Model):

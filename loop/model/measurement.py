@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from loop.model.base import Model
 from loop.model.causes import Cause
-from loop.model.faults import Fault, Fit
+from loop.model.faults import Fault
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
@@ -117,8 +117,9 @@ class Check(Model):
     """Where the wrong elements are: each dimension of the output in at most eight parts."""
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
-    fits: tuple[Fit, ...] | None = None
-    """Faults that explain it; None where that was not asked for, or too little is wrong to tell."""
+    fits: dict[str, bool] | None = None
+    """Faults that explain the wrong elements, and whether also the right ones; None where that was not asked for,
+    or too little is wrong to tell."""
 
     @field_validator("status", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 from loop.base.errors import ExitCode
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, width
+from loop.library.derived import contradictions
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.money import EVIDENCE, Rate, RateCard
@@ -32,7 +33,8 @@ def show_costs(
     rows = with_open(rows, rates(here))
     chosen = choose(rows, sessions)
     earlier = choose(rows, against) if against else []
-    less = _less_than(chosen, earlier, here) if earlier else None
+    less = _less_than(chosen, earlier, here) if chosen and earlier else None
+    wrong = _contradictions((*earlier, *chosen), here)
     if as_json:
         shown = {
             "schema_version": 2,
@@ -41,6 +43,7 @@ def show_costs(
             "savings": {name: _saving(one, own_usd(chosen)) for name, one in savings(chosen).items()},
             "saved_against": {"sessions": against, **less} if less else None,
             "notes": notes(chosen),
+            "contradictions": wrong,
             "damaged": [{"folder": one.folder, "reason": one.reason} for one in damaged],
         }
         screen.data(json.dumps(shown, indent=1))
@@ -48,21 +51,41 @@ def show_costs(
         screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
         lines = [*_savings(chosen), *_less_lines(against, less), *(f"note: {note}" for note in notes(chosen))]
+        lines += [f"contradiction: {say}" for say in wrong]
         lines += [f"damaged: {one.folder}: {one.reason}" for one in damaged]
         _show_costs(chosen, lines, screen)
     return ExitCode.OK
 
 
 def _less_than(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow], here: Project) -> dict[str, Any]:
-    """What the chosen sessions took less than earlier ones, and their environments."""
-    now, then = totals(chosen), totals(earlier)
+    """What a session of the chosen took less than one of the earlier: on average, and each by itself."""
     ours, theirs = _environment(chosen, here), _environment(earlier, here)
-    return {
-        "minutes": round(then.minutes - now.minutes, EXACT),
-        **{f"{name}_usd": _less(then.of(name), now.of(name)) for name in RESOURCES},
-        "usd": _less(then.usd, now.usd),
-        "environment_minutes": _less(theirs, ours),
-    }
+    rows = [{"name": row.id, **_less_a_session([row], earlier)} for row in chosen]
+    return {**_less_a_session(chosen, earlier), "environment_minutes": _less(theirs, ours), "rows": rows}
+
+
+def _less_a_session(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow]) -> dict[str, Any]:
+    before, after = _means(earlier), _means(chosen)
+    less = {name: _less(before[name], after[name]) for name in before}
+    return {**less, **{f"{name}_percent": _percent(less[name], before[name]) for name in ("minutes", "usd")}}
+
+
+def _contradictions(sessions: Sequence[SessionRow], here: Project) -> list[str]:
+    """Figures of the recorded ones among these sessions that cannot all be right."""
+    ids = dict.fromkeys(one.id for one in sessions if one.recorded)
+    known = {one.id: one for one in recorded.every(here.sessions)} if ids else {}
+    return [say for name in ids if name in known for say in contradictions(known[name])]
+
+
+def _means(sessions: Sequence[SessionRow]) -> dict[str, float | None]:
+    """Minutes and dollars of a session, on average."""
+    sums = totals(sessions)
+    figures = {"minutes": sums.minutes, **{f"{name}_usd": sums.of(name) for name in RESOURCES}, "usd": sums.usd}
+    return {name: None if figure is None else figure / len(sessions) for name, figure in figures.items()}
+
+
+def _percent(less: float | None, before: float | None) -> float | None:
+    return None if less is None or not before else round(100 * less / before, 1)
 
 
 def _less(before: float | None, after: float | None) -> float | None:
@@ -136,13 +159,22 @@ def _savings(chosen: Sequence[SessionRow]) -> Iterator[str]:
 
 
 def _less_lines(against: str | None, less: dict[str, Any] | None) -> Iterator[str]:
+    """Each session against the earlier ones; the mean, where there are several."""
     if less is None:
         return
-    usd = less["usd"]
-    dollars = "dollars unknown" if usd is None else f"{'-' if usd < 0 else ''}${abs(usd):.2f}"
-    yield f"less than {against}: {less['minutes']:.1f} min, {dollars}"
+    rows = less["rows"][-SHOWN:]
+    for row in rows if len(rows) > 1 else ():
+        yield f"{row['name']}, less than {against}: {_less_text(row)}"
+    yield f"{'on average, ' if len(rows) > 1 else ''}less than {against}: {_less_text(less)}"
     if less["environment_minutes"] is not None:
         yield f"its environment took {less['environment_minutes']:g} min less"
+
+
+def _less_text(less: dict[str, Any]) -> str:
+    usd, shares = less["usd"], (less["minutes_percent"], less["usd_percent"])
+    minutes, dollars = ("" if one is None else f" ({one:.0f} %)" for one in shares)
+    told = "dollars unknown" if usd is None else f"{'-' if usd < 0 else ''}${abs(usd):.2f}{dollars}"
+    return f"{less['minutes']:.1f} min{minutes}, {told}"
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:

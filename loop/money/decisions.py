@@ -19,7 +19,17 @@ from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
-from loop.money.model import KeepOrStop, Options, OptionValue, Pivot, Restart, StopCost, Waiting, hours_text
+from loop.money.model import (
+    KeepOrStop,
+    Option,
+    Options,
+    OptionValue,
+    Pivot,
+    Restart,
+    StopCost,
+    Waiting,
+    hours_text,
+)
 from loop.money.section import HELD, span
 from loop.report import format as say
 from loop.store import index
@@ -187,8 +197,12 @@ def _decision(weighed: KeepOrStop) -> str:
     return f"${abs(weighed.idle_usd - bound.stop_usd):.2f} cheaper; it stands {way} {hours} of idling"
 
 
-def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
+def pivot(*, options: Path | None, recorded: bool, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Stop rules and expected values; the exit code says nothing of which it is."""
+    if recorded and options is not None:
+        raise UsageError("--recorded has options of its own: name one", hint="leave out --options")
+    if recorded:
+        return _recorded_pivots(screen, as_json=as_json)
     given = read_file(options, Options).value if options is not None else None
     rows = _rows(project(target, Path.cwd()))
     rules = pivoting.stop_rules([row for row in rows if row.device == rows[-1].device])
@@ -201,11 +215,53 @@ def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: S
     return ExitCode.OK
 
 
+def _recorded_pivots(screen: Screen, *, as_json: bool) -> int:
+    """The options that the recorded history weighed, by the same sums; its stop rules are not on record."""
+    rows = [row for history in histories() for row in history.decisions if "options" in row]
+    weighed = [(row, pivoting.pivot(_options_of(row), ())) for row in rows]
+    if as_json:
+        told = [
+            {
+                "session": row["id"],
+                "question": row["question"],
+                "stated": row["options"],
+                **one.model_dump(mode="json"),
+            }
+            for row, one in weighed
+        ]
+        screen.data(to_json({"schema_version": 1, "decisions": told}))
+        return ExitCode.OK
+    for row, one in weighed:
+        screen.data(f"{row['id']}: {row['question']}\n")
+        for stated in row["options"]:
+            screen.data(fold(_stated_option(stated), width(screen.out)))
+        screen.data("")
+        _show_options(one, screen)
+    return ExitCode.OK
+
+
+def _stated_option(stated: dict[str, Any]) -> str:
+    low, high = stated["sessions"]
+    likely = "" if stated["confidence"] is None else f", {100 * stated['confidence']:.0f} % likely"
+    return f"{stated['name']}: {low} to {high} sessions{likely}; gain: {stated['gain']}"
+
+
+def _options_of(row: dict[str, Any]) -> Options:
+    """What success is worth was not stated."""
+    options = (Option(name=one["name"], usd=one["usd"], probability=one["confidence"]) for one in row["options"])
+    return Options(format=1, question=row["question"], options=tuple(options))
+
+
 def _show_pivot(weighed: Pivot, screen: Screen) -> None:
     rules = [(rule.rule, HELD[rule.holds], rule.why) for rule in weighed.rules]
     screen.table(("stop rule", "", "why"), rules)
     if weighed.options:
         screen.data("")
+    _show_options(weighed, screen)
+
+
+def _show_options(weighed: Pivot, screen: Screen) -> None:
+    if weighed.options:
         screen.table(("option", "cost", "expected"), _options(weighed.options), wrap=0)
         screen.data("")
         for option in weighed.options:

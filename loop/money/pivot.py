@@ -76,7 +76,7 @@ def pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
         rules=tuple(rules),
         options=weighed,
         best=best,
-        decision=f"{_going_on(rules)} {_choice(weighed, best)}",
+        decision=" ".join(filter(None, (_going_on(rules), _choice(weighed, best)))),
     )
 
 
@@ -84,6 +84,8 @@ def _going_on(rules: Sequence[StopRule]) -> str:
     met = "; ".join(rule.rule for rule in rules if rule.holds)
     if met:
         return f"Do not go on as before: {met}."
+    if not rules:
+        return ""
     unknown = any(rule.holds is None for rule in rules)
     return "No stop rule is met" + (", as far as the records tell." if unknown else ".")
 

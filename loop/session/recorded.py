@@ -8,6 +8,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
+from loop.library.derived import contradictions, step_sums
 from loop.model.history import RESOURCES, RecordedSession
 from loop.store import recorded
 
@@ -19,18 +20,26 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     chosen = project(target, Path.cwd())
     read = [histories.read_history(path).value for path in histories.paths(name)]
     names = {one.value.number: one.value.name for one in definitions.patterns(chosen).values()}
-    new, known = [], []
+    new, known, wrong = [], [], []
     for history in read:
-        made, there = recorded.put(chosen.sessions, histories.recorded(history, names))
+        sessions = histories.recorded(history, names)
+        made, there = recorded.put(chosen.sessions, sessions)
+        wrong += [say for session in sessions for say in contradictions(session)]
         new += made
         known += there
     if as_json:
-        screen.data(to_json({"schema_version": 1, "imported": new, "already": known}))
+        fields = {"schema_version": 1, "imported": new, "already": known, "contradictions": wrong}
+        screen.data(to_json(fields))
         return ExitCode.OK
     for history in read:
         screen.say(f"{history.source}{f', {history.when}' if history.when else ''}")
-    for session in new:
-        screen.data(session)
+        sums = step_sums(step for steps in history.steps.values() for step in steps)
+        if sums is not None:
+            screen.say(fold(sums.text, width(screen.err)))
+    for say in wrong:
+        screen.say(fold(f"contradiction: {say}", width(screen.err)))
+    for name in new:
+        screen.data(name)
     count = f"{len(new)} session{'' if len(new) == 1 else 's'} imported"
     screen.say(count + (f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""))
     return ExitCode.OK
@@ -58,7 +67,16 @@ def _called(one: RecordedSession, name: str) -> bool:
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     """One recorded session: its rows."""
     if as_json:
-        screen.data(to_json({"schema_version": 1, "recorded": session}))
+        screen.data(
+            to_json(
+                {
+                    "schema_version": 1,
+                    "recorded": session,
+                    "steps": step_sums(session.steps),
+                    "contradictions": contradictions(session),
+                }
+            )
+        )
         return ExitCode.OK
     for line in _lines(session):
         screen.data(fold(line, width(screen.out)))
@@ -77,10 +95,18 @@ def _lines(session: RecordedSession) -> Iterator[str]:
     costs = [(resource, row.usd_of(resource)) for resource in RESOURCES]
     stated = [f"{name} ${usd:.2f}" for name, usd in costs if usd is not None]
     where = session.gpu.get("name", "another machine")
-    yield f"{row.minutes:g} min on {where}; {', '.join(stated) or 'no cost stated'}"
+    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
+    yield f"{row.minutes:g} min{planned} on {where}; {', '.join(stated) or 'no cost stated'}"
+    sums = step_sums(session.steps)
+    if sums is not None:
+        yield sums.text
+    if row.applied:
+        yield f"applied {', '.join(row.applied)}"
     if row.speedup is not None:
         wrong = "; its output was wrong" if row.correct is False else ""
         yield f"speed-up as stated {row.speedup:g}{wrong}"
     for label, text in (("grade", row.grade), ("build", row.build), ("note", row.note)):
         if text:
             yield f"{label}: {text}"
+    for say in contradictions(session):
+        yield f"contradiction: {say}"

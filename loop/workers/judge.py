@@ -160,7 +160,7 @@ class Judge:
             worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
         return worst.but(fits=self._fits(truth, call, outputs)) if request.suspected else worst
 
-    def _fits(self, truth: Truth, call: Call, outputs: list[Tensor]) -> tuple[messages.Fit, ...] | None:
+    def _fits(self, truth: Truth, call: Call, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
         wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in outputs]
         rtol = self.tolerance[call.dtype].rtol
@@ -169,7 +169,7 @@ class Judge:
         own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in self.faults]
         common = suspects.of_signature(self.reference, call, truth.inputs, self.shapes, truth.reference)
         found = suspects.fits(held, [*own, *common])
-        return suspects.fits(held, held[0].multiplied()) if found == () else found
+        return suspects.fits(held, held[0].multiplied()) if found == {} else found
 
     def _may_round(self, truth: Truth, call: Call) -> bool:
         """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""

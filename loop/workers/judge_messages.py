@@ -123,15 +123,6 @@ class Stretch(Plain):
     size: int
 
 
-class Fit(Plain):
-    """A fault that explains the wrong elements of an output."""
-
-    as_if: str
-    """As if what: `the causal mask were left out`."""
-    whole: bool
-    """Whether it explains the right elements too: else it is at work in the wrong places alone."""
-
-
 class Finding(Plain):
     """What is found in the worst of some outputs."""
 
@@ -145,8 +136,9 @@ class Finding(Plain):
     worst: Wrong | None
     map: dict[str, tuple[Part, ...]]
     spans: dict[str, Stretch]
-    fits: tuple[Fit, ...] | None = None
-    """What explains it; None where that was not asked for, or too little is wrong to tell."""
+    fits: dict[str, bool] | None = None
+    """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
+    for, or too little is wrong to tell."""
 
     @property
     def badness(self) -> tuple[int, bool, float]:

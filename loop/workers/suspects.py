@@ -15,7 +15,7 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.calls.refusal import Refused
-from loop.workers.judge_messages import Fit, Shapes
+from loop.workers.judge_messages import Shapes
 
 SLACK = 4.0
 """A wrong answer may be off from the suspect's by so many times what a right one may: its values are larger."""
@@ -82,20 +82,18 @@ def _size(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def fits(outputs: Sequence[Truth], suspects: Iterable[Suspect]) -> tuple[Fit, ...] | None:
-    """The suspects that explain every one of these outputs of a call, those that explain all of them first.
-
-    None where too little is wrong to tell.
-    """
+def fits(outputs: Sequence[Truth], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
+    """The suspects that explain every one of these outputs of a call, and whether also their right elements: else
+    they are at work in the wrong places alone. None where too little is wrong to tell."""
     held = outputs[:MOST_HELD]
     if not any(one.telling >= LEAST for one in held):
         return None
-    found = [fit for as_if, answer in suspects if (fit := _fit(held, as_if, answer))]
-    return tuple(sorted(found, key=lambda fit: not fit.whole))
+    found = ((as_if, _whole(held, answer)) for as_if, answer in suspects)
+    return {as_if: whole for as_if, whole in found if whole is not None}
 
 
-def _fit(outputs: Sequence[Truth], as_if: str, ask: Callable[[], Tensor]) -> Fit | None:
-    """How well a suspect fits; None where it does not."""
+def _whole(outputs: Sequence[Truth], ask: Callable[[], Tensor]) -> bool | None:
+    """Whether a suspect explains all of these outputs; None where not even what is wrong."""
     whole = True
     try:
         answer = ask()
@@ -108,7 +106,7 @@ def _fit(outputs: Sequence[Truth], as_if: str, ask: Callable[[], Tensor]) -> Fit
             whole = whole and _share(explained[~one.wrong]) >= EXPLAINED
     except Exception:  # A reference that cannot be called so says nothing.
         return None
-    return Fit(as_if, whole)
+    return whole
 
 
 def _share(held: Tensor) -> float:

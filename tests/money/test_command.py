@@ -151,7 +151,7 @@ def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path)
     assert {None} == {totals[name] for name in totals if name.endswith("usd")}
     assert None is shown("--sessions", "a", "--against", "b")["saved_against"]["usd"]
     against = loop("cost", "show", "--sessions", "a", "--against", "b").stdout
-    assert "less than b: 4.0 min, dollars unknown" in against
+    assert "less than b: 4.0 min (44 %), dollars unknown" in against
     assert "$" not in against
     listed = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
     assert [None, None] == [one["usd"] for one in listed]
@@ -169,11 +169,26 @@ def test_n_4_against_the_sessions_before_it() -> None:
     )
 
 
+def test_a_session_against_another_in_percent() -> None:
+    """155 of 180 minutes are 86.1 %, 3.19 of 3.60 dollars 88.6 %; of several each by itself, and their mean."""
+    assert 0 == loop("sessions", "import", "history").returncode
+    add("mine", ENGINEER)
+    one = shown("--sessions", "N+4", "--against", "N")["saved_against"]
+    assert (86.1, 88.6) == (one["minutes_percent"], one["usd_percent"])
+    two = shown("--sessions", "N+3..N+4", "--against", "N")["saved_against"]
+    assert [(113.0, 62.8), (155.0, 86.1)] == [(row["minutes"], row["minutes_percent"]) for row in two["rows"]]
+    assert (134.0, 74.4) == (two["minutes"], two["minutes_percent"])
+    text = loop("cost", "show", "--sessions", "N+3..N+4", "--against", "N").stdout
+    assert "recorded-6c9386-n+4, less than N: 155.0 min (86 %), $3.19 (89 %)" in text
+    assert "on average, less than N: 134.0 min (74 %)" in text
+    assert 99.7 == shown("--sessions", "mine", "--against", "N")["saved_against"]["minutes_percent"]
+
+
 def test_what_cost_more_than_before_is_less_by_a_negative_amount() -> None:
     """Minutes and dollars with their signs in front."""
     assert 0 == loop("sessions", "import", "history").returncode
     done = loop("cost", "show", "--sessions", "N", "--against", "N+4")
-    assert "less than N+4: -155.0 min, -$3.19" in done.stdout
+    assert "less than N+4: -155.0 min (-620 %), -$3.19 (-778 %)" in done.stdout
 
 
 def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path) -> None:

@@ -143,3 +143,17 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     (folder / "pivot.yaml").write_text(OPTIONS.replace("0.5", "1.5"))
     broken = loop("run", "pattern", "roi-pivot", "--target", str(folder))
     assert (1, True) == (broken.returncode, "pivot.yaml:5:49" in broken.stderr)
+
+
+def test_the_options_of_the_recorded_history_by_the_same_sums() -> None:
+    """N+7G: going on at 50 % for $150 to $250 has to bring $300 to $500; the others state no probability."""
+    (found,) = json.loads(loop("cost", "pivot", "--recorded", "--json").stdout)["decisions"]
+    assert ("N+7G", "what next", [], False) == tuple(found[k] for k in ("session", "question", "rules", "stop"))
+    assert [[3, 5], [5, 7], [2, 3]] == [one["sessions"] for one in found["stated"]]
+    assert [[150, 250], [250, 350], [50, 75]] == [one["usd"] for one in found["options"]]
+    assert [[300.0, 500.0], None, None] == [one["break_even_value_usd"] for one in found["options"]]
+    text = " ".join(loop("cost", "pivot", "--recorded").stdout.split())
+    assert "continue debugging: 3 to 5 sessions, 50 % likely; gain: split-K works" in text
+    assert "their product has to be $50 to $75 No option has an expected value" in text
+    both = loop("cost", "pivot", "--recorded", "--options", "mine.yaml")
+    assert (2, True) == (both.returncode, "leave out --options" in both.stderr)

@@ -1,0 +1,134 @@
+"""The bundled target's own faults: right in all but one thing, which shows on some workload of the target."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+from loop.base.places import shipped
+from loop.calls import torch_side
+from loop.library.definitions import read_file
+from loop.model.target import Target, Workload
+from loop.model.workloads import expand, fills
+from loop.workers.attention import eager
+from loop.workers.judge_messages import Values
+from loop.workers.suspects import Suspect
+from loop.workers.values import make_tensor
+from loop.workers.workload_call import make_call
+from tests.workers.test_suspects import SMALL as SMALL_TARGETS
+from tests.workers.test_suspects import Case
+
+FOLDER = shipped("kernels") / "attention"
+TARGET = read_file(FOLDER / "target.yaml", Target).value
+SMALL = 1 << 17
+"""Scores that a test works out in float64."""
+Function = Callable[..., Tensor]
+REFERENCE: Function = eager
+
+
+@cache
+def faults() -> ModuleType:
+    """The target's own module, as the judge finds it."""
+    spec = importlib.util.spec_from_file_location("attention_faults", FOLDER / "faults.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def named() -> dict[str, Function]:
+    """As if what, and the function."""
+    return {as_if: getattr(faults(), one.python.partition(":")[2]) for as_if, one in TARGET.faults.items()}
+
+
+@cache
+def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
+    """Every workload of the target that is small enough, its inputs in float64, and the right answer."""
+    made = []
+    for workload in expand(TARGET, TARGET.workloads, "float32"):
+        sizes = workload.sizes
+        if sizes["B"] * sizes["H"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
+            inputs = tuple(_inputs(workload))
+            made.append((workload, inputs, REFERENCE(*inputs, **workload.attributes)))
+    return tuple(made)
+
+
+def _inputs(workload: Workload) -> Iterator[Tensor]:
+    call = make_call(TARGET.signature, workload, "", "test")
+    for index, (fill, tensor) in enumerate(zip(fills(TARGET, workload), call.inputs, strict=True)):
+        axis = TARGET.signature.inputs[tensor.name].split().index(fill.nan_along) if fill.nan_along else None
+        flat = make_tensor(Values(fill.kind, fill.scale, axis), workload.seed, index, tensor)
+        yield torch_side.window(flat, tensor).double()
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """In float64, NaN where NaN is."""
+    return one.shape == other.shape and torch.allclose(one, other, 1e-9, 1e-9, equal_nan=True)
+
+
+def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
+    """The weights divided by their sums are the reference: with masks, both alignments, no keys, NaN."""
+    attend, divided = faults().attend, faults().divided
+    for workload, (q, k, v), right in cases():
+        assert same(divided(*attend(q, k, v, **workload.attributes), v), right), workload.name
+        whole = faults().tile_by_tile(q, k, v, **workload.attributes, tile=1 << 20)
+        assert same(whole, right), workload.name
+    kinds = {(one.attributes["causal"], one.attributes["alignment"]) for one, *_ in cases()}
+    assert 3 <= len(kinds)
+    assert any(not one.sizes["Sk"] for one, *_ in cases())
+    assert any(right.isnan().any() for *_, right in cases())
+
+
+@pytest.mark.parametrize("as_if", TARGET.faults)
+def test_each_fault_has_the_right_shape_and_another_answer(as_if: str) -> None:
+    """On all workloads, also those without keys or queries; on some of them it shows."""
+    function, shows = named()[as_if], 0
+    for workload, inputs, right in cases():
+        wrong = function(*inputs, **workload.attributes)
+        assert (right.shape, torch.float64) == (wrong.shape, wrong.dtype), workload.name
+        assert _meets_nan(inputs) or not wrong.isnan().any(), workload.name
+        shows += not torch.allclose(wrong, right, 1e-3, 1e-3, equal_nan=True)
+    assert shows >= 2
+
+
+def _meets_nan(inputs: tuple[Tensor, ...]) -> bool:
+    return any(bool(one.isnan().any()) for one in inputs)
+
+
+@pytest.mark.slow
+def test_faults_can_be_told_apart() -> None:
+    """No two of them give the same on all workloads."""
+    answers = {
+        as_if: [one(*inputs, **workload.attributes) for workload, inputs, _ in cases()]
+        for as_if, one in named().items()
+    }
+    for as_if, answer in answers.items():
+        alike = [
+            other
+            for other, one in answers.items()
+            if all(torch.allclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in zip(answer, one, strict=True))
+        ]
+        assert [as_if] == alike
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_each_is_named_among_those_of_any_kernel(dtype: str, causal: bool) -> None:
+    """Where it shows: and nothing that gives another answer."""
+    attributes = {**SMALL_TARGETS["attention"].attributes, "causal": causal}
+    case = Case(replace(SMALL_TARGETS["attention"], attributes=attributes), dtype, values=None, Sq=70, Sk=130)
+    inputs = [one.double() for one in case.inputs]
+    own: list[Suspect] = [(as_if, partial(one, *inputs, **attributes)) for as_if, one in named().items()]
+    answers = {as_if: ask() for as_if, ask in [*own, *case.suspects()]}
+    for as_if, _ in own:
+        if not torch.allclose(answers[as_if], case.right, 1e-2, 1e-2):
+            found = case.named(case.rounded(answers[as_if]), own=own) or []
+            assert as_if in found
+            assert not [one for one in found if not torch.allclose(answers[one], answers[as_if], 2e-2, 2e-2)]
