@@ -1,6 +1,6 @@
 """`loop sessions import`, and what is shown of a session that was recorded elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -9,7 +9,7 @@ from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
 from loop.library.derived import contradictions, step_sums
-from loop.model.history import RESOURCES, RecordedSession
+from loop.model.history import RESOURCES, History, RecordedSession
 from loop.store import recorded
 
 BEGINNING = "recorded-"
@@ -20,29 +20,35 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     chosen = project(target, Path.cwd())
     read = [histories.read_history(path).value for path in histories.paths(name)]
     names = {one.value.number: one.value.name for one in definitions.patterns(chosen).values()}
-    new, known, wrong = [], [], []
-    for history in read:
-        sessions = histories.recorded(history, names)
-        made, there = recorded.put(chosen.sessions, sessions)
-        wrong += [say for session in sessions for say in contradictions(session)]
-        new += made
-        known += there
+    sessions = [histories.recorded(history, names) for history in read]
+    put = [recorded.put(chosen.sessions, rows) for rows in sessions]
+    new, known = ([name for one in put for name in one[side]] for side in (0, 1))
+    wrong = [say for rows in sessions for row in rows for say in contradictions(row)]
     if as_json:
         fields = {"schema_version": 1, "imported": new, "already": known, "contradictions": wrong}
         screen.data(to_json(fields))
         return ExitCode.OK
-    for history in read:
-        screen.say(f"{history.source}{f', {history.when}' if history.when else ''}")
-        sums = step_sums(step for steps in history.steps.values() for step in steps)
-        if sums is not None:
-            screen.say(fold(sums.text, width(screen.err)))
-    for say in wrong:
-        screen.say(fold(f"contradiction: {say}", width(screen.err)))
+    _say([*map(_history_text, read), *(f"contradiction: {say}" for say in wrong)], screen)
     for name in new:
         screen.data(name)
-    count = f"{len(new)} session{'' if len(new) == 1 else 's'} imported"
-    screen.say(count + (f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""))
+    screen.say(_counted(len(new), len(known)))
     return ExitCode.OK
+
+
+def _say(lines: Sequence[str], screen: Screen) -> None:
+    for line in lines:
+        screen.say(fold(line, width(screen.err)))
+
+
+def _counted(new: int, known: int) -> str:
+    imported = f"{new} session{'' if new == 1 else 's'} imported"
+    return imported + (f", {known} {'was' if known == 1 else 'were'} there" if known else "")
+
+
+def _history_text(history: History) -> str:
+    """Where it comes from, and how its steps kept to their targets."""
+    sums = step_sums(step for steps in history.steps.values() for step in steps)
+    return ", ".join(filter(None, (history.source, history.when))) + (f"\n{sums.text}" if sums else "")
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
