@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-causes bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -101,6 +101,9 @@ bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right vari
 	$(BIN)/python -m tests.speed.gate_corpus
 	$(BIN)/python -m tests.speed.honest
 	$(BIN)/python -m tests.speed.gate
+
+bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/speed/CAUSES.md (ten minutes)
+	$(BIN)/python -m tests.speed.causes
 
 bench-cheats: $(VENV)/.tools  ## variants that cheat: each is rejected, invalid, or gains nothing (half an hour)
 	$(BIN)/python -m tests.speed.cheats

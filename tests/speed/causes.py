@@ -1,0 +1,118 @@
+"""`make bench-causes`: mistakes put into copies of the bundled kernels; is the cause named, and rightly?
+
+Each is one edit of a kernel. `loop run pattern defensive-debugging` looks at it, and what it says is held against
+what the edit does. A cause that fits none of the known faults has to be called so.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.model.debugging import CausesOutput
+from loop.model.output import outputs_of
+from loop.store.sessions import every
+from tests.conftest import ROOT
+from tests.faults.results import machine
+from tests.projects import LOOP
+
+PAGE = Path(__file__).with_name("CAUSES.md")
+NONE = ""
+"""What an edit does is none of the known faults."""
+FA1, BLOCK, MASK = "cuda/fa1.cuh", "cpu/block.h", "cpu/attention.h"
+SEEN = "key <= row + problem.diagonal)"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One mistake."""
+
+    title: str
+    variant: str
+    file: str
+    old: str
+    new: str
+    cause: str
+    """What it has to be called."""
+
+
+SCALE, BASE = "logits[r] * scale_log2", "scale * 1.44269504088896341f"
+LATE, EARLY = (f"each query saw one key too {word} under the mask" for word in ("many", "few"))
+UNSCALED, TWICE = "the scores were not scaled", "the sum of each row were counted twice"
+OTHER_BASE = "powers of two were taken of scores meant for powers of e"
+LAST = "the last index of Sk were left out"
+FULL, TILES = "first_key < visible;", "tiles of 32 keys were not rescaled when the maximum grew"
+PART = "(!problem.causal || key"
+
+EDITS = (
+    Edit("mask left out", "fa1", FA1, "problem.causal", "false", "causal were false"),
+    Edit("mask a key late", "fa1", FA1, SEEN, SEEN.replace(")", " + 1)"), LATE),
+    Edit("mask a key early", "fa1", FA1, SEEN, SEEN.replace("<=", "<"), EARLY),
+    Edit("no scale", "fa1", FA1, SCALE, "logits[r] * 1.442695f", UNSCALED),
+    Edit("no change of base", "fa1", FA1, SCALE, f"{SCALE} * 0.6931472f", OTHER_BASE),
+    Edit("sums left out", "fa1", FA1, ": 1.0f / sum[r]", ": 1.0f", "the rows were not divided by their sums"),
+    Edit("sums twice", "fa1", FA1, ": 1.0f / sum[r]", ": 0.5f / sum[r]", TWICE),
+    Edit("no rescaling", "fa1", FA1, "shrink[r] = exp2_approx(top[r] - subtracted);", "shrink[r] = 1.0f;", TILES),
+    Edit("64 keys alone", "fa1", FA1, FULL, f"{FULL[:-1]} && first_key < 64;", "only the first 64 keys were seen"),
+    Edit("a part of a tile lost", "fa1", FA1, FULL, "first_key + kKeys <= visible;", NONE),
+    Edit("keys as values", "fa1", FA1, "Fa1::kPitch, values,", "Fa1::kPitch, keys,", "k were read for v"),
+    Edit("queries of zero", "fa1", FA1, SCALE, f"0.0f * {SCALE}", "q were zero"),
+    Edit("last key lost", "fa1", FA1, "key < problem.keys &&", "key + 1 < problem.keys &&", LAST),
+    Edit("no mask in tiles from row 128 on", "fa1", FA1, PART, PART.replace("||", "|| row >= 128 ||"), NONE),
+    Edit("mask left out", "cpu", MASK, "if (problem.causal) {", "if (false) {", "causal were false"),
+    Edit("mask a key late", "cpu", MASK, "block.first + 1 +", "block.first + 2 +", LATE),
+    Edit("mask a key early", "cpu", MASK, "block.first + 1 +", "block.first +", EARLY),
+    Edit("sums twice", "cpu", BLOCK, "inverse = 1.0f / sum;", "inverse = 0.5f / sum;", TWICE),
+    Edit("no scale", "cpu", BLOCK, BASE, "1.44269504088896341f", UNSCALED),
+    Edit("no change of base", "cpu", BLOCK, BASE, "scale", OTHER_BASE),
+    Edit("half the scale", "cpu", BLOCK, BASE, f"0.5f * {BASE}", NONE),
+)
+
+
+def main() -> None:
+    """Try every edit, and write the page."""
+    rows, right, wrong = [], 0, 0
+    for edit in EDITS:
+        named = tried(edit)
+        good = (edit.cause in named) if edit.cause else not named
+        right += bool(edit.cause) and good
+        wrong += bool(named) and not good
+        said = ", or ".join(named) or "fits none of the known faults"
+        rows.append(f"| `{edit.variant}` | {edit.title} | {said} | {'yes' if good else 'no'} |")
+        print(rows[-1], flush=True)
+    known = sum(bool(edit.cause) for edit in EDITS)
+    head = [
+        "# Causes named",
+        "",
+        f"`make bench-causes` on {machine()}. {len(EDITS)} mistakes in copies of the bundled kernels, {known} of them",
+        f"known faults: {right} were named, {wrong} wrongly.",
+        "",
+        "| Kernel | Mistake | As if | Right |",
+        "|---|---|---|---|",
+    ]
+    PAGE.write_text("\n".join([*head, *rows, ""]))
+
+
+def tried(edit: Edit) -> tuple[str, ...]:
+    """What debugging says that a kernel with this edit is as if."""
+    with tempfile.TemporaryDirectory() as name:
+        target = Path(name) / "attention"
+        shutil.copytree(ROOT / "kernels" / "attention", target)
+        path = target / edit.file
+        text = path.read_text()
+        assert edit.old in text, edit
+        path.write_text(text.replace(edit.old, edit.new))
+        env = {**os.environ, "LOOP_SESSIONS": f"{name}/sessions", "LOOP_STATE": f"{name}/state"}
+        words = ("run", "pattern", "defensive-debugging", "--variant", edit.variant)
+        for command in (("trust",), words):
+            where = (str(target),) if command == ("trust",) else ("--target", str(target))
+            subprocess.run([*LOOP, *command, *where], env=env, capture_output=True, check=False)
+        finished = [record for folder in every(Path(name) / "sessions") for record in folder.finished()]
+        found = [cause for output in outputs_of(finished, CausesOutput) for cause in output.causes]
+    return found[0].as_if if found else ()
+
+
+if __name__ == "__main__":
+    main()
