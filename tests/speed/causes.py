@@ -86,8 +86,8 @@ def main() -> None:
     head = [
         "# Causes named",
         "",
-        f"`make bench-causes` on {machine()}. {len(EDITS)} mistakes in copies of the bundled kernels, {known} of them",
-        f"known faults: {right} were named, {wrong} wrongly.",
+        f"`make bench-causes` on {machine()}: {len(EDITS)} mistakes in copies of the bundled kernels.",
+        f"{known} of them are known faults, and {right} of these were named. {wrong} were named wrongly.",
         "",
         "| Kernel | Mistake | As if | Right |",
         "|---|---|---|---|",
