@@ -12,6 +12,7 @@ from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
 from loop.model.bisect import BisectAnswer, BisectOutput
+from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.timing.readiness import hold_device
 
@@ -21,7 +22,7 @@ ANSWERS = ("culprit", "several", "range")
 
 
 def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
-    """Search between the known good and what is in the checkout for the commit of the first regression."""
+    """Search from where the first variant that regressed was good to the checkout, for the commit that did it."""
     found = regressions(context)
     missing: list[str] = []
     hint = None
@@ -47,7 +48,7 @@ def _searched(
     try:
         for line in ends:
             answer = yield from _in_time(_search(context, one, line), context, one, line, begun)
-            if answer.outcome in ANSWERS:
+            if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
         return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing)))
@@ -74,7 +75,9 @@ def _in_time(
 
 
 def _command(context: Context, one: Regression, good: str) -> str:
-    return context.command("bisect", "--variant", one.variant, "--metric", one.metric, "--good", good)
+    signature, words = context.bench.target.signature, ["--variant", one.variant, "--metric", one.metric]
+    words += [word for w in one.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
+    return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
 
 def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, None, BisectAnswer]:

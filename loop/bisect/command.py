@@ -105,8 +105,8 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
     emulated = name not in setting.target.variants_on(device)
-    good = request.good or last_good(setting, name, emulated=emulated)
-    line = read_line(setting.project.target, good, request.bad)
+    metric: Metric = "latency" if request.metric == "latency" and not emulated else "correctness"
+    line = line_of(request, setting, name, metric, emulated=emulated)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
@@ -115,18 +115,26 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
     trees = stack.enter_context(own_trees(line, "trial"))
-    metric: Metric = "latency" if request.metric == "latency" and not emulated else "correctness"
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
 
 
-def last_good(setting: Setting, variant: str, *, emulated: bool) -> str:
-    """The commit of the last session that found a variant right. Raises LoopError where there is none."""
+def line_of(request: BisectRequest, setting: Setting, variant: str, metric: Metric, *, emulated: bool) -> Line:
+    """The line from the good revision, or from the last session that found the variant good at another commit.
+
+    Raises LoopError where there is none.
+    """
+    folder = setting.project.target
+    if request.good:
+        return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    good = [row.commit for row in rows if row.commit and was_right(row, variant, emulated=emulated)]
-    if not good:
-        why = f"no good revision to begin from, and no session found {variant} right at a commit"
-        raise UsageError(why, hint=f"loop bisect --variant {variant} --good REV")
-    return good[-1]
+    good = [row for row in reversed(rows) if row.commit and was_right(row, variant, emulated=emulated)]
+    if metric == "latency":
+        good = [row for row in good if row.status == "passed" and variant not in row.regressed]
+    for commit in dict.fromkeys(row.commit for row in good):
+        with contextlib.suppress(LoopError):
+            return read_line(folder, commit or "", request.bad)
+    why = f"no good revision to begin from, and no session found {variant} good at another commit"
+    raise UsageError(why, hint=f"loop bisect --variant {variant} --good REV")
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
@@ -236,7 +244,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
                 return f"name another {name} end, one that can be tried: --{name} REV"
         return "the same command on a quieter machine; what was observed is kept"
     if answer.swapped:
-        return f"--good {request.bad or 'HEAD'} --bad {request.good}, if it was the other way round"
+        return f"--good {request.bad or 'HEAD'} --bad {hunt.line.good.short}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""

@@ -82,7 +82,7 @@ def lines(context: Context, one: Regression) -> tuple[list[Line], str]:
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
     ends, uncommitted = _good_ends(context, one)
     found: list[Line] = []
-    why = "the sources of the sessions that found it good were not committed" if uncommitted else ""
+    why = "the sources of the sessions that found it good were not committed" if uncommitted and not ends else ""
     for commit in ends:
         try:
             line = read_line(context.task.folder, commit, None)
@@ -107,4 +107,6 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
 def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
     """Whether a session found it right; of an older loop's row, whether it passed as a whole with it."""
     chosen: Sequence[str] = row.emulated if emulated else row.variants
-    return variant in row.right or (not row.right and row.status == "passed" and variant in chosen)
+    if variant not in chosen or variant in row.incorrect:
+        return False
+    return row.status == "passed" if row.right is None else variant in row.right

@@ -76,24 +76,26 @@ def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    for variant, row in _standing(rows, lambda row: row.incorrect):
+    for variant, row in _standing(rows, lambda row: row.incorrect, lambda row: row.judged):
         why = f"its output was wrong in {row.id}, and no session since has found it right"
         yield Idea("debug", f"Make {variant} correct", (why,), variant)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    for variant, row in _standing(rows, lambda row: row.regressed):
+    for variant, row in _standing(rows, lambda row: row.regressed, lambda row: (*row.ratios, *row.regressed)):
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
 
 
 def _standing(
-    rows: Sequence[SessionRow], of: Callable[[SessionRow], tuple[str, ...]]
+    rows: Sequence[SessionRow],
+    of: Callable[[SessionRow], Iterable[str]],
+    told: Callable[[SessionRow], Iterable[str]],
 ) -> Iterator[tuple[str, SessionRow]]:
-    """Variants with a fault that no later session has cleared, each with the session that found it last."""
+    """Variants with a fault, each with the last session that told anything of such a one."""
     judged: dict[str, SessionRow] = {}
     for row in rows:
-        judged |= dict.fromkeys(row.judged, row)
+        judged |= dict.fromkeys(told(row), row)
     return ((variant, row) for variant, row in judged.items() if variant in of(row))
 
 

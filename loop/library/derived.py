@@ -72,7 +72,7 @@ def _durations(session: RecordedSession) -> Iterator[str]:
         clock = _clock_minutes(stated)
         if clock is not None and abs(clock - minutes) >= 1:
             yield f"{minutes:g} min, but {stated['from']} to {stated['to']} is {clock} min"
-            minutes, what = min(minutes, clock), "that clock"
+            minutes, what = (clock, "that clock") if clock < minutes else (minutes, what)
     steps = sum(_number(step, "actual_s") for step in session.steps) / 60
     if steps > 1.005 * minutes:
         yield f"its steps took {steps:.1f} min, but {what} has {minutes:g}"

@@ -166,8 +166,8 @@ class SessionRow(Model):
     """Variants that were slower than their known good."""
     incorrect: tuple[str, ...] = ()
     """Variants whose output was wrong."""
-    right: tuple[str, ...] = ()
-    """Variants that the gate found right, those under the emulator too; an older loop did not write it."""
+    right: tuple[str, ...] | None = None
+    """Variants that the gate found right, those under the emulator too; None: an older loop did not write it."""
     predicted: Predicted | None = None
     """What was expected when it began; None for sessions that did not store it."""
     failures: tuple[FailureSeen, ...] = ()
@@ -178,7 +178,7 @@ class SessionRow(Model):
     @property
     def judged(self) -> tuple[str, ...]:
         """Variants that the gate judged."""
-        return tuple(dict.fromkeys((*self.right, *self.ratios, *self.incorrect, *self.regressed)))
+        return tuple(dict.fromkeys((*(self.right or ()), *self.ratios, *self.incorrect, *self.regressed)))
 
     @property
     def fastest(self) -> str | None:

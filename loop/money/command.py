@@ -37,7 +37,7 @@ def show_costs(
     wrong = _contradictions((*earlier, *chosen), here)
     if as_json:
         shown = {
-            "schema_version": 2,
+            "schema_version": 3,
             "totals": _plain(totals(chosen)),
             "rows": [{"name": row.id, **_plain(totals([row]))} for row in chosen],
             "savings": {name: _saving(one, own_usd(chosen)) for name, one in savings(chosen).items()},

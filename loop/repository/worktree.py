@@ -67,7 +67,7 @@ class Worktree:
     def commit(self, message: str) -> str:
         """Make what is there the new `head`; its hash. Raises MachineFailure where git cannot write it."""
         self._is_ours()
-        _write(self.root, "add", "--all", *COUNTED)
+        git(self.root, "add", "--all", *COUNTED)
         _write(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
         return self.head
 
@@ -288,6 +288,7 @@ def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
         look(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
+            git(made.root, "apply", "--check", "--whitespace=nowarn", str(patch))
             _write(made.root, "apply", "--whitespace=nowarn", str(patch))
     new = list(_untracked(repository, target))
     for path in new:

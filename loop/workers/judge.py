@@ -167,7 +167,8 @@ class Judge:
         held = [suspects.Truth(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())]
         exact = [one.double() for one in truth.inputs]
         own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in self.faults]
-        common = suspects.of_signature(self.reference, call, truth.inputs, self.shapes, truth.reference)
+        asked = partial(self._ask, "reference", self.reference)
+        common = suspects.of_signature(asked, call, truth.inputs, self.shapes, truth.reference)
         found = suspects.fits(held, [*own, *common])
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
 

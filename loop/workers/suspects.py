@@ -6,6 +6,7 @@ that explains all wrong elements fits; it fits as a whole where it explains the 
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ MOST_HELD = 8
 NOTABLE = 0.01
 """A factor is off from 1 by at least this: sums in low precision shrink by less."""
 
-Reference = Callable[..., Tensor]
+Reference = Callable[[list[Tensor], Call], Tensor]
+"""The reference on inputs, with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
 """As if what, and the answer then."""
 
@@ -59,8 +61,8 @@ class Truth:
 
     def error(self, answer: Tensor) -> float:
         """Root of the mean squared error of the wrong elements that are finite, were this the right answer."""
-        error = (self.output - answer)[self.wrong & self.output.isfinite()]
-        return float(error.square().mean().sqrt().nan_to_num(0.0))
+        error = (self.output - answer)[self.wrong & self.output.isfinite() & self.reference.isfinite()]
+        return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def multiplied(self) -> list[Suspect]:
         """The right answer times one number, where wrong elements tell which: they differ in more than that."""
@@ -192,7 +194,7 @@ def _rolled(right: Tensor, by: int, axis: int) -> Callable[[], Tensor]:
 
 
 def _called(reference: Reference, call: Call, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:
-    return lambda: reference(*inputs, **call.attributes)
+    return lambda: reference(list(inputs), call)
 
 
 def _with(inputs: Sequence[Tensor], place: int, other: Any) -> list[Tensor]:

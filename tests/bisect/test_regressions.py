@@ -10,7 +10,8 @@ import pytest
 from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.bisect.actions import bisect
-from loop.bisect.command import last_good
+from loop.bisect.command import BisectRequest, line_of
+from loop.bisect.model import Metric
 from loop.bisect.regressions import lines, regressions
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
@@ -26,6 +27,8 @@ from tests.makers import make_finished
 from tests.repository.test_reading import git
 from tests.site.catalogues import make_row
 from tests.targets import compiled, make_context, open_bench, write_target
+
+METRICS: tuple[Metric, ...] = ("latency", "correctness")
 
 
 @pytest.fixture
@@ -98,6 +101,7 @@ def test_the_commit_that_made_a_kernel_wrong_is_named(bench: Bench, *, gpu: bool
     assert [culprit] == [one.commit for one in again.answer.culprits], again.message
 
 
+@pytest.mark.slow
 def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     """Never that nothing has regressed."""
     edit(bench.folder, "scale.h", "2.0f", "3.0f")
@@ -110,12 +114,14 @@ def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     assert uncommitted.message.endswith("the sources of the sessions that found it good were not committed")
 
 
+@pytest.mark.slow
 def test_where_all_is_right_nothing_has_regressed(bench: Bench) -> None:
     """And nothing is searched."""
     output = found(now(bench, sessions=[right_at(git(bench.folder, "rev-parse", "HEAD"))]))
     assert ("nothing has regressed", None, ()) == (output.message, output.hint, output.not_exercised)
 
 
+@pytest.mark.slow
 def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> None:
     """By its checks, or because all passed; the last first, each commit once."""
     commits = [keep(bench.folder, str(number)) for number in range(4)]
@@ -131,13 +137,28 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]
 
 
-def test_a_search_begins_where_a_session_last_found_the_variant_right(
+def test_a_search_begins_where_a_session_last_found_the_variant_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without --good; where there is no such session it has to be named."""
-    rows = [right_at(name, id=name or "edited", target="tiny") for name in ("older", "newer", None)]
-    setting = SimpleNamespace(project=SimpleNamespace(sessions=tmp_path), target=SimpleNamespace(name="tiny"))
+    """Without --good: not where it was found slower, nor at the commit of today; else it has to be named."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    (folder / "target.yaml").write_text("format: 1\n")
+    git(folder, "init", "-q", "-b", "main")
+    good, slower, today = (keep(folder, name) for name in ("good", "slower", "today"))
+    rows = [
+        right_at(good, right=("ours",)),
+        right_at(slower, right=("ours",), regressed=("ours",), status="failed"),
+        right_at(today, right=("ours",)),
+        right_at(None, right=("ours",)),
+    ]
+    project = SimpleNamespace(sessions=tmp_path, target=folder)
+    setting = cast(Setting, SimpleNamespace(project=project, target=SimpleNamespace(name="tiny")))
     monkeypatch.setattr(index, "rows", lambda *_, **__: rows)
-    assert "newer" == last_good(cast(Setting, setting), "ours", emulated=False)
-    with pytest.raises(UsageError, match="no session found theirs right at a commit"):
-        last_good(cast(Setting, setting), "theirs", emulated=False)
+    found = {
+        metric: line_of(BisectRequest(good=""), setting, "ours", metric, emulated=False).good.commit
+        for metric in METRICS
+    }
+    assert {"latency": good, "correctness": slower} == found
+    with pytest.raises(UsageError, match="no session found gpu good at another commit"):
+        line_of(BisectRequest(good=""), setting, "gpu", "correctness", emulated=True)

@@ -67,6 +67,7 @@ def test_a_regression_is_looked_for_until_it_is_gone() -> None:
     """Sessions that say nothing of the variant do not end it."""
     slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0})
     assert ("bisect", "cpu") == (first(slower, row(1)).plan, first(slower, row(1)).variant)
+    assert "bisect" == first(slower, row(2, right=("cpu",))).plan
     assert "bisect" != first(slower, row(2, ratios={"cpu": 2.0})).plan
 
 

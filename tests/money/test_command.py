@@ -46,7 +46,7 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     totals = {name: found["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
     assert {"minutes": 1.2, "gpu_usd": 0.0, "ai_usd": None, "engineer_usd": 1.0, "usd": 1.0} == totals
     assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in found["notes"]
-    assert 2 == found["schema_version"]
+    assert 3 == found["schema_version"]
     text = loop("cost", "show").stdout
     assert "?" in text.splitlines()[1]
     assert "AI: not measured" in text
