@@ -6,7 +6,7 @@ from loop.debug.probing import HANG_S, failing_sides, failing_variants
 from loop.debug.shrinking import Failing
 from loop.debug.whereabouts import whereabouts
 from loop.gate.verify import Job, verify
-from loop.model.debugging import Cause, CausesOutput
+from loop.model.debugging import CausesOutput, Explanation
 from loop.model.measurement import Check
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.target import Workload
@@ -34,7 +34,7 @@ def causes(context: Context, arguments: NoArguments) -> Working[CausesOutput]:
     return Result(CausesOutput(ok=True, message="; ".join(texts) or NOTHING, causes=tuple(made)))
 
 
-def _cause(context: Context, variant: str, wrong: Sequence[Check]) -> Cause:
+def _cause(context: Context, variant: str, wrong: Sequence[Check]) -> Explanation:
     """The faults that explain every check that is telling; those that explain whole outputs before others."""
     telling, place = [check for check in wrong if check.fits is not None], ""
     as_if = _common(telling, whole=True)
@@ -42,7 +42,7 @@ def _cause(context: Context, variant: str, wrong: Sequence[Check]) -> Cause:
         partly = next(check for check in telling if not set(as_if) <= set(_named(check, whole=True)))
         place = whereabouts(partly, context.bench.target.signature).partition(";")[0]
     workloads = tuple(check.workload.name for check in telling)
-    return Cause(variant=variant, workloads=workloads, as_if=as_if, where=place)
+    return Explanation(variant=variant, workloads=workloads, as_if=as_if, where=place)
 
 
 def _common(telling: Sequence[Check], *, whole: bool) -> tuple[str, ...]:

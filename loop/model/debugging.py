@@ -150,7 +150,7 @@ class BoundaryOutput(Output):
     """Everything that was tried."""
 
 
-class Cause(Model):
+class Explanation(Model):
     """What a wrong variant's outputs are as if."""
 
     variant: str
@@ -177,7 +177,7 @@ class CausesOutput(Output):
 
     actions = ("debug.causes",)
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Explanation, ...] = ()
     """One a variant that gives an output."""
 
 

@@ -164,7 +164,9 @@ class Judge:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
         wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in outputs]
         rtol = self.tolerance[call.dtype].rtol
-        held = [suspects.Truth(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())]
+        held = [
+            suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
+        ]
         exact = [one.double() for one in truth.inputs]
         own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in self.faults]
         asked = partial(self._ask, "reference", self.reference)

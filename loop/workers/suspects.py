@@ -39,7 +39,7 @@ Suspect = tuple[str, Callable[[], Tensor]]
 """As if what, and the answer then."""
 
 
-class Truth:
+class WrongOutput:
     """The right answer to a call, and an output that is wrong."""
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
@@ -84,7 +84,7 @@ def _size(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def fits(outputs: Sequence[Truth], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
+def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
     """The suspects that explain every one of these outputs of a call, and whether also their right elements: else
     they are at work in the wrong places alone. None where too little is wrong to tell."""
     held = outputs[:MOST_HELD]
@@ -94,7 +94,7 @@ def fits(outputs: Sequence[Truth], suspects: Iterable[Suspect]) -> dict[str, boo
     return {as_if: whole for as_if, whole in found if whole is not None}
 
 
-def _whole(outputs: Sequence[Truth], ask: Callable[[], Tensor]) -> bool | None:
+def _whole(outputs: Sequence[WrongOutput], ask: Callable[[], Tensor]) -> bool | None:
     """Whether a suspect explains all of these outputs; None where not even what is wrong."""
     whole = True
     try:

@@ -12,7 +12,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.debug.section import diagnoses
 from loop.library.definitions import read_file
-from loop.model.debugging import Cause, CausesOutput
+from loop.model.debugging import CausesOutput, Explanation
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.model.target import Target
@@ -75,7 +75,7 @@ def step(context: Context, action: str) -> Finished:
     return make_finished(action, action=action, pattern="defensive-debugging", output=output)
 
 
-def causes(done: tuple[Finished, ...]) -> dict[str, Cause]:
+def causes(done: tuple[Finished, ...]) -> dict[str, Explanation]:
     """What was found of each variant."""
     (output,) = outputs_of(done, CausesOutput)
     return {one.variant: one for one in output.causes}

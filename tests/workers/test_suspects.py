@@ -93,7 +93,8 @@ class Case:
         rtol = ALLOWED[self.dtype]
         allowed = rtol + rtol * self.right.abs().nan_to_num()
         held = [
-            suspects.Truth(self.right, allowed, rtol, one, outside(one, self.right, allowed)) for one in outputs
+            suspects.WrongOutput(self.right, allowed, rtol, one, outside(one, self.right, allowed))
+            for one in outputs
         ]
         found = suspects.fits(held, [*own, *self.suspects()])
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
