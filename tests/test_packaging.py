@@ -14,6 +14,7 @@ SHIPPED = (
     "patterns/baseline-first.yaml",
     "kernels/attention/target.yaml",
     "kernels/attention/cpu/bindings.cpp",
+    "kernels/attention/faults.py",
     "kernels/include/loop_kernel.h",
     "templates/report.md.j2",
     "sessions/plans/baseline.yaml",

@@ -13,7 +13,7 @@ Files = dict[str, str]
 Edit = Callable[[Files], None]
 SOURCE = ROOT / "kernels" / "attention"
 MANIFEST, BINDINGS, SECOND = "target.yaml", "cpu/bindings.cpp", "cpu/instantiations.cpp"
-SECTIONS = ("variants", "tuning", "components")
+SECTIONS = ("faults", "variants", "tuning", "components")
 """Of the manifest: what names other kernels than the one on the CPU."""
 
 

@@ -305,7 +305,7 @@ def write_attention(folder: Path, **fields: Any) -> Target:
     for name, takes in TAKES.items():
         variants[name if name in variants else f"py_{name}"]["takes"] = takes
     manifest = yaml.safe_load((project(None, folder).target / "target.yaml").read_text())
-    for name in ("tuning", "components", "properties"):
+    for name in ("tuning", "components", "properties", "faults"):
         manifest.pop(name, None)
     manifest |= {"variants": variants, "workloads": {**manifest["workloads"], "small": SMALL}, **fields}
     (folder / "target.yaml").write_text(json.dumps(manifest, indent=1))
