@@ -109,7 +109,9 @@ def test_what_was_never_right_is_said_with_the_command(bench: Bench) -> None:
     output = found(now(bench))
     assert "a search for why ours is wrong: no earlier session found it good" == output.message
     assert (output.message,) == output.not_exercised
-    assert "loop bisect --variant ours --metric correctness --workloads 'N=2 M=3 dtype=float32'" in str(output.hint)
+    assert "loop bisect --variant ours --metric correctness --workloads 'N=2 M=3 dtype=float32'" in str(
+        output.hint
+    )
     assert "--good REV" in str(output.hint)
     uncommitted = found(now(bench, sessions=[right_at(None)]))
     assert uncommitted.message.endswith("the sources of the sessions that found it good were not committed")
