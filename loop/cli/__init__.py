@@ -60,6 +60,10 @@ def _root(
     """
 
 
+WORKERS = "loop.workers.program"
+"""What starts processes: before it is imported there is nothing to take down."""
+
+
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
@@ -102,8 +106,8 @@ def _told(error: Exception) -> LoopError:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """End the work; at once in the middle of an import, where Python may drop an exception with a traceback."""
-    while frame is not None:
+    """End the work. While it is being imported nothing runs yet, and Python may drop an exception: end at once."""
+    while frame is not None and WORKERS not in sys.modules:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)
         frame = frame.f_back

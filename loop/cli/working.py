@@ -31,8 +31,8 @@ WORKING = (
         cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
         takes ten times as long as the good end, and over 10 s, is skipped. Where the bad end hangs, an exit
         probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
-        through the layout of their code: loop estimates by how much, and names a range of commits where a
-        single one does not stand out.
+        through the layout of their code. loop estimates by how much. It names a range of commits where a single
+        one does not stand out.
         """,
         (
             "loop bisect --variant cpu",

@@ -32,7 +32,7 @@ def show_costs(
     rows, damaged = index.read(here.sessions)
     rows = with_open(rows, rates(here))
     chosen = choose(rows, sessions)
-    earlier = choose(rows, against) if against else []
+    earlier = choose(rows, against, "--against") if against else []
     less = _less_than(chosen, earlier, here) if chosen and earlier else None
     wrong = _contradictions((*earlier, *chosen), here)
     if as_json:

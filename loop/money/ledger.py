@@ -106,23 +106,23 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})
 
 
-def choose(sessions: Sequence[SessionRow], words: str | None) -> list[SessionRow]:
+def choose(sessions: Sequence[SessionRow], words: str | None, option: str = "--sessions") -> list[SessionRow]:
     """The sessions from A to B: `A..B`, `A..`, `..B` or one, by id, by the beginning of one, `last` or `last~1`.
 
-    Raises LoopError for one that is not there, or for a range that runs backwards.
+    Raises LoopError, with the name of the option, for one that is not there or a range that runs backwards.
     """
     if not words:
         return list(sessions)
     first, dots, last = words.partition("..")
-    start = _place(sessions, first) if first else 0
-    end = _place(sessions, last) if last else len(sessions) - 1 if dots else start
+    start = _place(sessions, first, option) if first else 0
+    end = _place(sessions, last, option) if last else len(sessions) - 1 if dots else start
     if end < start:
-        hint = f"--sessions {last}..{first}"
-        raise UsageError(f"--sessions {words}: {last} comes before {first}", hint=hint)
+        hint = f"{option} {last}..{first}"
+        raise UsageError(f"{option} {words}: {last} comes before {first}", hint=hint)
     return list(sessions[start : end + 1])
 
 
-def _place(sessions: Sequence[SessionRow], name: str) -> int:
+def _place(sessions: Sequence[SessionRow], name: str, option: str) -> int:
     exact = [place for place, session in enumerate(sessions) if session.id == name]
     if exact:
         return exact[0]
@@ -133,7 +133,7 @@ def _place(sessions: Sequence[SessionRow], name: str) -> int:
     if len(called) == 1:
         return called[0]
     what = f"{len(called)} sessions begin so" if called else "no such session"
-    raise UsageError(f"--sessions {name}: {what}", hint="`loop sessions list` names them")
+    raise UsageError(f"{option} {name}: {what}", hint="`loop sessions list` names them")
 
 
 def _called(session: SessionRow, name: str) -> bool:
