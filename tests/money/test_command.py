@@ -169,6 +169,13 @@ def test_n_4_against_the_sessions_before_it() -> None:
     )
 
 
+def test_a_session_that_is_not_there_is_said_of_the_option_that_named_it() -> None:
+    """Two options take sessions."""
+    add("mine", ENGINEER)
+    for option in ("--sessions", "--against"):
+        assert f"{option} nope: no such session" in loop("cost", "show", option, "nope").stderr
+
+
 def test_a_session_against_another_in_percent() -> None:
     """155 of 180 minutes are 86.1 %, 3.19 of 3.60 dollars 88.6 %; of several each by itself, and their mean."""
     assert 0 == loop("sessions", "import", "history").returncode
