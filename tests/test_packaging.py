@@ -49,6 +49,16 @@ def test_the_sdist_can_be_tested(dist: Path) -> None:
     assert set() == {*SHIPPED, "loop/cli/__init__.py", "tests/conftest.py", "constraints.txt"} - names
 
 
+def test_an_editable_wheel_points_to_the_checkout(tmp_path: Path) -> None:
+    """What `pip install -e .` builds: also with kernels that are written in Python."""
+    code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    wheel = zipfile.ZipFile(next(tmp_path.glob("*.whl")))
+    assert str(ROOT) == wheel.read("_kernel_loop.pth").decode().strip()
+
+
 def test_an_installed_wheel_finds_its_definitions(dist: Path, tmp_path: Path) -> None:
     """Installed without the checkout, the catalogue and the kernels are there."""
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
