@@ -95,5 +95,7 @@ def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) 
     screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
     sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
     screen.prose("\n" + sets)
+    for line in (f"budget: {plan.budget.minutes:g} min", *plan.aims()):
+        screen.prose(line)
     screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
     return ExitCode.OK

@@ -115,8 +115,11 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     screen.data("")
     rows = [_row(place, planned) for place, planned in enumerate(plan.patterns, start=1)]
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    screen.data("")
+    for line in plan.plan.aims():
+        screen.prose(line)
     parts = filter(None, (expected(head), predicted_cost(card, head)))
-    screen.prose(f"\npredicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
+    screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
     if unpriced_gpu(card, head):
         screen.say(NO_PRICE)
     return ExitCode.OK
@@ -159,6 +162,8 @@ def _fields(head: SessionHead) -> dict[str, object]:
     return {
         "schema_version": 1,
         "plan": head.plan.plan.name,
+        "success": head.plan.plan.success,
+        "phases": [phase.model_dump() for phase in head.plan.plan.phases],
         "target": head.target,
         "device": head.device,
         "variants": list(head.variants),

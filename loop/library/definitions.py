@@ -1,6 +1,6 @@
 """Patterns and plans, bundled and the project's own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -92,7 +92,7 @@ def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Comp
     ]
 
 
-def hint_for(name: str, known: Mapping[str, object]) -> str:
+def hint_for(name: str, known: Collection[str]) -> str:
     """The nearest known name, or all of them."""
     close = nearest(name, list(known))
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"

@@ -1,5 +1,6 @@
 """A plan: the ordered list of patterns a session walks through."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +16,17 @@ class PlanBudget(Model):
     """Minutes."""
 
 
+class Phase(Model):
+    """A part of a plan: its patterns from one of them up to the next phase's first."""
+
+    name: Text
+    """What it is for, in a word or two."""
+    first: Name
+    """The pattern of the plan that it begins with."""
+    minutes: Positive
+    """Minutes."""
+
+
 class Plan(Model):
     """An ordered list of patterns and the workloads they run on."""
 
@@ -23,7 +35,7 @@ class Plan(Model):
     name: Name
     """Name; the same as the file's."""
     title: Text
-    """The objective, in one sentence."""
+    """What it is for, in one sentence."""
     patterns: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Patterns, in order."""
     workloads: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -32,8 +44,30 @@ class Plan(Model):
     """Names of workload sets that are verified only, where the target has them."""
     budget: PlanBudget
     """What the whole is meant to take."""
+    success: str | None = None
+    """Expression over what the session found: the objective is reached when it is true."""
+    phases: tuple[Phase, ...] = ()
+    """Parts with minutes of their own, in order; the first one begins with the first pattern."""
+    requires: str | None = None
+    """Expression over machine, revision and variants; the session is refused when it is false."""
+    stop_if: str | None = None
+    """Expression over what the session found; no further step is begun once it is true."""
+    otherwise: Name | None = None
+    """What answers a missed objective: a pattern, which is run next, or a plan, which is proposed."""
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Further names that expressions may read as `plan.<name>`."""
+
+    def aims(self) -> Iterator[str]:
+        """What it is for, a line each: objective, phases, what it requires, when it stops, what answers a miss."""
+        phases = (f"{one.name} {one.minutes:g} min (from {one.first})" for one in self.phases)
+        told = {
+            "objective": self.success,
+            "phases": "; ".join(phases),
+            "requires": self.requires,
+            "stops if": self.stop_if,
+            "otherwise": self.otherwise,
+        }
+        return (f"{name}: {text}" for name, text in told.items() if text)
 
 
 class Predicted(Model):

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.money import Bill
+from loop.model.objective import Late, PhaseTime, Reached
 from loop.model.plan import Predicted, ResolvedPlan
 from loop.model.verdict import Verdict
 
@@ -288,6 +289,12 @@ class Conclusion(Model):
     """Which line of the rule applied."""
     seconds: float
     """Wall time of all its walks."""
+    objective: Reached | None = None
+    """Whether the plan's objective was reached; None where it states none, and in older records."""
+    phases: tuple[PhaseTime, ...] = ()
+    """What each phase of the plan took."""
+    late: tuple[Late, ...] = ()
+    """Where the session took longer than planned: the steps that lost most time."""
     not_exercised: tuple[str, ...]
     """What was not run, and why."""
     learnings: tuple[str, ...]

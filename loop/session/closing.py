@@ -27,6 +27,10 @@ from loop.money.savings import applied, unchanged
 from loop.optimize.gains import gains
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
+from loop.session.facts import session_facts
+from loop.session.lateness import late_steps
+from loop.session.objective import Objective, phase_times
+from loop.session.objective_section import verdict
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
@@ -53,8 +57,10 @@ def conclude(
     status, reason = summary.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    letter, why = grading.grade(status, reason, finished, findings.verdicts)
-    card = rates(setting.project)
+    plan, card = head.plan.plan, rates(setting.project)
+    facts = session_facts(card, head.device, plan.budget.minutes)
+    objective = None if status == "paused" else Objective.of(head).judge(finished, facts(finished))
+    letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
     used = applied(finished, head.plan)
     before = sessions.concluded(setting.project.sessions, head.target)
     before = {name: steps for name, steps in before.items() if name < head.id}
@@ -80,6 +86,9 @@ def conclude(
         ),
         grade=letter,
         grade_reason=why,
+        objective=objective,
+        phases=phase_times(plan, finished),
+        late=late_steps(head.plan, finished) if took.seconds > 60 * plan.budget.minutes else (),
         learnings=learnings.learnings(finished),
         not_exercised=(
             *findings.not_exercised,
@@ -195,6 +204,8 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
     if as_json:
         screen.data(to_json(outcome(record, folder, recalled)))
     screen.outcome(record.status, f": {record.reason}")
+    if record.objective is not None:
+        screen.say(verdict(record))
     for found in diagnoses(record.head, folder.finished()):
         screen.say(f"what is wrong with {found.variant}:")
         for label, text in found.lines:

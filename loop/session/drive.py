@@ -111,6 +111,9 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
         return failed_by(walk.failure)
     if walk.paused:
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
+    if walk.enough:
+        reached = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+        return Ending(None, "", ExitCode.OK, reached)
     return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
 
 

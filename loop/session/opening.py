@@ -58,7 +58,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
     read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read = fitted(read, setting)
-    return planning.resolve(read, setting.patterns)
+    return planning.resolve(read, setting.patterns, setting.plans, setting.target.variants)
 
 
 def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
@@ -122,5 +122,6 @@ def announce(head: SessionHead) -> str:
     return (
         f"session {head.id}: {plan.plan.title}\n"
         f"  target {head.target}{named(head.variants)} on {where}; about {expected(head)}"
+        + "".join(f"\n  {line}" for line in plan.plan.aims())
         + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
     )

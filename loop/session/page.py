@@ -34,6 +34,7 @@ from loop.session.chain import chain, mermaid
 from loop.session.chain_figure import chain_figure
 from loop.session.course import Recalled
 from loop.session.headline import headline
+from loop.session.objective_section import objective
 from loop.timing.section import how_called, sensor_lines
 
 TEMPLATE = "report.md.j2"
@@ -98,7 +99,7 @@ def _head(given: ReportInput) -> Shown:
         "id": head.id,
         "headline": headline(record, finished),
         "diagnoses": diagnoses(head, finished),
-        "objective": head.plan.plan.title,
+        "objective": objective(record),
         "target": head.target,
         "variants": ", ".join(head.variants) or "none",
         "emulated": ", ".join(head.emulated),

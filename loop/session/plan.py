@@ -1,6 +1,6 @@
 """Resolve a plan before anything runs: every pattern it could reach is read, checked and priced in time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from loop.actions import ACTIONS
@@ -10,6 +10,7 @@ from loop.base.expressions.grammar import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
+from loop.session.objective import found_names, required_names
 from loop.steps.context import Action
 
 SESSION_NAMES = {
@@ -21,13 +22,19 @@ RESERVED = ALWAYS_KNOWN | {"session", "plan"} | WORDS
 """A step of such a name could never be read by an expression."""
 
 
-def resolve(plan: Read[Plan], patterns: Mapping[str, Read[Pattern]]) -> ResolvedPlan:
+def resolve(
+    plan: Read[Plan],
+    patterns: Mapping[str, Read[Pattern]],
+    plans: Collection[str] = (),
+    variants: Collection[str] = (),
+) -> ResolvedPlan:
     """The plan with every pattern it could reach, each with its author's estimate.
 
-    Raises DefinitionError with all complaints at once.
+    `plans`, `variants`: names that it may give. Raises DefinitionError with all complaints at once.
     """
-    complaints = unknown_patterns(plan, patterns)
-    reached = _reachable(plan.value.patterns, patterns)
+    complaints = [*unknown_patterns(plan, patterns), *_check_objective(plan, {*patterns, *plans}, variants)]
+    more = (plan.value.otherwise,) if plan.value.otherwise else ()
+    reached = _reachable((*plan.value.patterns, *more), patterns)
     for name in reached:
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
     if complaints:
@@ -37,6 +44,41 @@ def resolve(plan: Read[Plan], patterns: Mapping[str, Read[Pattern]]) -> Resolved
         plan=plan.value,
         patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached),
     )
+
+
+def _check_objective(read: Read[Plan], answers: Collection[str], variants: Collection[str]) -> Iterator[Complaint]:
+    """Expressions over known names, phases that begin with patterns of the plan, an answer that is there."""
+    plan, document = read.value, read.document
+    always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
+    seen = {*always, *SESSION_NAMES, *found_names(variants)}
+    for place, text, known in (
+        ("success", plan.success, seen),
+        ("stop_if", plan.stop_if, seen),
+        ("requires", plan.requires, {*always, *required_names()}),
+    ):
+        if text is not None:
+            yield from check_expression(document, (place,), text, known)
+    if plan.otherwise and plan.otherwise not in answers:
+        hint = hint_for(plan.otherwise, answers)
+        yield complain(document, ("otherwise",), "the name of a pattern or a plan", repr(plan.otherwise), hint)
+    yield from _check_phases(read)
+
+
+def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
+    """Each begins further on in the plan than the one before it; together they take no more than the plan."""
+    plan, document = read.value, read.document
+    left = list(plan.patterns)
+    for index, phase in enumerate(plan.phases):
+        allowed = left if index else left[:1]
+        if phase.first not in allowed:
+            expected = f"a pattern of the plan, from {left[0]} on" if index and left else "its first pattern"
+            yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
+            return
+        left = left[left.index(phase.first) + 1 :]
+    minutes = sum(phase.minutes for phase in plan.phases)
+    if minutes > plan.budget.minutes * (1 + 1e-9):
+        expected = f"at most {plan.budget.minutes:g} minutes in all, the plan's budget"
+        yield complain(document, ("phases",), expected, f"{minutes:g}")
 
 
 def _planned(pattern: Pattern, listed: bool) -> PlannedPattern:

@@ -26,6 +26,7 @@ from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
 from loop.session.drive import Ending, Show, drive, into
 from loop.session.facts import session_facts
+from loop.session.objective import Objective, refuse_unless_met
 from loop.session.opening import SessionRequest, announce, make_head, resolve
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
@@ -63,6 +64,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, rates(setting.project))
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
+    refuse_unless_met(head)
     with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
         folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
@@ -210,6 +212,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
             resolved=head.plan,
             context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
             facts=session_facts(card, head.device, head.plan.plan.budget.minutes),
+            objective=Objective.of(head),
             earlier=finished(journal.lines),
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=folders_of(setting),

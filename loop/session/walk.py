@@ -23,6 +23,7 @@ from loop.model.pattern import Pattern, Step
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Started, Status, StepKey
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.objective import Objective
 from loop.session.plan import arguments_of
 from loop.steps.context import Context, Result
 
@@ -102,8 +103,12 @@ class Walk:
     """The steps that were begun before the resume, whether or not they ended."""
     clock: Clock = time.monotonic
     finished: list[Finished] = field(default_factory=list)
+    objective: Objective | None = None
+    """What may end the walk early, and what answers a miss; None for walks without a plan of their own."""
     stopped: str | None = None
     """Why the chain was stopped; None when it ran to its end."""
+    enough: bool = False
+    """Whether the plan's `stop_if` is true."""
     paused: bool = False
     """Whether somebody has to do something before it can go on."""
     failure: MachineFailure | None = None
@@ -127,18 +132,20 @@ class Walk:
         """Walk. Listed patterns in order; the answer to an outcome comes next, and only once if it was listed."""
         waiting = list(self.resolved.plan.patterns)
         run = 0
-        while waiting and self.stopped is None:
+        while waiting and self.stopped is None and not self.enough:
             run += 1
             name = waiting.pop(0)
             pattern = self.resolved.find(name).pattern
             yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
             ran = yield from self._pattern(run, pattern)
             self.stopped, self.paused = ran.stopped, ran.status == "paused"
-            answer = self._answer(pattern, ran)
+            answer = None if self.enough else self._answer(pattern, ran)
             yield PatternEnded(run, name, ran.status, ran.seconds, answer)
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
+            if not waiting:
+                waiting = self._otherwise()
 
     def _pattern(self, run: int, pattern: Pattern) -> Generator[Happening, None, Ran]:
         """Do the steps in order, until one of them stops the chain or leaves the pattern."""
@@ -147,9 +154,24 @@ class Walk:
             record = yield from self._step(run, pattern, index, ran)
             self.finished.append(record)
             ran = ran.after(pattern, step, record)
-            if ran.left:
+            self.enough = self.objective is not None and self.objective.enough(self.finished, self._session())
+            if ran.left or self.enough:
                 break
         return ran
+
+    def _session(self) -> Mapping[str, object]:
+        return self.facts(self.finished)
+
+    def _otherwise(self) -> list[str]:
+        """The pattern that answers a missed objective, once."""
+        name = self.resolved.plan.otherwise
+        if name is None or self.objective is None or self.stopped is not None:
+            return []
+        known = any(one.pattern.name == name for one in self.resolved.patterns)
+        if not known or any(record.pattern == name for record in self.finished):
+            return []
+        reached = self.objective.judge(self.finished, self._session())
+        return [name] if reached is not None and reached.missed else []
 
     def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
         step = pattern.steps[index - 1]
@@ -274,7 +296,7 @@ class Walk:
             "target": self.context.bench.target.name,
             "device": self.context.bench.device,
             "plan": self.resolved.plan.parameters,
-            "session": self.facts(self.finished),
+            "session": self._session(),
         }
         return Expression.parse(text).evaluate_bool(values)
 

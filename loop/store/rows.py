@@ -4,6 +4,7 @@ import datetime
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
@@ -95,11 +96,21 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "unmeasured": bill.unmeasured,
         "energy_j": bill.energy_j,
         "notes": bill.notes,
-        **_judged(record.verdicts),
+        **judged(record.verdicts),
     }
 
 
-def _judged(verdicts: Sequence[Verdict]) -> dict[str, object]:
+class Judged(TypedDict):
+    """What verdicts say of variants."""
+
+    ratios: dict[str, float]
+    unsure: tuple[str, ...]
+    regressed: tuple[str, ...]
+    incorrect: tuple[str, ...]
+
+
+def judged(verdicts: Sequence[Verdict]) -> Judged:
+    """The fields of a row that rest on its verdicts."""
     ratios: dict[str, list[float]] = {}
     for one in verdicts:
         if one.ratio is not None and one.against == "baseline":

@@ -1,10 +1,26 @@
 """Grades follow the printed rule, the lowest letter that applies."""
 
+from typing import Any
+
 from loop.model.grade import RULE
-from loop.session.grading import grade
-from tests.makers import make_finished, make_no_speed, make_speed
+from loop.model.objective import Missed, Reached
+from loop.model.record import Status
+from loop.session.grading import grade as graded
+from tests.makers import make_finished, make_plan
 
 STEPS = (make_finished("verify"), make_finished("measure"))
+PLAN = make_plan().plan
+
+
+def grade(status: Status = "passed", reason: str = "", steps: Any = STEPS, **more: Any) -> tuple[str, str]:
+    """Letter and reason of a session of a minute's plan that took 12 s and states no objective."""
+    return graded(PLAN, status, reason, steps, more.get("objective"), more.get("seconds", 12.0))
+
+
+def missed(off: float | None) -> Reached:
+    """An objective that was missed by a share of what it asks."""
+    one = Missed(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=off)
+    return Reached(success="cpu.ratio >= 1.5", missed=(one,))
 
 
 def test_every_letter_has_one_line_of_the_rule() -> None:
@@ -12,56 +28,44 @@ def test_every_letter_has_one_line_of_the_rule() -> None:
     assert ["A", "B", "C", "D", "F", "-"] == [letter for letter, _ in RULE]
 
 
-def test_a_needs_gates_budgets_and_speed() -> None:
-    """All passed in time, faster or same everywhere."""
-    verdicts = (make_speed("a"), make_speed("b", "same", 1.0))
-    letter, reason = grade("passed", "", STEPS, verdicts)
-    assert (
-        "A",
-        "Every step passed within its budget; each of 2 timed workloads has a variant that is faster or same",
-    ) == (
-        letter,
-        reason,
+def test_a_needs_gates_objective_and_time() -> None:
+    """All passed in time; where an objective is stated, it is reached."""
+    assert ("A", "The session passed every gate within its time") == grade()
+    reached = Reached(success="wrong == []")
+    assert ("A", "The session reached its objective, and passed every gate within its time") == grade(
+        objective=reached
     )
-
-
-def test_a_session_that_times_nothing_is_graded_by_gates_and_budgets() -> None:
-    """A check of the environment can be an A."""
-    assert "A" == grade("passed", "", [make_finished("torch", action="environment.torch")], ())[0]
 
 
 def test_an_overrun_costs_a_letter_and_is_named() -> None:
-    """The reason says which step and by how much."""
-    letter, reason = grade("passed", "", [make_finished("build", seconds=12.0)], ())
-    assert ("B", "Every gate passed, but over budget: baseline-first/build (12.0 of 10 s)") == (letter, reason)
+    """The reason says which step and by how much, and what the session took of its minutes."""
+    late = [make_finished("build", seconds=12.0)]
+    assert ("B", "Every gate passed, but over budget: baseline-first/build (12.0 of 10 s)") == grade(steps=late)
+    letter, reason = grade(seconds=102.0)
+    assert ("B", "Every gate passed, but the session took 1 min 42 s of 60.0 s") == (letter, reason)
 
 
-def test_a_few_slow_workloads_are_a_b_most_of_them_a_c() -> None:
-    """One of two is half; two of three are more than half."""
-    fast, slow = make_speed("a"), make_speed("b", "slower", 0.8)
-    unsure = make_speed("c", "inconclusive", 1.0)
-    letter, reason = grade("passed", "", STEPS, (fast, slow))
-    assert ("B", "Every gate passed, but no variant is faster or same on 1 of 2 timed workloads") == (
-        letter,
-        reason,
-    )
-    assert "C" == grade("passed", "", STEPS, (fast, slow, unsure))[0]
+def test_an_objective_nearly_reached_is_a_b_and_one_missed_a_c() -> None:
+    """The reason says by how much; what asks for no amount, or is not known, is missed."""
+    assert "B" == grade(objective=missed(0.05))[0]
+    letter, reason = grade(objective=missed(0.13))
+    assert ("C", "Every gate passed, but the objective is missed: cpu.ratio is 1.31") == (letter, reason[:65])
+    assert "C" == grade(objective=missed(None))[0]
 
 
-def test_a_slow_variant_beside_a_fast_one_costs_nothing() -> None:
-    """What counts is that somebody serves each workload: the readable variant may be slow."""
-    other = make_speed("a", "slower", 0.3, variant="eager")
-    assert "A" == grade("passed", "", STEPS, (make_speed("a"), other))[0]
+def test_the_lowest_letter_is_given_with_every_reason() -> None:
+    """Late and missed: both are told."""
+    letter, reason = grade(objective=missed(0.5), seconds=102.0)
+    assert "C" == letter
+    assert ["the objective is missed", "the session took"] == [part for part in PARTS if part in reason]
 
 
-def test_speed_that_was_to_be_judged_and_was_not_is_a_c() -> None:
-    """A measuring step that led to no verdict is no success."""
-    assert "C" == grade("passed", "", STEPS, ())[0]
+PARTS = ("the objective is missed", "the session took")
 
 
 def test_failed_aborted_and_paused_have_letters_of_their_own() -> None:
     """The session's own reason is the grade's."""
-    assert ("D", "wrong") == grade("failed", "wrong", STEPS, (make_no_speed(),))
-    assert ("F", "interrupted") == grade("aborted", "interrupted", STEPS, ())
-    assert ("F", "no step has ended") == grade("aborted", "no step has ended", (), ())
-    assert ("-", "paused: handed over") == grade("paused", "handed over", STEPS, ())
+    assert ("D", "wrong") == grade("failed", "wrong", objective=missed(0.5))
+    assert ("F", "interrupted") == grade("aborted", "interrupted")
+    assert ("F", "no step has ended") == grade("aborted", "no step has ended", ())
+    assert ("-", "paused: handed over") == grade("paused", "handed over")

@@ -37,11 +37,11 @@ def at(body: str, text: str, name: str = "one") -> str:
     return f"patterns/{name}.yaml:{9 + before.count(chr(10))}:{len(before.rpartition(chr(10))[2]) + 1}"
 
 
-def read_plan(*patterns: str, parameters: str = "{}") -> Read[Plan]:
-    """A plan that lists these patterns, in `plans/p.yaml`; they stand on line 4."""
+def read_plan(*patterns: str, parameters: str = "{}", more: str = "") -> Read[Plan]:
+    """A plan that lists these patterns, in `plans/p.yaml`; on line 4; what it says more is on line 8."""
     text = (
         f"format: 1\nname: p\ntitle: T\npatterns: [{', '.join(patterns)}]\n"
-        f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n"
+        f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n{more}\n"
     )
     document = load_yaml(text, "plans/p.yaml")
     return Read(parse(Plan, document), document, Path(document.name))
@@ -185,3 +185,41 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
     read = read_file(path, Pattern)
     assert path.stem == read.value.name
     assert [] == check_pattern(read, {}, {"variants": True, "emulated": True, "sanitized": True})
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("success: cpu.ratoi >= 1", "plans/p.yaml:8:10: success: expected a known name, got 'cpu.ratoi'"),
+        ("success: sesion.minutes > 1", "did you mean 'session.minutes'?"),
+        ("success: cpu.ratio >=", "plans/p.yaml:8:10: success: expected an expression"),
+        ("stop_if: other.ratio > 1", "expected a known name, got 'other.ratio'"),
+        ("requires: machine.gpu == []", "did you mean 'machine.gpus'?"),
+        ("otherwise: twoo", "plans/p.yaml:8:12: otherwise: expected the name of a pattern or a plan, got 'twoo'"),
+        ("phases: [{name: a, first: two, minutes: 1}]", "phases.0.first: expected its first pattern, got 'two'"),
+        (
+            "phases: [{name: a, first: one, minutes: .1}, {name: b, first: one, minutes: .1}]",
+            "phases.1.first: expected a pattern of the plan, from two on, got 'one'",
+        ),
+        (
+            "phases: [{name: a, first: one, minutes: 3}]",
+            "expected at most 1 minutes in all, the plan's budget, got 3",
+        ),
+        ("success: 3", "plans/p.yaml:8:10: success: expected"),
+    ],
+)
+def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, told: str) -> None:
+    """Before anything runs: unknown names, phases that do not follow the plan, an answer that is nowhere."""
+    known = {name: read_pattern(name=name) for name in ("one", "two")}
+    with pytest.raises(DefinitionError) as caught:
+        resolve(read_plan("one", "two", more=line), known, ("tune",), ("cpu",))
+    assert told in str(caught.value)
+
+
+def test_the_answer_to_a_miss_is_reached_only_as_an_answer() -> None:
+    """A plan's name is known too; it is proposed, not run."""
+    known = {name: read_pattern(name=name) for name in ("one", "two")}
+    for answer, reached in (("two", ["one", "two"]), ("tune", ["one"])):
+        found = resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("tune",))
+        assert reached == [one.pattern.name for one in found.patterns]
+        assert [True, False][: len(reached)] == [one.planned for one in found.patterns]

@@ -10,11 +10,13 @@ import pytest
 from loop.base.errors import Stopped, UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
+from loop.model.pattern import Pattern
 from loop.model.record import Started
 from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
+from loop.session.objective import Objective
 from loop.session.walk import StepTimer
 from loop.steps.context import Context, Working
-from tests.session.walks import Behaviour, Clock, at_once, found, make_step, pattern, walk, walking
+from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
 
 
 def failing(error: BaseException) -> Behaviour:
@@ -296,3 +298,28 @@ def test_a_step_that_met_a_full_disk_is_paused_not_failed(
         assert (True, False) == (walked.walk.paused, walked.walk.bug)
         assert walked.walk.failure is not None
         assert f"{walked.walk.failure.hint}; then run the same command again" == walked.record.hint
+
+
+def test_stop_if_ends_the_walk_after_the_step_that_makes_it_true(context: Context) -> None:
+    """No further step is begun, and no outcome is answered; what was done keeps its status."""
+    loud = pattern("loud", make_step("a"), make_step("b"), answers=[{"when": "passed", "pattern": "quiet"}])
+    walked = aimed(context, loud, pattern("quiet", make_step("c")), stop_if="session.minutes >= 0")
+    assert ["a passed"] == walked.steps
+    assert (True, None) == (walked.walk.enough, walked.walk.stopped)
+
+
+def test_a_pattern_answers_a_missed_objective_once_at_the_end(context: Context) -> None:
+    """It is run after the listed ones, and not where the objective is reached."""
+    both = pattern("first", make_step("a")), pattern("other", make_step("b"))
+    missed = aimed(context, *both, success="best.ratio >= 1", otherwise="other")
+    assert ["a passed", "b passed"] == missed.steps
+    assert ["a passed"] == aimed(context, *both, success="wrong == []", otherwise="other").steps
+
+
+def aimed(context: Context, *patterns: Pattern, **aims: str) -> Walked:
+    """A walk over the first pattern of a plan that says this of its objective."""
+    made = walking(context, *patterns, listed=[patterns[0].name])
+    plan = made.walk.resolved.plan.model_copy(update=aims)
+    made.walk.resolved = made.walk.resolved.model_copy(update={"plan": plan})
+    made.walk.objective = Objective(plan, {}, ("cpu",))
+    return made.to_its_end()

@@ -1,0 +1,71 @@
+"""What keeps a condition from being true: the parts that `and` joins, each with the values it reads."""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loop.base.expressions.evaluation import anything, finite_number
+from loop.base.expressions.expression import Expression
+from loop.base.expressions.wording import ExpressionError, said
+
+MOST = 4
+"""Items of a list that are told."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A part of a condition that does not hold."""
+
+    part: str
+    """As it stands in the condition: `cpu.ratio >= 1.5`."""
+    got: str
+    """What there is: `cpu.ratio is 1.31`."""
+    off: float | None
+    """By which share of what is asked it falls short or goes beyond; None where it asks for no amount."""
+
+    @property
+    def words(self) -> str:
+        """`cpu.ratio is 1.31, 13 % off cpu.ratio >= 1.5`."""
+        by = "" if self.off is None else f"{100 * self.off:.2g} % off "
+        return f"{self.got}, {by or 'asked: '}`{self.part}`"
+
+
+def misses(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:
+    """The parts that do not hold for these values; one that has no answer does not hold, and says why."""
+    return tuple(one for part in condition.parts if (one := _miss(part, values)) is not None)
+
+
+def _miss(part: Expression, values: Mapping[str, object]) -> Miss | None:
+    text = ast.unparse(part.tree)
+    try:
+        if part.evaluate_bool(values):
+            return None
+    except ExpressionError as error:
+        got = "; ".join(told(name, values) for name in sorted(part.names)) or error.message
+        return Miss(text, got, None)
+    return Miss(text, "; ".join(told(name, values) for name in sorted(part.names)), _off(part.tree, values))
+
+
+def told(name: str, values: Mapping[str, object]) -> str:
+    """`cpu.ratio is 1.31`, `wrong is cpu, eager`, `best.ratio is not known`."""
+    try:
+        value = anything(Expression.parse(name).tree, values)
+    except ExpressionError:
+        return f"{name} is not known"
+    if isinstance(value, list | tuple):
+        more = ["..."] if len(value) > MOST else []
+        return f"{name} is {', '.join([*map(str, value[:MOST]), *more]) or 'empty'}"
+    if isinstance(value, float):
+        return f"{name} is {value:.3g}"
+    return f"{name} is not known" if value is None else f"{name} is {said(value)}"
+
+
+def _off(tree: ast.expr, values: Mapping[str, object]) -> float | None:
+    """How far the two sides of a comparison lie apart, as a share of the right one."""
+    if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return None
+    try:
+        got, asked = finite_number(tree.left, values), finite_number(tree.comparators[0], values)
+    except ExpressionError:
+        return None
+    return abs(got - asked) / abs(asked) if asked else None

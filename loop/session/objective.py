@@ -1,0 +1,149 @@
+"""What a plan is for: the names that `success`, `stop_if` and `requires` read, and what they say of a session."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from loop.base.errors import UsageError
+from loop.base.expressions import Expression, ExpressionError
+from loop.base.expressions.misses import misses
+from loop.learning import summary
+from loop.model.bisect import BisectOutput
+from loop.model.objective import Missed, PhaseTime, Reached
+from loop.model.output import VerifyOutput, outputs_of
+from loop.model.plan import Plan
+from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
+from loop.optimize import section as changes
+from loop.store.rows import judged
+
+FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
+"""Names of what a session found, beside those of variants and of `session`."""
+
+
+def found_names(variants: Collection[str]) -> set[str]:
+    """Every name of what a session of these variants can find."""
+    return {*FOUND, *(f"{name}.{field}" for name in variants for field in ("ratio", "right"))}
+
+
+def required_names() -> set[str]:
+    """What is known before the first step."""
+    machine = {f"machine.{name}" for name in Machine.model_fields}
+    revision = {f"revision.{name}" for name in Revision.model_fields}
+    return {"variants", "emulated", *machine, *revision}
+
+
+def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
+    """What the steps so far found, by those names.
+
+    `ratio`: geometric mean over the workloads of baseline time / variant time. `gain`: product of the mean ratios
+    of kept changes against what they replaced; 1 where none was kept. `unexplained`: variants that are wrong, or
+    slower than their known good, and whose commit is not named.
+    """
+    verdicts = summary.collect(finished).verdicts
+    row = judged(verdicts)
+    right, wrong = _checked(finished)
+    slower = list(row["regressed"])
+    ratios = {name: ratio for name, ratio in row["ratios"].items() if name not in wrong}
+    bad = dict.fromkeys((*wrong, *slower))
+    return {
+        **{name: {"ratio": ratios.get(name), "right": name in right} for name in variants},
+        "right": right,
+        "wrong": wrong,
+        "slower": slower,
+        "undecided": list(row["unsure"]),
+        "unexplained": [name for name in bad if name not in _blamed(finished)],
+        "gain": math.prod(one.ratio for one in changes.kept(finished)),
+        "best": {"ratio": max(ratios.values(), default=None)},
+    }
+
+
+def _checked(finished: Sequence[Finished]) -> tuple[list[str], list[str]]:
+    """Variants that the last checks of them found right, and wrong."""
+    last: dict[str, bool] = {}
+    for output in outputs_of(finished, VerifyOutput):
+        last |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
+    return [name for name, right in last.items() if right], [name for name, right in last.items() if not right]
+
+
+def _blamed(finished: Sequence[Finished]) -> set[str]:
+    """Variants of which a search named the commit."""
+    searches = outputs_of(finished, BisectOutput)
+    return {one.variant for one in searches if one.answer and len(one.answer.culprits) == 1}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a plan is for, over the variants of one session."""
+
+    plan: Plan
+    known: Mapping[str, object]
+    """What else its expressions read: device, target, parameters of the plan."""
+    variants: Sequence[str]
+
+    @classmethod
+    def of(cls, head: SessionHead) -> "Objective":
+        """That of a session."""
+        known = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
+        return cls(head.plan.plan, known, (*head.variants, *head.emulated))
+
+    def judge(self, finished: Sequence[Finished], session: Mapping[str, object]) -> Reached | None:
+        """Whether it is reached by now; None where the plan states none. `session`: what is read by that name."""
+        if self.plan.success is None:
+            return None
+        parts = misses(Expression.parse(self.plan.success), self._values(finished, session))
+        return Reached(
+            success=self.plan.success,
+            missed=tuple(Missed(part=one.part, words=one.words, off=one.off) for one in parts),
+        )
+
+    def enough(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
+        """Whether no further step is to be begun. What is not known yet stops nothing."""
+        if self.plan.stop_if is None:
+            return False
+        try:
+            return Expression.parse(self.plan.stop_if).evaluate_bool(self._values(finished, session))
+        except ExpressionError:
+            return False
+
+    def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
+        return {**self.known, "session": session, **found(finished, self.variants)}
+
+
+def refuse_unless_met(head: SessionHead) -> None:
+    """Raises UsageError where a plan requires what is not there."""
+    plan = head.plan.plan
+    if plan.requires is None:
+        return
+    values = {
+        **Objective.of(head).known,
+        "variants": list(head.variants),
+        "emulated": list(head.emulated),
+        "machine": head.machine,
+        "revision": head.revision,
+    }
+    missing = misses(Expression.parse(plan.requires), values)
+    if missing:
+        what = "; ".join(f"`{one.part}`, and {one.got}" for one in missing)
+        raise UsageError(f"plan {plan.name} requires {what}", hint=f"loop plan show {plan.name}; loop plan list")
+
+
+def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ...]:
+    """What each phase took: its patterns, and those that answered their outcomes."""
+    spent = dict.fromkeys((phase.name for phase in plan.phases), 0.0)
+    for name, record in zip(_phases(plan, finished), latest_attempts(finished), strict=True):
+        if name:
+            spent[name] += record.seconds
+    return tuple(PhaseTime(name=one.name, minutes=one.minutes, seconds=spent[one.name]) for one in plan.phases)
+
+
+def _phases(plan: Plan, finished: Sequence[Finished]) -> Iterator[str]:
+    """The phase of each step. A pattern that the plan does not list belongs to the one it answered."""
+    begins = {one.first: one.name for one in plan.phases}
+    of, now = {}, ""
+    for pattern in plan.patterns:
+        now = begins.get(pattern, now)
+        of[pattern] = now
+    current = ""
+    for record in latest_attempts(finished):
+        current = of.get(record.pattern, current)
+        yield current

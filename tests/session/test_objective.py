@@ -1,0 +1,157 @@
+"""A plan's objective: what its expressions read, whether a session reached it, and where the time went."""
+
+from typing import Any
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.model.bisect import BisectOutput
+from loop.model.objective import Late, Missed, PhaseTime, Reached
+from loop.model.plan import Plan
+from loop.model.record import Finished, Revision, SessionHead
+from loop.session.lateness import late_steps
+from loop.session.objective import Objective, found, phase_times, refuse_unless_met
+from tests.makers import (
+    make_build,
+    make_built,
+    make_check,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_plan,
+    make_record,
+    make_report,
+    make_session_head,
+    make_verify,
+)
+
+RIGHT = make_finished("verify", output=make_verify())
+WRONG = make_finished("verify", output=make_verify(make_check(right=False)).model_copy(update={"wrong": ("cpu",)}))
+
+
+def measured(*ratios: float) -> Finished:
+    """A step that measured `cpu` on as many workloads."""
+    every = [make_measurement(f"B1 H1 S{64 << n} D64 float32", ratio) for n, ratio in enumerate(ratios)]
+    return make_finished("measure", output=make_measured(*every))
+
+
+def head_of(**plan: Any) -> SessionHead:
+    """A session whose plan says this of its objective."""
+    made = make_plan()
+    return make_session_head(plan=made.model_copy(update={"plan": made.plan.model_copy(update=plan)}))
+
+
+def judged(success: str, *finished: Finished) -> Reached:
+    """Whether these steps reach an objective."""
+    reached = Objective.of(head_of(success=success)).judge(finished, {"minutes": 3.0})
+    assert reached is not None
+    return reached
+
+
+def test_ratios_of_variants_are_means_over_the_workloads() -> None:
+    """Geometric ones, against the baseline; the best variant's has a name of its own."""
+    facts: Any = found([RIGHT, measured(2.0, 0.5)], ["cpu", "eager"])
+    assert 1.0 == pytest.approx(facts["cpu"]["ratio"])
+    assert 1.0 == pytest.approx(facts["best"]["ratio"])
+    assert None is facts["eager"]["ratio"]
+    assert ["cpu"] == facts["right"]
+
+
+def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_its_commit() -> None:
+    """A search that named a range explains nothing yet."""
+    facts: Any = found([WRONG], ["cpu"])
+    assert (["cpu"], [], ["cpu"]) == (facts["wrong"], facts["right"], facts["unexplained"])
+    assert None is facts["best"]["ratio"]
+    output = BisectOutput(ok=True, message="nothing", variant="cpu")
+    facts = found([WRONG, make_finished("search", action="bisect.search", output=output)], ["cpu"])
+    assert ["cpu"] == facts["unexplained"]
+
+
+def test_an_objective_is_reached_or_missed_by_how_much() -> None:
+    """What is not known is missed too."""
+    assert () == judged("cpu.ratio >= 1.5 and wrong == []", RIGHT, measured(1.6, 1.7)).missed
+    assert "cpu.ratio is 1.31, 13 % off" in judged("cpu.ratio >= 1.5", RIGHT, measured(1.31)).missed[0].words
+    assert "cpu.ratio is not known" in judged("cpu.ratio >= 1.5", RIGHT).missed[0].words
+    assert () == judged("session.minutes < 5 and device == 'cpu'").missed
+
+
+def test_a_plan_without_an_objective_is_not_judged() -> None:
+    """Plans of before have none."""
+    assert None is Objective.of(make_session_head()).judge([RIGHT], {})
+
+
+def test_what_is_not_known_stops_nothing() -> None:
+    """`stop_if` needs a value."""
+    stops = Objective.of(head_of(stop_if="cpu.ratio < 1"))
+    assert not stops.enough([RIGHT], {})
+    assert stops.enough([RIGHT, measured(0.5)], {})
+
+
+def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
+    """The part that does not hold is named, with what there is."""
+    head = head_of(requires="revision.commit is not none and machine.cores >= 1")
+    refuse_unless_met(head)
+    bare = head.model_copy(update={"revision": Revision(commit=None)})
+    with pytest.raises(
+        UsageError, match=r"requires `revision.commit is not None`, and revision.commit is not known"
+    ):
+        refuse_unless_met(bare)
+
+
+def test_the_time_of_an_answer_counts_for_the_phase_that_it_answers() -> None:
+    """Patterns that the plan lists have their phases; those that are only answers have none of their own."""
+    plan = Plan.model_validate(
+        {
+            "format": 1,
+            "name": "p",
+            "title": "P",
+            "patterns": ("a", "b", "c"),
+            "workloads": ("some",),
+            "budget": {"minutes": 1.0},
+            "phases": (
+                {"name": "first", "first": "a", "minutes": 0.4},
+                {"name": "then", "first": "c", "minutes": 0.6},
+            ),
+        }
+    )
+    names = ("a", "b", "answer", "c", "answer")
+    steps = [make_finished(run=run, pattern=name, seconds=10.0) for run, name in enumerate(names, start=1)]
+    assert (
+        PhaseTime(name="first", minutes=0.4, seconds=30.0),
+        PhaseTime(name="then", minutes=0.6, seconds=20.0),
+    ) == phase_times(plan, steps)
+
+
+def test_the_steps_that_lost_most_time_are_named_with_their_causes() -> None:
+    """Against what earlier runs of them took, else their budget; at most three, the worst first."""
+    cold = make_finished("build", seconds=31.0, output=make_built(make_build(seconds=25.0)))
+    busy = make_finished("measure", seconds=18.0, output={"ok": True, "message": "m", "warnings": ["others ran"]})
+    killed = make_finished("verify", seconds=70.0, status="failed", killed=True)
+    slow = make_finished("load", seconds=12.0)
+    fine = make_finished("audit", seconds=10.5)
+    found = late_steps(make_plan(), [cold, busy, killed, slow, fine])
+    assert ["verify", "build", "measure"] == [one.step.rpartition("/")[2] for one in found]
+    assert "it was ended at its limit" == found[0].why
+    assert "cpu had to be compiled: 25.0 s" == found[1].why
+    assert "others ran" == found[2].why
+
+
+def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
+    """Under Objective, with the phases."""
+    one = Missed(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=0.13)
+    late = Late(step="p/build", seconds=31.0, expected_s=10.0, why="cpu had to be compiled: 25.0 s")
+    record = make_record(
+        head_of(otherwise="optimize"),
+        objective=Reached(success="cpu.ratio >= 1.5", missed=(one,)),
+        phases=(PhaseTime(name="measure", minutes=0.5, seconds=45.0),),
+        late=(late,),
+        seconds=102.0,
+    )
+    text = make_report(record, [RIGHT]).partition("## Objective")[2].partition("## Steps")[0]
+    assert "Objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`." in text
+    assert "What answers a miss: optimize." in text
+    assert "It took 1 min 42 s of 60.0 s. Most time was lost in:" in text
+    assert "p/build: 31.0 s of 10.0 s; cpu had to be compiled: 25.0 s." in text
+    assert "| measure |  30.0 s | 45.0 s |" in text
+    reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
+    assert "Objective reached: wrong == []." in reached
