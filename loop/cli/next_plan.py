@@ -1,43 +1,25 @@
 """`loop plan next`: what the next session should do, what it will take, cost and bring, and why."""
 
 import json
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.base.errors import ExitCode, LoopError, UsageError
+from loop.base.errors import ExitCode
 from loop.base.screen import Screen
-from loop.learning import statistics_command as statistics
-from loop.learning.next_plan import Benefit, Idea, benefit, ideas
-from loop.learning.predicting import expected, foresee, predicted_cost
+from loop.learning.next_plan import Idea
+from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
-from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant
-from loop.money.charging import rates_of
-from loop.session.opening import SessionRequest, make_head, resolve
-from loop.steps.setting import Setting, read_setting
-from loop.store import index, past_changes
+from loop.session.next_session import Proposal, propose
+from loop.steps.setting import read_setting
 
 OTHERS = 3
 """Further ideas that are named."""
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """One idea, resolved and priced."""
-
-    idea: Idea
-    head: SessionHead
-    benefit: Benefit
-    benefit_usd: float | None
-    command: str
-
-
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The most urgent thing to do, and what else there is."""
     setting = read_setting(target)
-    first, others = propose(setting, target)
+    first, others = propose(setting, where_of(target))
     if as_json:
         screen.data(json.dumps(_fields(first, others), indent=1))
         return ExitCode.OK
@@ -57,54 +39,9 @@ def _lines(first: Proposal, cost: str) -> Iterator[str]:
     yield f"  benefit: {first.benefit.text}{_worth(first)}"
 
 
-def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea, ...]]:
-    """The first idea whose plan can be run here, and the others."""
-    root = setting.project.sessions
-    rows = index.rows(root, last=index.LOOKED_BACK, target=setting.target.name)
-    standings = statistics.gather(setting.project, setting.patterns)
-    now = make_head(SessionRequest(target=target), setting, resolve(SessionRequest(target=target), setting))
-    lost: dict[str, int] = {}
-    for one in past_changes.lost_ideas(root, now):
-        lost[one.variant] = lost.get(one.variant, 0) + 1
-    compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
-    every = ideas(rows, now.ground, lost, standings, compiled)
-    found = [one for one in every if one.plan in setting.plans or one.resume]
-    for place, idea in enumerate(found):
-        try:
-            head = foresee(_head(idea, setting, target), setting)
-        except LoopError:  # Its variant is not there any more, or runs on another device.
-            continue
-        new = all(row.ground != head.ground for row in rows)
-        brings = benefit(idea, head.plan.plan.patterns, standings, new)
-        rest = (*found[:place], *found[place + 1 :])
-        return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, target)), rest
-    raise UsageError("no plan of this target can be run here", hint="loop plan list")
-
-
-def _head(idea: Idea, setting: Setting, target: Path | None) -> SessionHead:
-    """The head that a session of this idea would have."""
-    known = idea.plan in setting.plans
-    request = SessionRequest(target=target, plan=idea.plan if known else None)
-    request = request if known else replace(request, pattern=idea.plan)
-    if idea.variant is not None:
-        request = replace(request, variants=(idea.variant,))
-    return make_head(request, setting, resolve(request, setting))
-
-
-def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
-    """Its minutes at the rates of who would have spent them."""
-    gpu = head.machine.gpus[0] if head.machine.gpus else None
-    held = rates_of(rates(setting.project), head.device, gpu)
-    by_hour = sum(rate.usd_per_hour for rate in held)
-    return None if brings.minutes is None else brings.minutes / 60 * by_hour
-
-
-def _command(idea: Idea, target: Path | None) -> str:
-    where = ["--target", str(target)] if target else []
-    if idea.resume:
-        return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
-    chosen = ["--variant", idea.variant] if idea.variant else []
-    return shlex.join(["loop", "run", "session", idea.plan, *chosen, *where])
+def where_of(target: Path | None) -> list[str]:
+    """How a command names the target that the user gave."""
+    return ["--target", str(target)] if target else []
 
 
 def _worth(first: Proposal) -> str:

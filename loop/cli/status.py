@@ -10,7 +10,8 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli import drafts, next_plan, worktrees
+from loop.cli import drafts, worktrees
+from loop.cli.next_plan import where_of
 from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
@@ -24,6 +25,7 @@ from loop.money.model import hours_text
 from loop.report import format as say
 from loop.session import closing
 from loop.session.bounds import spent_usd
+from loop.session.next_session import propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
 from loop.store.index import Listed
@@ -205,7 +207,7 @@ def _milestone(
     if setting is None:
         return None, problem
     try:
-        first, _ = next_plan.propose(setting, target)
+        first, _ = propose(setting, where_of(target))
     except LoopError as error:
         return None, error.message
     takes = ", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head))))

@@ -1,20 +1,16 @@
 """What the records of a session show, in sentences, and what the next session should do about it. Plain text."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.model import BuildOutput
 from loop.learning.summary import collect
-from loop.model.debugging import Smallest, SmallestOutput
-from loop.model.measurement import Check, Measurement, Mismatch, VariantChecks
+from loop.model.debugging import SmallestOutput
+from loop.model.measurement import Check, Measurement, Mismatch
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead, latest_attempts
 
-SHORT_CALL_US = 10.0
-"""A call shorter than this is mostly the cost of calling."""
-CRITICAL, MEDIUM = 0.5, 1.5
-"""Ratios below which a workload is critical, and above which it is left alone (the profiling decision tree)."""
 HOPELESS = 0.5
 """A resolution coarser than this is no measurement."""
 MANY_WORKLOADS = 3
@@ -154,98 +150,35 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
         )
 
 
-def proposal(
-    head: SessionHead, finished: Sequence[Finished], sources: Mapping[str, Sequence[str]] | None = None
-) -> str:
-    """What the next session should do: a sentence, then the commands, a line each.
+def where_to_begin(
+    head: SessionHead, finished: Sequence[Finished], variant: str | None, files: Sequence[str]
+) -> tuple[str, str] | None:
+    """Where to look for what is wrong with a variant, and the command that shows it; None where nothing is wrong.
 
-    `sources`: variant to its files, so that the sentence can say where to look.
+    From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
     """
-    wrong = _first_wrong(outputs_of(finished, VerifyOutput))
-    if wrong is not None:
-        small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}
-        files = (sources or {}).get(wrong[0].variant, ())
-        return _mend_variant(head, *wrong, files, small.get(wrong[0].variant))
-    broken = next((r for r in latest_attempts(finished) if r.status == "failed"), None)
-    if broken is not None:
-        return _mend_step(head, broken)
-    if any(record.status in ("aborted", "paused") for record in latest_attempts(finished)):
-        return f"Go on where this session stopped.\n{head.resume_command}"
-    measured = outputs_of(finished, MeasureOutput)
-    candidates = _own(_by_variant(measured), sources or {})
-    if not candidates:
-        return f"Nothing was timed: measure against the baseline next.\n{head.command()}"
-    judged = _judged(measured, candidates)
-    worst = min(judged, key=lambda one: one.ratio, default=None)
-    if worst is None or (worst.ratio >= MEDIUM and 2 * len(judged) < len(candidates)):
-        return _measure_again(head, len(judged), len(candidates))
-    return _look_at(head, worst, measured[-1])
+    checked = (one for output in outputs_of(finished, VerifyOutput) for one in output.variants)
+    wrong = next((one for one in checked if one.variant == variant and one.first_failure is not None), None)
+    if wrong is None or wrong.first_failure is None:
+        return None
+    smallest = (one for output in outputs_of(finished, SmallestOutput) for one in output.smallest)
+    small = next((one for one in smallest if one.variant == variant), None)
+    check = small.check if small else wrong.first_failure
+    where = f"Look in {', '.join(files)}: " if files else ""
+    start = f"{'smallest' if small else 'first'} failing workload, {check.workload.name}"
+    verify = head.verify_command(wrong.variant, small.words if small else "", small.seed if small else None)
+    return f"{where}{one_line(check.message)}. Start from its {start}", verify
 
 
-def _measure_again(head: SessionHead, judged: int, timed: int) -> str:
-    """Few verdicts, and all of them good: of the rest nothing is known."""
-    missing = (
-        f"{timed - judged} of {timed} timings could not be judged" if judged else "no workload could be judged"
-    )
-    return f"Measure again on a quieter machine or with more rounds: {missing}.\n{head.command()}"
+def what_broke(finished: Sequence[Finished]) -> str:
+    """What the first step that failed said, and what usually cures it; empty where none failed."""
+    broken = next((record for record in latest_attempts(finished) if record.status == "failed"), None)
+    if broken is None:
+        return ""
+    cure = f". What usually cures it: {one_line(broken.hint)}" if broken.hint else ""
+    return f"{broken.pattern}/{broken.step}: {one_line(broken.message)}{cure}"
 
 
-def _own(measured: Mapping[str, Sequence[Measurement]], sources: Mapping[str, object]) -> list[Measurement]:
-    """Measurements of variants whose files are known, for those can be worked on; of all where none is."""
-    every = [one for measurements in measured.values() for one in measurements]
-    return [one for one in every if one.variant in sources] or every
-
-
-def _first_wrong(outputs: Iterable[VerifyOutput]) -> tuple[VariantChecks, Check] | None:
-    for checks in (checks for output in outputs for checks in output.variants):
-        if checks.first_failure is not None:
-            return checks, checks.first_failure
-    return None
-
-
-def _mend_variant(
-    head: SessionHead, checks: VariantChecks, check: Check, files: Sequence[str], small: Smallest | None
-) -> str:
-    """From the smallest failing workload on where that was looked for, else from the first."""
-    where = f" in {', '.join(files)}" if files else ""
-    place = small.check if small else check
-    start = f"{'smallest' if small else 'first'} failing workload, {place.workload.name}"
-    verify = head.verify_command(checks.variant, small.words if small else "", small.seed if small else None)
-    return (
-        f"Mend {checks.variant}{where}: {_one_line(check.message)}. "
-        f"Start from its {start}, then run the session again.\n"
-        f"{verify}\n{head.command()}"
-    )
-
-
-def _mend_step(head: SessionHead, record: Finished) -> str:
-    hint = f" What usually cures it: {_one_line(record.hint)}." if record.hint else ""
-    what = f"Mend {record.pattern}/{record.step}: {_one_line(record.message)}.{hint}"
-    return f"{what} Then run the session again.\n{head.command()}"
-
-
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """A proposal's lines after the first are commands: nothing else may begin a line."""
     return " ".join(text.split()).rstrip(".")
-
-
-def _look_at(head: SessionHead, worst: Measurement, measured: MeasureOutput) -> str:
-    slack = resolution(measured.rounds, measured.block_sd) if measured.block_sd and measured.rounds > 1 else None
-    return f"{_advice(worst)}{_worth(slack)}\n{head.command(worst.variant)}"
-
-
-def _advice(worst: Measurement) -> str:
-    where = f"{worst.variant} on {worst.workload.name}, its lowest ratio ({_ratio(worst)})"
-    if worst.ratio >= MEDIUM:
-        return f"Leave the speed alone, or add workloads that matter: even {where}, is well ahead of the baseline."
-    urgency = "Profile first, this is critical" if worst.ratio < CRITICAL else "Profile next"
-    if worst.candidate_us < SHORT_CALL_US:
-        return f"{urgency}: {where}. At {worst.candidate_us:.1f} µs a call, look at the cost of the call itself."
-    rate = f" It computes {worst.flops_per_s / 1e9:.3g} GFLOP/s there." if worst.flops_per_s else ""
-    return f"{urgency}: {where}.{rate} Change one thing, verify, measure again."
-
-
-def _worth(slack: float | None) -> str:
-    if slack is None or slack > HOPELESS:
-        return ""
-    return f" A change has to bring over {100 * slack:.1f} % to show above this machine's noise."

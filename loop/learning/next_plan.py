@@ -13,6 +13,8 @@ AHEAD = 1.5
 """A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
 LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
+ENOUGH = 2
+"""Sessions that measured the same files, after which one that could not judge is not repeated."""
 BEST_FIRST = tuple(EVIDENCE)
 
 
@@ -49,22 +51,26 @@ def ideas(
     lost: Mapping[str, int],
     standings: Mapping[str, Statistics],
     compiled: Collection[str],
+    tunable: Collection[str] = (),
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; never empty.
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
     variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
+    `tunable`: those of them that the target has values to search of.
     """
     own = [row for row in rows if not row.recorded and row.status is not None]
+    searchable = tunable if _usable("tuning", standings) else ()
     found = [
         *_waiting(own),
         *_incorrect(own),
         *_regressed(own),
         *_failed(own),
         *_unmeasured(own, ground),
-        *_slow(own, lost, standings, compiled),
+        *_missed(own),
+        *_slow(own, ground, lost, compiled, searchable),
     ]
-    return tuple(found) or (_nothing(own),)
+    return tuple(found) or (_nothing(own, ground, searchable),)
 
 
 def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -77,14 +83,46 @@ def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     for variant, row in _standing(rows, lambda row: row.incorrect, lambda row: row.judged):
-        why = f"its output was wrong in {row.id}, and no session since has found it right"
-        yield Idea("debug", f"Make {variant} correct", (why,), variant)
+        wrong = f"its output was wrong in {row.id}, and no session since has found it right"
+        good = next((one for one in reversed(rows) if variant in (one.right or ()) and one.commit), None)
+        if variant in row.blamed:
+            yield _blame(variant, row, "wrong")
+        elif good and row.commit not in (None, good.commit) and not _searched(row):
+            known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
+            yield Idea("bisect", f"Find the commit that made {variant} wrong", (wrong, known), variant)
+        else:
+            yield Idea("debug", f"Make {variant} correct", (wrong,), variant)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     for variant, row in _standing(rows, lambda row: row.regressed, lambda row: (*row.ratios, *row.regressed)):
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
-        yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
+        if variant in row.blamed:
+            yield _blame(variant, row, "slower")
+        elif not _searched(row):
+            yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
+        else:
+            found = f"the search in {row.id} named no commit"
+            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", (why, found), variant)
+
+
+def _blame(variant: str, row: SessionRow, what: str) -> Idea:
+    """A commit is named: what is left is to take it back or to mend it, and to look again."""
+    why = f"{row.id} named it as the commit that made {variant} {what}"
+    return Idea("quick", f"Take back or mend {row.blamed[variant]}, then run it again", (why,), variant)
+
+
+def _searched(row: SessionRow) -> bool:
+    """Whether it has looked for a commit."""
+    return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
+
+
+def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    """The last session missed its objective, and its plan names another as the answer."""
+    for row in rows[-1:]:
+        if row.missed and row.otherwise:
+            why = f"{row.id} missed its objective: {row.missed}"
+            yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
 
 
 def _standing(
@@ -109,7 +147,10 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         often = times[one.signature]
         before = f"; it has failed so in {often} sessions" if often > 1 else ""
         why = f"{one.pattern}/{one.step} failed in {row.id}: {one.signature}{before}"
-        yield Idea(row.plan, f"Mend {one.pattern}/{one.step} and run again", (why,))
+        alone = (*row.variants, *row.emulated)
+        yield Idea(
+            row.plan, f"Mend {one.pattern}/{one.step} and run again", (why,), alone[0] if len(alone) == 1 else None
+        )
 
 
 def _count(rows: Iterable[SessionRow], key: str) -> int:
@@ -127,11 +168,15 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
 
 def _slow(
     rows: Sequence[SessionRow],
+    ground: str,
     lost: Mapping[str, int],
-    standings: Mapping[str, Statistics],
     compiled: Collection[str],
+    tunable: Collection[str],
 ) -> Iterator[Idea]:
-    """Compiled variants behind the baseline, the slowest first; those on which changes kept losing come last."""
+    """Compiled variants behind the baseline, the slowest first; those on which changes kept losing come last.
+
+    What ended on these files once, with nothing kept, is not proposed on them again.
+    """
     ratios: dict[str, tuple[float, SessionRow]] = {}
     for row in rows:
         sure = {variant: ratio for variant, ratio in row.ratios.items() if variant not in row.unsure}
@@ -143,9 +188,20 @@ def _slow(
         given_up = lost.get(variant, 0)
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
-        plan = "tune" if given_up >= LOST and _usable("tuning", standings) else "optimize"
-        what = f"Search {variant}'s tiles and warps" if plan == "tune" else f"Make {variant} faster"
-        yield Idea(plan, what, tuple(why), variant)
+        if given_up < LOST and not _ran("optimize", variant, rows, ground):
+            yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
+        elif variant in tunable and not _ran("tune", variant, rows, ground):
+            yield _search(variant, *why)
+
+
+def _search(variant: str, *why: str) -> Idea:
+    return Idea("tune", f"Search {variant}'s tiles and warps", why, variant)
+
+
+def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bool:
+    """Whether a plan has come to its end on these files."""
+    ended = (row for row in rows if row.status not in RESUMABLE and (row.plan, row.ground) == (plan, ground))
+    return any(variant in row.variants for row in ended)
 
 
 def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
@@ -153,13 +209,24 @@ def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
     return known is not None and known.standing not in ("doubtful", "retired")
 
 
-def _nothing(rows: Sequence[SessionRow]) -> Idea:
-    last = next((row for row in reversed(rows) if row.ratios), None)
-    if last is not None and last.unsure:
-        why = f"{', '.join(last.unsure)} could not be judged in {last.id}"
+def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str]) -> Idea:
+    """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
+    here = [row for row in rows if row.ground == ground]
+    measured = [row for row in here if row.ratios]
+    if measured and measured[-1].unsure and len(measured) < ENOUGH:
+        why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
-    why = f"every compiled variant that was judged runs at {AHEAD} of the baseline or more, and all gates passed"
-    return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
+    if not any(row.plan == "kernels" for row in here):
+        why = f"no compiled variant that was judged runs below {AHEAD} of the baseline, and all gates passed"
+        if any(ratio < AHEAD for row in measured[-1:] for ratio in row.ratios.values()):
+            why = "all gates passed, and what could be made faster here was tried"
+        return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
+    timed = {name for row in measured for name in row.ratios}
+    for variant in tunable:
+        if variant in timed and not _ran("tune", variant, rows, ground):
+            return _search(variant, "its values were not searched on these files; everything else was tried")
+    why = "every plan that fits ran on these files, and nothing is wrong"
+    return Idea("quick", "Nothing is left to do here: edit a kernel, then verify and measure it", (why,))
 
 
 def benefit(idea: Idea, chain: Sequence[str], standings: Mapping[str, Statistics], ground_is_new: bool) -> Benefit:

@@ -168,6 +168,12 @@ class SessionRow(Model):
     """Variants whose output was wrong."""
     right: tuple[str, ...] | None = None
     """Variants that the gate found right, those under the emulator too; None: an older loop did not write it."""
+    blamed: dict[str, str] = Field(default_factory=dict)
+    """Variant that is wrong or slower to the one commit that a search named: hash and first line."""
+    missed: str = ""
+    """In which way its objective was missed; empty where it was reached, or its plan states none."""
+    otherwise: str = ""
+    """What its plan names as the answer to a miss."""
     predicted: Predicted | None = None
     """What was expected when it began; None for sessions that did not store it."""
     failures: tuple[FailureSeen, ...] = ()

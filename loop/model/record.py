@@ -258,20 +258,21 @@ class SessionHead(SessionFacts):
     @property
     def resume_command(self) -> str:
         """The command that goes on with this session."""
-        return shlex.join(["loop", "run", "session", "--resume", self.id, *self._target])
+        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words])
 
     @property
     def report_command(self) -> str:
         """The command that renders this session's report again."""
-        return shlex.join(["loop", "report", self.id, *self._target])
+        return shlex.join(["loop", "report", self.id, *self.target_words])
 
     @property
-    def _target(self) -> list[str]:
+    def target_words(self) -> list[str]:
+        """How a command names the target; empty for the bundled one."""
         return [] if self.target_folder == "bundled" else ["--target", self.target_folder]
 
     @property
     def _where(self) -> list[str]:
-        return [*self._target, "--device", self.device, "--threads", str(self.threads)]
+        return [*self.target_words, "--device", self.device, "--threads", str(self.threads)]
 
 
 class Conclusion(Model):

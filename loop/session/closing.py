@@ -29,6 +29,7 @@ from loop.session import clock, grading, samples
 from loop.session.drive import Ending
 from loop.session.facts import session_facts
 from loop.session.lateness import late_steps
+from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times
 from loop.session.objective_section import verdict
 from loop.session.page import Rendered, ReportInput, render_session
@@ -66,7 +67,7 @@ def conclude(
     before = {name: steps for name, steps in before.items() if name < head.id}
     same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
     repeated = unchanged(finished, before, same_files)
-    return SessionRecord(
+    record = SessionRecord(
         head=head,
         status=status,
         reason=reason,
@@ -96,16 +97,10 @@ def conclude(
             *left_out(setting, head),
             *ending.unwatched,
         ),
-        proposal=go_on(head, finished, ending) or learnings.proposal(head, finished, sources_of(setting)),
+        proposal="",
         lines=len(lines),
     )
-
-
-def go_on(head: SessionHead, finished: Sequence[Finished], ending: Ending) -> str | None:
-    """What to do next after a walk that was broken off while all was well."""
-    if ending.status is None or any(record.status == "failed" for record in latest_attempts(finished)):
-        return None
-    return f"Go on where this session stopped.\n{head.resume_command}"
+    return record.model_copy(update={"proposal": proposal(setting, record, lines, sources_of(setting))})
 
 
 def every_attempt(folder: SessionFolder) -> tuple[Finished, ...]:

@@ -8,13 +8,12 @@ from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.expressions.misses import misses
 from loop.learning import summary
-from loop.model.bisect import BisectOutput
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.optimize import section as changes
-from loop.store.rows import judged
+from loop.store.rows import blamed, judged
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
 """Names of what a session found, beside those of variants and of `session`."""
@@ -51,7 +50,7 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
         "wrong": wrong,
         "slower": slower,
         "undecided": list(row["unsure"]),
-        "unexplained": [name for name in bad if name not in _blamed(finished)],
+        "unexplained": [name for name in bad if name not in dict(blamed(latest_attempts(finished)))],
         "gain": math.prod(one.ratio for one in changes.kept(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }
@@ -63,12 +62,6 @@ def _checked(finished: Sequence[Finished]) -> tuple[list[str], list[str]]:
     for output in outputs_of(finished, VerifyOutput):
         last |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
     return [name for name, right in last.items() if right], [name for name, right in last.items() if not right]
-
-
-def _blamed(finished: Sequence[Finished]) -> set[str]:
-    """Variants of which a search named the commit."""
-    searches = outputs_of(finished, BisectOutput)
-    return {one.variant for one in searches if one.answer and len(one.answer.culprits) == 1}
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
+from loop.model.bisect import BisectOutput
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
+from loop.model.output import outputs_of
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
 from loop.store import journal, recorded
@@ -37,7 +39,7 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         problem = problem or cut(path, record, lines)
     except LoopError as error:
         return None, _other_format(path) or error.message
-    return _row(head, record, lines), problem
+    return row(head, record, lines), problem
 
 
 def _other_format(path: Path) -> str:
@@ -45,7 +47,8 @@ def _other_format(path: Path) -> str:
     return other_format(path / HEAD) or other_format(path / RECORD)
 
 
-def _row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+    """What a session says; without a record, one that has not ended."""
     steps = latest_attempts(journal.finished(lines))
     runs = _runs(head, steps, lines)
     ended = _ended(record) if record else {}
@@ -66,6 +69,8 @@ def _row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line])
         environment=_environment(head, steps),
         runs=runs,
         right=_right(steps),
+        blamed=dict(blamed(steps)),
+        otherwise=head.plan.plan.otherwise or "",
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
@@ -79,6 +84,14 @@ def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
     for output in (step.output for step in steps if step.action in CHECKS):
         found |= {**dict.fromkeys(output.get("right", ()), True), **dict.fromkeys(output.get("wrong", ()), False)}
     return tuple(name for name, right in found.items() if right)
+
+
+def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+    """Variants of which a search named one commit, with that commit."""
+    for one in outputs_of(steps, BisectOutput):
+        if one.answer is not None and len(one.answer.culprits) == 1:
+            culprit = one.answer.culprits[0]
+            yield one.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:
@@ -96,6 +109,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "unmeasured": bill.unmeasured,
         "energy_j": bill.energy_j,
         "notes": bill.notes,
+        "missed": "; ".join(one.words for one in record.objective.missed) if record.objective else "",
         **judged(record.verdicts),
     }
 

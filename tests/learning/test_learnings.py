@@ -3,7 +3,7 @@
 import pytest
 
 from loop.base.stats import ratio_interval
-from loop.learning.learnings import learnings, proposal, resolution
+from loop.learning.learnings import learnings, resolution, what_broke, where_to_begin
 from loop.model.debugging import Smallest, SmallestOutput
 from tests.makers import (
     make_build,
@@ -77,14 +77,17 @@ def test_what_actions_learned_is_kept() -> None:
     assert "pinning helps" == learnings([make_finished("measure", output=output)])[-1]
 
 
-def test_an_incorrect_variant_comes_first_in_the_next_plan() -> None:
-    """File, first failing workload, and the commands."""
+def test_where_a_variant_is_wrong_is_told_with_the_command_that_shows_it() -> None:
+    """File, message, first failing workload."""
     output = make_verify(make_check("b", right=False))
-    text, verify, again = proposal(
-        make_session_head(), [make_finished(status="failed", output=output)], {"cpu": ("cpu.cpp",)}
-    ).splitlines()
-    assert text.startswith("Mend cpu in cpu.cpp: 3 of 4096 elements wrong on b.")
-    assert ("loop kernels verify cpu --device cpu --threads 8 --seed 7", AGAIN) == (verify, again)
+    finished = [make_finished(status="failed", output=output)]
+    begin = where_to_begin(make_session_head(), finished, "cpu", ["cpu.cpp"])
+    assert (
+        "Look in cpu.cpp: 3 of 4096 elements wrong on b. Start from its first failing workload, b",
+        "loop kernels verify cpu --device cpu --threads 8 --seed 7",
+    ) == begin
+    assert None is where_to_begin(make_session_head(), finished, "other", [])
+    assert None is where_to_begin(make_session_head(), [make_finished(output=make_verify())], "cpu", [])
 
 
 def test_the_smallest_failing_workload_is_where_to_start() -> None:
@@ -96,65 +99,27 @@ def test_the_smallest_failing_workload_is_where_to_start() -> None:
         make_finished(status="failed", output=make_verify(make_check(right=False))),
         make_finished("smallest", action="debug.smallest", output=output),
     )
-    text, verify, _ = proposal(make_session_head(), finished).splitlines()
-    assert "Start from its smallest failing workload, B1 H1 S65 D1 float32, then" in text
+    text, verify = where_to_begin(make_session_head(), finished, "cpu", []) or ("", "")
+    assert text.endswith("Start from its smallest failing workload, B1 H1 S65 D1 float32")
     assert "loop kernels verify cpu --workloads 'B=1 S=65' --device cpu --threads 8 --seed 5" == verify
 
 
-def test_a_broken_environment_is_proposed_with_its_mend() -> None:
-    """Many lines of error stay one line: what follows the first line are commands."""
+def test_what_broke_is_told_with_what_cures_it() -> None:
+    """Many lines of error stay one line: what follows a proposal's first line are commands."""
     broken = make_finished("torch", status="failed", message="no torch\nat all", hint="pip install torch")
-    text, command = proposal(make_session_head(), [broken]).splitlines()
-    assert "Mend baseline-first/torch: no torch at all. What usually cures it: pip install torch." in text
-    assert AGAIN == command
-
-
-def test_the_lowest_ratio_is_looked_at_next() -> None:
-    """Short calls point to the cost of calling; the noise says what a change has to bring."""
-    output = make_measured(make_measurement("a", 2.0), make_measurement("b", 0.8, candidate_us=4.0))
-    text, command = proposal(make_session_head(), [make_finished("measure", output=output)]).splitlines()
-    assert text.startswith("Profile next: cpu on b, its lowest ratio (0.80x [0.75, 0.85]). At 4.0 µs a call")
-    assert text.endswith("A change has to bring over 2.1 % to show above this machine's noise.")
-    assert AGAIN == command
-
-
-def test_an_open_question_asks_for_more_rounds_not_for_a_change() -> None:
-    """An interval around 1 is no reason to touch the kernel."""
-    steps = [make_finished("measure", output=make_measured(make_measurement("b", 1.01)))]
-    assert proposal(make_session_head(), steps).startswith("Measure again on a quieter machine")
-    assert "cpu could not be judged on 1 of 1 workloads." in learnings(steps)
-
-
-def test_variants_that_can_be_worked_on_are_proposed_before_others() -> None:
-    """A library call that is slow is not ours to mend."""
-    output = make_measured(make_measurement("a", 1.3), make_measurement("a", 0.4, variant="eager"))
-    text = proposal(make_session_head(), [make_finished("measure", output=output)], {"cpu": ("cpu.cpp",)})
-    assert text.startswith("Profile next: cpu on a")
-
-
-def test_an_interrupted_session_is_to_be_resumed() -> None:
-    """With the id, and the target where it is not the bundled one."""
-    head = make_session_head(target_folder="/home/me/my kernel")
-    command = proposal(head, [make_finished(status="aborted")]).splitlines()[1]
-    assert "loop run session --resume 2026-11-21-120000-baseline --target '/home/me/my kernel'" == command
+    told = "baseline-first/torch: no torch at all. What usually cures it: pip install torch"
+    assert told == what_broke([make_finished(), broken])
+    assert "" == what_broke([make_finished()])
 
 
 def test_steps_without_output_break_nothing() -> None:
     """An error before anything was found."""
     broken = [make_finished(status="failed", output={}), make_finished("measure", output={"traceback": "x"})]
     assert learnings(broken)
-    assert proposal(make_session_head(), broken)
+    assert None is where_to_begin(make_session_head(), broken, "cpu", [])
 
 
-def test_good_verdicts_on_a_few_do_not_speak_for_the_rest() -> None:
-    """Two of five judged, both well ahead: measure again. One of them behind is worth a look all the same."""
-
-    def proposed(*judged: float) -> str:
-        wild = [make_measurement(f"wild{n}", 1.0, interval=(0.01, 90.0)) for n in range(3)]
-        output = make_measured(*(make_measurement(f"w{n}", one) for n, one in enumerate(judged)), *wild)
-        return proposal(make_session_head(), [make_finished("measure", output=output)])
-
-    assert "Leave the speed alone" in proposed(2.0, 3.0, 2.5)
-    assert "Measure again" in proposed(2.0, 3.0)
-    assert "3 of 5 timings could not be judged" in proposed(2.0, 3.0)
-    assert "Profile next" in proposed(0.6, 3.0)
+def test_an_open_question_is_counted() -> None:
+    """An interval around 1 is no verdict."""
+    steps = [make_finished("measure", output=make_measured(make_measurement("b", 1.01)))]
+    assert "cpu could not be judged on 1 of 1 workloads." in learnings(steps)

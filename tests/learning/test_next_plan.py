@@ -7,7 +7,7 @@ import pytest
 from loop.learning.model import Saved
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.statistics import Statistics, of_patterns
-from loop.model.index import Environment, FailureSeen, SessionRow
+from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import NOON
 
 STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [], [])
@@ -25,9 +25,11 @@ def row(number: int = 0, **fields: object) -> SessionRow:
     return SessionRow.model_validate({**base, **fields})
 
 
-def first(*rows: SessionRow, ground: str = "files", lost: dict[str, int] | None = None) -> Idea:
+def first(
+    *rows: SessionRow, ground: str = "files", lost: dict[str, int] | None = None, tunable: tuple[str, ...] = ("b",)
+) -> Idea:
     """The most urgent idea."""
-    return ideas(rows, ground, lost or {}, STANDINGS, COMPILED)[0]
+    return ideas(rows, ground, lost or {}, STANDINGS, COMPILED, tunable)[0]
 
 
 def test_without_sessions_measure() -> None:
@@ -71,6 +73,66 @@ def test_a_regression_is_looked_for_until_it_is_gone() -> None:
     assert "bisect" != first(slower, row(2, ratios={"cpu": 2.0})).plan
 
 
+GOOD = row(0, right=("cpu",), commit="a" * 40, ratios={"cpu": 2.0})
+SEARCH = StepRun(pattern="git-bisect", step="search", status="passed", seconds=1.0)
+
+
+def test_a_wrong_variant_with_a_known_good_is_bisected() -> None:
+    """Where both stand on commits, and no search was made yet."""
+    wrong = row(1, status="failed", incorrect=("cpu",), commit="b" * 40)
+    found = first(GOOD, wrong)
+    assert ("bisect", "cpu", "Find the commit that made cpu wrong") == (found.plan, found.variant, found.objective)
+    assert "s0 found it right at commit aaaaaaaaaaaa" in found.why
+    same, uncommitted = wrong.model_copy(update={"commit": "a" * 40}), wrong.model_copy(update={"commit": None})
+    searched = wrong.model_copy(update={"steps": (SEARCH,)})
+    assert ["debug"] * 3 == [first(GOOD, one).plan for one in (same, uncommitted, searched)]
+
+
+def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
+    """It is to be taken back or mended, and the variant to be run again."""
+    blamed = {"cpu": "bbbbbbbbbbbb (wider tiles)"}
+    wrong = row(1, status="failed", incorrect=("cpu",), commit="b" * 40, blamed=blamed)
+    slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, blamed=blamed)
+    told = "Take back or mend bbbbbbbbbbbb (wider tiles), then run it again"
+    assert [("quick", told)] * 2 == [
+        (first(GOOD, one).plan, first(GOOD, one).objective) for one in (wrong, slower)
+    ]
+
+
+def test_a_search_for_what_made_it_slower_is_made_once() -> None:
+    """One that named no commit is not repeated."""
+    slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, steps=(SEARCH,))
+    assert ("baseline", "cpu") == (first(slower).plan, first(slower).variant)
+
+
+def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
+    """Only while it is the last session."""
+    missed = row(1, plan="mine", ratios={"cpu": 1.9}, missed="cpu.ratio is 1.9", otherwise="tune")
+    assert ("tune", ("s1 missed its objective: cpu.ratio is 1.9",)) == (first(missed).plan, first(missed).why)
+    assert "tune" != first(missed, row(2, ratios={"cpu": 1.9})).plan
+    reached = missed.model_copy(update={"missed": ""})
+    assert "tune" != first(reached).plan
+
+
+def test_nothing_is_proposed_twice_on_the_same_files() -> None:
+    """From the first measurement on: faster, its values, the other checks; then it says that nothing is left."""
+    rows, plans = [row(0, ratios={"b": 0.5})], []
+    for number in range(1, 6):
+        found = first(*rows)
+        plans.append(found.plan)
+        rows.append(row(number, plan=found.plan, variants=("b",)))
+    assert ["optimize", "tune", "kernels", "quick", "quick"] == plans
+    assert "Nothing is left to do here" in first(*rows).objective
+    assert "baseline" == first(*rows, ground="edited").plan
+
+
+def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:
+    """Only of a variant that was timed here."""
+    done = [row(0, ratios={"b": 2.0}), row(1, plan="kernels")]
+    assert ("tune", "b") == (first(*done).plan, first(*done).variant)
+    assert "quick" == first(*done, tunable=("gpu",)).plan
+
+
 def test_a_failure_that_came_often_is_named_with_its_count() -> None:
     """By its signature."""
     seen = FailureSeen(signature="undefined symbol", key="k", pattern="build", step="load", message="x")
@@ -110,6 +172,8 @@ def test_noise_is_measured_again() -> None:
     """A variant that could not be judged is neither fast nor slow."""
     found = first(row(0, ratios={"cpu": 0.7}, unsure=("cpu",)))
     assert ("baseline", ("cpu could not be judged in s0",)) == (found.plan, found.why)
+    twice = (row(0, ratios={"cpu": 0.7}, unsure=("cpu",)), row(1, ratios={"cpu": 0.7}, unsure=("cpu",)))
+    assert "kernels" == first(*twice).plan
 
 
 def test_sessions_recorded_elsewhere_are_no_ground() -> None:

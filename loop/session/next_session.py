@@ -1,0 +1,109 @@
+"""What the next session should do: the most urgent idea that can be run here, priced, with its command."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from loop.base.errors import LoopError, UsageError
+from loop.learning import statistics_command as statistics
+from loop.learning.learnings import one_line, what_broke, where_to_begin
+from loop.learning.next_plan import Benefit, Idea, benefit, ideas
+from loop.learning.predicting import foresee
+from loop.library.rates import rates
+from loop.model.index import SessionRow
+from loop.model.record import Line, SessionHead, SessionRecord
+from loop.model.target import CAbiVariant
+from loop.money.charging import rates_of
+from loop.session.opening import SessionRequest, make_head, resolve
+from loop.steps.setting import Setting
+from loop.store import index, journal, past_changes
+from loop.store.rows import row
+
+BASELINE = Idea("baseline", "", ())
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One idea, resolved and priced."""
+
+    idea: Idea
+    head: SessionHead
+    benefit: Benefit
+    benefit_usd: float | None
+    command: str
+
+
+def propose(
+    setting: Setting, where: Sequence[str], ended: Sequence[SessionRow] = ()
+) -> tuple[Proposal, tuple[Idea, ...]]:
+    """The first idea whose plan can be run here, and the others.
+
+    `where`: how the command names the target. `ended`: sessions that are not in the index yet.
+    """
+    root = setting.project.sessions
+    rows = [*index.rows(root, last=index.LOOKED_BACK, target=setting.target.name)]
+    rows = [row for row in rows if row.id not in {one.id for one in ended}] + [*ended]
+    standings = statistics.gather(setting.project, setting.patterns)
+    now = _head(BASELINE, setting)
+    lost: dict[str, int] = {}
+    for one in past_changes.lost_ideas(root, now):
+        lost[one.variant] = lost.get(one.variant, 0) + 1
+    compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
+    tunable = [one.variant for one in setting.target.tuning.values()]
+    every = ideas(rows, now.ground, lost, standings, compiled, tunable)
+    found = [one for one in every if one.plan in setting.plans or one.resume]
+    for place, idea in enumerate(found):
+        try:
+            head = foresee(_head(idea, setting), setting)
+        except LoopError:  # Its variant is not there any more, or runs on another device.
+            continue
+        new = all(row.ground != head.ground for row in rows)
+        brings = benefit(idea, head.plan.plan.patterns, standings, new)
+        rest = (*found[:place], *found[place + 1 :])
+        return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, where)), rest
+    raise UsageError("no plan of this target can be run here", hint="loop plan list")
+
+
+def _head(idea: Idea, setting: Setting) -> SessionHead:
+    """The head that a session of this idea would have."""
+    known = idea.plan in setting.plans
+    request = SessionRequest(plan=idea.plan if known else None)
+    request = request if known else replace(request, pattern=idea.plan)
+    if idea.variant is not None:
+        request = replace(request, variants=(idea.variant,))
+    return make_head(request, setting, resolve(request, setting))
+
+
+def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
+    """Its minutes at the rates of who would have spent them."""
+    gpu = head.machine.gpus[0] if head.machine.gpus else None
+    held = rates_of(rates(setting.project), head.device, gpu)
+    by_hour = sum(rate.usd_per_hour for rate in held)
+    return None if brings.minutes is None else brings.minutes / 60 * by_hour
+
+
+def _command(idea: Idea, where: Sequence[str]) -> str:
+    if idea.resume:
+        return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
+    chosen = ["--variant", idea.variant] if idea.variant else []
+    return shlex.join(["loop", "run", "session", idea.plan, *chosen, *where])
+
+
+def proposal(
+    setting: Setting, record: SessionRecord, lines: Sequence[Line], sources: Mapping[str, Sequence[str]]
+) -> str:
+    """What a session that ends proposes: a sentence, then commands, a line each. `loop plan next` says the same.
+
+    `lines`: its journal. `sources`: variant to its files, so that the sentence can say where to look.
+    """
+    head, finished = record.head, journal.finished(lines)
+    try:
+        first, _ = propose(setting, head.target_words, [row(head, record, lines)])
+    except LoopError as error:
+        return f"{one_line(error.message)}\n{head.command()}"
+    idea = first.idea
+    begin = where_to_begin(head, finished, idea.variant, sources.get(idea.variant or "", ()))
+    broken = what_broke(finished) if record.status == "failed" and begin is None else ""
+    parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else "", broken]
+    sentence = ". ".join(filter(None, parts))
+    return "\n".join([f"{sentence}.", *(begin[1:] if begin else ()), first.command])
