@@ -75,7 +75,7 @@ def propose(setting: Setting, target: Path | None) -> tuple[Proposal, tuple[Idea
         except LoopError:  # Its variant is not there any more, or runs on another device.
             continue
         new = all(row.ground != head.ground for row in rows)
-        brings = benefit(idea, head.plan.plan.patterns, standings, new)
+        brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
         rest = (*found[:place], *found[place + 1 :])
         return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, target)), rest
     raise UsageError("no plan of this target can be run here", hint="loop plan list")
@@ -128,6 +128,7 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> dict[str, object]:
             "minutes": first.benefit.minutes,
             "usd": first.benefit_usd,
             "evidence": first.benefit.evidence,
+            "gain": first.benefit.gain.model_dump(mode="json") if first.benefit.gain else None,
         },
         "why": list(first.idea.why),
         "command": first.command,
