@@ -98,6 +98,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "unmeasured": bill.unmeasured,
         "energy_j": bill.energy_j,
         "notes": bill.notes,
+        "speeds": promises.speeds(record.verdicts),
         **judged(record.verdicts),
     }
 
@@ -122,7 +123,6 @@ def judged(verdicts: Sequence[Verdict]) -> Judged:
         "unsure": _variants(one for one in verdicts if one.verdict == "inconclusive"),
         "regressed": _variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
         "incorrect": _variants(one for one in verdicts if one.verdict == "incorrect"),
-        "speeds": promises.speeds(verdicts),
     }
 
 
