@@ -244,7 +244,8 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
                 return f"name another {name} end, one that can be tried: --{name} REV"
         return "the same command on a quieter machine; what was observed is kept"
     if answer.swapped:
-        return f"--good {request.bad or 'HEAD'} --bad {request.good or hunt.line.good.short}, if it was the other way round"
+        good, bad = request.bad or "HEAD", request.good or hunt.line.good.short
+        return f"--good {good} --bad {bad}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
     return ""

@@ -65,6 +65,7 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> dict[str, object]:
             "minutes": first.benefit.minutes,
             "usd": first.benefit_usd,
             "evidence": first.benefit.evidence,
+            "gain": first.benefit.gain.model_dump(mode="json") if first.benefit.gain else None,
         },
         "why": list(first.idea.why),
         "command": first.command,

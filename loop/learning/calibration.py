@@ -1,13 +1,16 @@
-"""Do predictions hold? How many sessions took a time inside the interval that was given when they began."""
+"""Do predictions hold? How many times, and how many gains, lay inside the interval that was given before."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 from loop.base.stats import beta_quantile, median
 from loop.learning.durations import LEVEL
+from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
+from loop.profile.promised import outcomes
 
 RECENT = 40
 """Predictions that intervals are widened or narrowed by."""
@@ -17,14 +20,28 @@ NARROWEST, WIDEST = 0.4, 5.0
 """Bounds of the factor."""
 
 
+class Outcome(NamedTuple):
+    """A prediction and what came of it, in seconds or as a ratio of speeds."""
+
+    low: float
+    expected: float
+    high: float
+    actual: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether it held."""
+        return self.low <= self.actual <= self.high
+
+
 @dataclass(frozen=True)
 class Calibration:
     """How earlier predictions held."""
 
     count: int
-    """Sessions with a prediction that came to the end of their plan."""
+    """Predictions with an outcome."""
     inside: int
-    """Those whose time was inside the interval."""
+    """Those whose outcome was inside the interval."""
     low: float
     """90 % interval of the share that is inside: Jeffreys."""
     high: float
@@ -36,10 +53,10 @@ class Calibration:
         """Inside of all."""
         return self.inside / self.count
 
-
-def held(row: SessionRow) -> bool:
-    """Whether a session took a time inside its interval. Only for rows that `judged` names."""
-    return row.predicted is not None and row.predicted.low_s <= row.seconds <= row.predicted.high_s
+    @property
+    def text(self) -> str:
+        """`33 % [6, 75]`: the share with its 90 % interval."""
+        return f"{100 * self.share:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
 
 
 def judged(rows: Sequence[SessionRow]) -> list[SessionRow]:
@@ -47,27 +64,55 @@ def judged(rows: Sequence[SessionRow]) -> list[SessionRow]:
     return [row for row in rows if row.predicted is not None and row.complete and row.seconds > 0]
 
 
-def calibration(rows: Sequence[SessionRow]) -> Calibration | None:
-    """How the predictions of these sessions held; None where there were none."""
-    known = judged(rows)
-    if not known:
+def times(rows: Sequence[SessionRow]) -> list[Outcome]:
+    """The times of sessions beside their predictions."""
+    pairs = [(row.predicted, row.seconds) for row in judged(rows)]
+    return [Outcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in pairs if known]
+
+
+def gains(found: Sequence[GainOutcome]) -> list[Outcome]:
+    """What advice came to, beside the intervals that its rules state."""
+    stated = [(*one.promise.stated, one.actual) for one in found]
+    return [Outcome(low, math.sqrt(low * high), high, actual) for low, high, actual in stated]
+
+
+def by_advice(found: Sequence[GainOutcome]) -> dict[str, Calibration]:
+    """How each advice held, by its name."""
+    names = dict.fromkeys(one.promise.advice for one in found)
+    held = {name: calibration(gains([one for one in found if one.promise.advice == name])) for name in names}
+    return {name: one for name, one in held.items() if one}
+
+
+def calibration(found: Sequence[Outcome]) -> Calibration | None:
+    """How predictions held; None where there were none."""
+    if not found:
         return None
-    inside = sum(held(row) for row in known)
-    a, b = inside + 0.5, len(known) - inside + 0.5
-    errors = [abs(math.log(row.seconds / row.predicted.seconds)) for row in known if row.predicted]
-    return Calibration(len(known), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))
+    inside = sum(one.inside for one in found)
+    a, b = inside + 0.5, len(found) - inside + 0.5
+    errors = [abs(math.log(one.actual / one.expected)) for one in found]
+    return Calibration(len(found), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))
 
 
 def in_words(rows: Sequence[SessionRow]) -> str:
-    """How predictions held, in a sentence; empty where none was made."""
-    found = calibration(rows)
+    """How predictions of time and of gain held, in a sentence each; empty where none has an outcome."""
+    return " ".join(filter(None, (_times(rows), _gains(rows))))
+
+
+def _gains(rows: Sequence[SessionRow]) -> str:
+    found = calibration(gains(outcomes(rows)))
+    if found is None:
+        return ""
+    return f"Of {found.count} gains that advice promised, {found.inside} lay inside the interval: {found.text}."
+
+
+def _times(rows: Sequence[SessionRow]) -> str:
+    found = calibration(times(rows))
     if found is None:
         return ""
     count = f"the last {found.count} predicted sessions" if found.count > 1 else "the one predicted session so far"
     return (
-        f"Of {count}, {found.inside} took a time inside the 80 % interval: {100 * found.share:.0f} % "
-        f"[{100 * found.low:.0f}, {100 * found.high:.0f}]; half of the predictions were off by less than "
-        f"{100 * math.expm1(found.error):.0f} %."
+        f"Of {count}, {found.inside} took a time inside the 80 % interval: {found.text}; half of the predictions "
+        f"were off by less than {100 * math.expm1(found.error):.0f} %."
     )
 
 

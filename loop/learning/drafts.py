@@ -84,7 +84,7 @@ def pattern_of(draft: Draft, of: Pattern, cured: Sequence[str], diff: str, numbe
     `of`: that pattern as the last session had it. `cured`: what each of the draft's cures was, in words.
     """
     failed = draft.last.failure
-    steps = tuple(_steps(of.steps, failed.step, cured))
+    steps = tuple(_steps(of.steps, failed, cured))
     return Pattern(
         format=1,
         name=draft.name,
@@ -99,11 +99,14 @@ def pattern_of(draft: Draft, of: Pattern, cured: Sequence[str], diff: str, numbe
     )
 
 
-def _steps(steps: Sequence[Step], failed: str, cured: Sequence[str]) -> Iterator[Step]:
-    """Those up to the failed one, whose gates may read what the earlier ones found."""
+def _steps(steps: Sequence[Step], failed: FailureSeen, cured: Sequence[str]) -> Iterator[Step]:
+    """Those up to the failed one, whose gates may read what the earlier ones found.
+
+    What mends it is the last cure; without one what the step itself said to do.
+    """
     for step in steps:
-        if step.id == failed:
-            mend = step.mend or (f"last time: {cured[0]}" if cured else None)
+        if step.id == failed.step:
+            mend = f"last time: {cured[0]}" if cured else failed.hint or step.mend
             yield step.model_copy(update={"mend": mend})
             return
         yield step

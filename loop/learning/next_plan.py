@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
+from loop.model.gain import Promise
 from loop.model.index import SessionRow
 from loop.model.money import EVIDENCE
 from loop.model.record import RESUMABLE
+from loop.profile.promised import in_words, outcomes, renewed
 
 AHEAD = 1.5
 """A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
@@ -43,6 +45,8 @@ class Benefit:
     """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
     evidence: str | None
     """Class of evidence; None where nothing is known."""
+    gain: Promise | None = None
+    """The gain that the last profile promised; None where none did."""
 
 
 def ideas(
@@ -229,12 +233,16 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str]) 
     return Idea("quick", "Nothing is left to do here: edit a kernel, then verify and measure it", (why,))
 
 
-def benefit(idea: Idea, chain: Sequence[str], standings: Mapping[str, Statistics], ground_is_new: bool) -> Benefit:
-    """What running a chain of patterns may bring."""
+def benefit(
+    idea: Idea,
+    chain: Sequence[str],
+    standings: Mapping[str, Statistics],
+    ground_is_new: bool,
+    rows: Sequence[SessionRow] = (),
+) -> Benefit:
+    """What running a chain of patterns may bring. `rows`: sessions of one target, oldest first."""
     if idea.plan in ("optimize", "tune") and idea.variant:
-        return Benefit(
-            f"{idea.variant} at up to {AHEAD}x of the baseline; no saving of time is counted", None, None
-        )
+        return _faster(idea.variant, rows)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
     parts = [(best, standings[name]) for name in chain if name in standings and (best := _best(standings[name]))]
@@ -244,6 +252,16 @@ def benefit(idea: Idea, chain: Sequence[str], standings: Mapping[str, Statistics
     minutes = sum(best.minutes / best.sessions * known.success.mean for best, known in parts)
     names = ", ".join(known.pattern for _, known in parts)
     return Benefit(f"{minutes:.0f} minutes that {names} avoid, on {evidence} evidence", minutes, evidence)
+
+
+def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
+    """What the last profile of a variant promised, by what has come of such advice since."""
+    made = [one for row in rows for one in row.promises if one.variant == variant]
+    if not made:
+        return Benefit(f"{variant} faster; no profile has promised how much", None, None)
+    promise = renewed(made[-1].promise, outcomes(rows))
+    gain = f"{variant} faster on {made[-1].workload}, by advice on {promise.advice}: {in_words(promise)}"
+    return Benefit(gain, None, None, promise)
 
 
 def _best(known: Statistics) -> Saved | None:

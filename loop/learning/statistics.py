@@ -7,13 +7,16 @@ a gate is for. It breaks when it ends with an error of its own. Interrupted and 
 import datetime
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from loop.base.stats import beta_quantile
 from loop.learning import durations
+from loop.learning.calibration import Calibration
 from loop.learning.durations import Duration, Sums
 from loop.learning.environments import Place, alike, changed
+from loop.learning.experience import NOTHING, Experience
 from loop.learning.model import Saved, Tally
 from loop.model.history import HistorySession
 from loop.model.index import Environment, PatternRun, SessionRow
@@ -31,6 +34,14 @@ FEW = 3.0
 DOUBT = 0.6
 """A pattern is doubtful when its success rate is below this, and retired when its upper bound is below RETIRED."""
 RETIRED = 0.5
+RULE = (
+    f"retired: {ENOUGH:.0f} or more runs, and under {100 * RETIRED:.0f} % answered by the upper bound",
+    f"doubtful: {FEW:.0f} or more runs, and under {100 * DOUBT:.0f} % answered in the mean",
+    f"validated: {ENOUGH:.0f} or more runs answered, and {100 * BAR:.0f} % or more by the lower bound",
+    "applied: run, and none of these; proposed: never run",
+    "mean and bounds (5 %, 95 %) are those of Beta(answered + 1/2, broken + 1/2), runs by weight",
+)
+"""Where a pattern stands: the first line that holds."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +87,14 @@ class Statistics:
     """When it was last begun, ISO 8601; empty where it never was."""
     session: str
     """The last session in which it was."""
-    recorded: tuple[str, ...] = ()
-    """Sessions recorded elsewhere that applied it, by the names in their reports."""
+    recorded: tuple[HistorySession, ...] = ()
+    """Sessions recorded elsewhere that applied it."""
+    sources: tuple[str, ...] = ()
+    """Sessions that its definition names as its evidence."""
+    advice: Mapping[str, Calibration] | None = None
+    """Promised against actual gain by leaf of its decision tree; None where it has no tree."""
+    experience: Experience = NOTHING
+    """What its runs here took, cost and found."""
 
     @property
     def applied(self) -> int:
@@ -150,21 +167,24 @@ def of_patterns(
     saved: Sequence[Saved],
     here: Place | None = None,
     recorded: Collection[HistorySession] = (),
+    experiences: Mapping[str, Experience] = MappingProxyType({}),
 ) -> dict[str, Statistics]:
     """The statistics of every pattern that has an estimate or was ever run.
 
     `here`: the environment they are for; the last session's where none is given. A pattern without an estimate,
     one that is not defined any more, is shrunk to a minute. `recorded`: sessions of recorded histories.
+    `experiences`: what runs took, cost and found, by pattern.
     """
     here = here if here is not None else latest(tallies)
     names = dict.fromkeys((*estimates_s, *(one.pattern for one in tallies)))
     runs = {name: [one for one in tallies if one.pattern == name] for name in names}
     savings = {name: tuple(one for one in saved if one.pattern == name) for name in names}
-    elsewhere = {name: tuple(row.id for row in recorded if name in row.applied) for name in names}
-    return {
+    elsewhere = {name: tuple(row for row in recorded if name in row.applied) for name in names}
+    found = {
         name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], savings[name], here, elsewhere[name])
         for name in names
     }
+    return {name: replace(one, experience=experiences.get(name, NOTHING)) for name, one in found.items()}
 
 
 def of_pattern(
@@ -173,7 +193,7 @@ def of_pattern(
     tallies: Sequence[Tally],
     saved: tuple[Saved, ...],
     here: Place | None,
-    recorded: tuple[str, ...] = (),
+    recorded: tuple[HistorySession, ...] = (),
 ) -> Statistics:
     """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
     weights = [alike(one.place, here) if here is not None else 1.0 for one in tallies]
@@ -208,7 +228,7 @@ def _scopes(tallies: Sequence[Tally], weights: Sequence[float]) -> tuple[Scope, 
     return tuple(sorted(found, key=lambda one: -(one.successes + one.broken)))
 
 
-def _not_run(recorded: Sequence[str]) -> tuple[Standing, str]:
+def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
     if recorded:
         return "applied", "it was not run here, but in sessions recorded elsewhere"
     return "proposed", "it was never run"
@@ -218,14 +238,13 @@ def _standing(
     good: float, bad: float, success: Rate, tallies: Sequence[Tally], here: Place | None
 ) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    count, share = good + bad, f"{100 * success.low:.0f} to {100 * success.high:.0f} %"
+    count, share = good + bad, f"{100 * success.mean:.0f} % [{100 * success.low:.0f}, {100 * success.high:.0f}]"
+    why = f"{good:.3g} of {count:.3g} runs by weight answered{_moved(tallies, here)}: {share}"
     if count >= ENOUGH and success.high < RETIRED:
-        return "retired", f"its success rate, {share}, is below {100 * RETIRED:.0f} %"
+        return "retired", why
     if count >= FEW and success.mean < DOUBT:
-        return "doubtful", f"its success rate is {100 * success.mean:.0f} %, {share}"
-    if good >= ENOUGH and success.low >= BAR:
-        return "validated", f"its success rate is at least {100 * success.low:.0f} %"
-    return "applied", f"runs worth {count:.3g} here{_moved(tallies, here)}: its success rate is {share}"
+        return "doubtful", why
+    return ("validated" if good >= ENOUGH and success.low >= BAR else "applied"), why
 
 
 def _moved(tallies: Sequence[Tally], here: Place | None) -> str:

@@ -1,7 +1,9 @@
 """`loop patterns stats`: what the sessions say of each pattern."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,18 @@ from loop.base.documents import nearest
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, seconds_text, short, width
-from loop.learning import durations, environments, statistics
+from loop.learning import calibration, durations, environments, statistics
+from loop.learning.calibration import Calibration
+from loop.learning.experience import experience
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
 from loop.library.histories import histories, recorded
+from loop.model.history import RESOURCES, HistorySession
 from loop.model.money import EVIDENCE
 from loop.model.pattern import Pattern
+from loop.profile import promised
+from loop.report import format as say
 from loop.store import index
 from loop.store.recorded import every
 
@@ -31,9 +38,28 @@ def gather(chosen: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, 
     rows = [row for row in index.rows(chosen.sessions) if not row.recorded]
     shipped = [one for history in histories() for one in recorded(history, {})]
     elsewhere = {one.id: one.row for one in (*every(chosen.sessions), *shipped)}
-    return statistics.of_patterns(
-        estimates, statistics.tallies(rows), statistics.savings(rows), recorded=elsewhere.values()
+    found = statistics.of_patterns(
+        estimates,
+        statistics.tallies(rows),
+        statistics.savings(rows),
+        recorded=elsewhere.values(),
+        experiences=experience(rows),
     )
+    advice = calibration.by_advice(promised.outcomes(rows))
+    return {n: _defined(one, patterns[n].value, advice) if n in patterns else one for n, one in found.items()}
+
+
+def _defined(one: Statistics, pattern: Pattern, advice: Mapping[str, Calibration]) -> Statistics:
+    """With what only its definition says: where it comes from, and what its tree advises."""
+    tree = _leaves(pattern)
+    held = {leaf: advice[leaf] for leaf in tree if leaf in advice} if tree else None
+    return replace(one, sources=tuple(dict.fromkeys(e.session for e in pattern.evidence)), advice=held)
+
+
+def _leaves(pattern: Pattern) -> tuple[str, ...]:
+    """The leaves of its decision tree; none where it has no tree."""
+    rules = (rule for step in pattern.steps for rule in step.arguments.get("tree", ()))
+    return tuple(dict.fromkeys(rule["bottleneck"] for rule in rules))
 
 
 def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -61,6 +87,8 @@ def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]
     screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
     screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
     screen.say("runs: own ones + sessions recorded elsewhere that applied it")
+    for line in statistics.RULE:
+        screen.say(line)
 
 
 def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
@@ -81,15 +109,13 @@ def lines(one: Statistics) -> list[str]:
     low, high = one.duration.interval()
     shrunk = f"runs worth {one.duration.weight:.3g} here" if one.duration.weight else "its author's estimate alone"
     text = [f"{one.pattern} is {one.standing}: {one.why}"]
+    text.append(f"comes from {', '.join(one.sources)}" if one.sources else "no session is named as its source")
     if one.applied:
-        found, share = one.successes - one.passed, one.success
+        found = one.successes - one.passed
         text.append(
-            f"run {one.applied} times: {one.passed} passed, {found} found something wrong, {one.broken} broke; "
-            f"it answers in {100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}] of its runs"
+            f"run {one.applied} times: {one.passed} passed, {found} found something wrong, {one.broken} broke"
         )
-    if one.recorded:
-        count = f"{len(one.recorded)} recorded session{'' if len(one.recorded) == 1 else 's'}"
-        text.append(f"applied in {count}: {', '.join(one.recorded)}")
+    text += _past(one)
     text.append(
         f"the next run takes {seconds_text(one.duration.seconds)}, between {seconds_text(low)} and "
         f"{seconds_text(high)} in 80 % of cases, from {shrunk}"
@@ -104,6 +130,45 @@ def lines(one: Statistics) -> list[str]:
     if one.last:
         text.append(f"last used {one.last[:10]}, in {one.session}")
     return text
+
+
+def _past(one: Statistics) -> Iterator[str]:
+    """What it took, cost and found, here and in recorded sessions."""
+    past = one.experience
+    if one.applied:
+        share = "by their share of the sessions' time"
+        yield f"its runs took {seconds_text(60 * past.minutes)} in all and cost ${past.usd:.2f}, {share}"
+        yield f"predicted against actual time: {_held(past.held)}"
+    yield from _advice(one.advice)
+    yield from (f"found in {each.session}, {each.step}: {each.text}" for each in past.found)
+    if one.recorded:
+        yield f"applied in {say.count(len(one.recorded), 'recorded session')}:"
+    yield from (f"  {_recorded(row)}" for row in one.recorded)
+
+
+def _advice(advice: Mapping[str, Calibration] | None) -> Iterator[str]:
+    """How its promises of a gain held, and what follows for the next one."""
+    if advice is None:
+        return
+    yield f"promised against actual gain: {'' if advice else 'no outcome yet; '}{promised.RULE}"
+    for leaf, found in advice.items():
+        yield f"  {leaf}: {found.inside} of {found.count} inside the stated interval, {found.text}"
+
+
+def _held(found: Calibration | None) -> str:
+    """How many predictions lay inside their interval."""
+    if found is None:
+        return "no outcome yet"
+    off = f"off by {100 * math.expm1(found.error):.0f} % in the middle"
+    return f"{found.inside} of {found.count} inside the 80 % interval, {found.text}; {off}"
+
+
+def _recorded(row: HistorySession) -> str:
+    """`N+4: 25 of 30 planned minutes, $0.41, environment validated`."""
+    planned = f" of {row.target_minutes:g} planned" if row.target_minutes else ""
+    usd = [amount for name in RESOURCES if (amount := row.usd_of(name)) is not None]
+    cost = f", ${sum(usd):.2f}" if usd else ""
+    return f"{row.id}: {row.minutes:g}{planned} minutes{cost}, {row.outcome}"
 
 
 def _places(one: Statistics) -> list[str]:
@@ -144,5 +209,10 @@ def as_fields(one: Statistics) -> dict[str, Any]:
         ],
         "last_used": one.last or None,
         "last_session": one.session or None,
-        "recorded_sessions": one.recorded,
+        "sources": one.sources,
+        "recorded_sessions": [row.id for row in one.recorded],
+        "spent": {"minutes": one.experience.minutes, "usd": one.experience.usd},
+        "predicted": asdict(one.experience.held) if one.experience.held else None,
+        "advice": None if one.advice is None else {leaf: asdict(found) for leaf, found in one.advice.items()},
+        "findings": [asdict(each) for each in one.experience.found],
     }

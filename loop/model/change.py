@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.gain import GainOutcome
 from loop.model.output import Output
 from loop.model.profile import Profile
 from loop.model.record import Finished
@@ -37,6 +38,8 @@ class Tried(JudgedChange):
     """Which one of the session, from 1."""
     outcome: Outcome
     """What became of it."""
+    promised: GainOutcome | None = None
+    """What its brief promised, and what it came to; None where nothing was promised, or it was not timed there."""
 
 
 class LostIdea(JudgedChange):

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.dtypes import Device
+from loop.model.gain import GainOutcome, Promised
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
 from loop.model.record import Machine, Status
@@ -58,6 +59,8 @@ class PatternRun(Model):
     """What its passed steps stand on (an environment, builds), as one hash; empty where they say nothing."""
     built: bool = False
     """Whether a compiler ran in it; with a warm cache it takes a fraction of that time."""
+    predicted_s: tuple[float, float, float] | None = None
+    """Least, expected and most seconds by the prediction when the session began; None where there was none."""
     found: bool = False
     """Whether a failed run failed because it found something wrong, and not with an error of its own."""
 
@@ -97,6 +100,8 @@ class FailureSeen(Model):
     """Id of the step."""
     message: str
     """The error as it was told."""
+    hint: str = ""
+    """What the step said to do next."""
     cured_by: str | None = None
     """The session with which it was gone, and what was done; None while it was not."""
 
@@ -176,6 +181,14 @@ class SessionRow(Model):
     """What its plan names as the answer to a miss."""
     predicted: Predicted | None = None
     """What was expected when it began; None for sessions that did not store it."""
+    builds: dict[str, str] = Field(default_factory=dict)
+    """Variant to the build that was judged."""
+    speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """Ratios against the baseline by variant and workload; those that could not be judged are left out."""
+    promises: tuple[Promised, ...] = ()
+    """What its advice promised of these builds."""
+    gains: tuple[GainOutcome, ...] = ()
+    """What came of the promises in the briefs of its changes."""
     failures: tuple[FailureSeen, ...] = ()
     """Steps that failed."""
     recorded: bool = False

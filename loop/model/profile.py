@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.base import Model
 from loop.model.device_profile import DeviceProfile
+from loop.model.gain import Promise
 from loop.model.pattern import Text
 
 FACTS: dict[str, str] = {
@@ -56,6 +57,10 @@ Condition = Annotated[str, AfterValidator(_condition)]
 """An expression over facts; arithmetic is allowed."""
 
 
+Bound = Annotated[float, Field(gt=0)] | Condition
+"""A number, or a formula over facts, as in `1 / flops_share`."""
+
+
 class TreeRule(Model):
     """A leaf of the decision tree, and when it is reached: the first that matches is taken."""
 
@@ -67,6 +72,8 @@ class TreeRule(Model):
     """What to do about it."""
     gain: Text
     """What that may bring."""
+    times: tuple[Bound, Bound] | None = None
+    """The same as an interval: lowest and highest ratio of speeds, after over before. Absent: it states none."""
 
 
 class SeverityRule(Model):
@@ -105,6 +112,8 @@ class Profile(Model):
     """What to do about it."""
     gain: str | None
     """What that may bring."""
+    promise: Promise | None = None
+    """The same as an interval, with what came of such advice before; None where the rule states none."""
     undecided: tuple[str, ...] = ()
     """Rules before the one that matched which read an unknown fact."""
     watched: DeviceProfile | None = None

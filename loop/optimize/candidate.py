@@ -9,7 +9,9 @@ from loop.builds.build import scan
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
+from loop.model.gain import GainOutcome
 from loop.model.output import Output
+from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import (
@@ -148,9 +150,29 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         gain=decision.gain,
         files=at_hand.brief.files,
         patch=at_hand.brief.patch,
+        promised=against_promise(at_hand),
     )
     branch = settle(at_hand, tried)
     return Result(_decided(context, at_hand, tried, branch))
+
+
+def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
+    """What came of the brief's promise on the workload it is about; None where that was not told."""
+    brief, against = at_hand.brief.brief, at_hand.found(CompareOutput)
+    profile = brief.profile if brief else None
+    if profile is None or profile.promise is None or against is None:
+        return None
+    for one in against.verdicts:
+        mine = (one.variant, one.workload, one.against) == (profile.variant, profile.workload, "known_good")
+        if mine and isinstance(one, SpeedVerdict) and not one.vague:
+            return GainOutcome(
+                promise=profile.promise,
+                variant=one.variant,
+                workload=one.workload,
+                actual=one.ratio,
+                basis="change",
+            )
+    return None
 
 
 def judged(at_hand: ChangeAtHand) -> keeping.Judged:

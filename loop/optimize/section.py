@@ -19,6 +19,7 @@ from loop.model.change import (
 from loop.model.output import MeasureOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
+from loop.profile.promised import held
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
@@ -53,7 +54,8 @@ def changes(finished: Sequence[Finished]) -> Changes:
     decided = [(record.run, output) for record in records if (output := read_output(record, DecisionOutput))]
     rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
     heads = columns(
-        ">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline", "Why"
+        *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),
+        *("Promised", "Why"),
     )
     tuned = [output for output in outputs_of(records, TuneOutput) if output.trials]
     lines = tuple(_lines([one for _, one in decided], records))
@@ -147,6 +149,7 @@ def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]
         tried.outcome,
         say.times(tried.gain) if tried.gain else "not timed",
         _against_baseline(outputs_of(steps, MeasureOutput)[:1], tried.variant),
+        f"{held(tried.promised)} on {tried.promised.workload}" if tried.promised else "no interval",
         tried.reason,
     )
 

@@ -52,7 +52,8 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
         yield from hold_device(context, stack)
         for one in chosen:
             seen = yield from _look(context, one, found.builds.get(one.variant), len(chosen))
-            profiles.append(bottleneck.profile(one, seen, arguments.tree, arguments.severity))
+            terms = arguments.tree, arguments.severity, context.past.gains
+            profiles.append(bottleneck.profile(one, seen, *terms))
     return Result(_output(profiles))
 
 

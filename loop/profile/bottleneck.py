@@ -6,8 +6,10 @@ from typing import Generic, TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.device_profile import DeviceProfile
+from loop.model.gain import GainOutcome
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
+from loop.profile.promised import promise
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 
@@ -137,9 +139,16 @@ class Notes:
 
 
 def profile(
-    measured: Measurement, seen: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
+    measured: Measurement,
+    seen: Notes,
+    tree: Sequence[TreeRule],
+    severities: Sequence[SeverityRule],
+    before: Sequence[GainOutcome] = (),
 ) -> Profile:
-    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError."""
+    """The leaf of the tree that the facts lead to, with everything it rests on. Raises ExpressionError.
+
+    `before`: what came of earlier advice.
+    """
     facts = {name: seen.facts.get(name) for name in FACTS}
     leaf, urgency = first(tree, facts), first(severities, facts)
     undecided = (f"{tree[place].bottleneck}: {_unknown(names)}" for place, names in leaf.undecided.items())
@@ -156,6 +165,7 @@ def profile(
         when=leaf.rule.when if leaf.rule else None,
         fix=leaf.rule.fix if leaf.rule else None,
         gain=leaf.rule.gain if leaf.rule else None,
+        promise=promise(leaf.rule, facts, before) if leaf.rule else None,
         undecided=tuple(undecided),
     )
 

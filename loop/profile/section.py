@@ -8,6 +8,7 @@ from loop.model.output import outputs_of
 from loop.model.profile import FACTS, Fact, Filling, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
+from loop.profile.promised import in_words
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
@@ -69,6 +70,7 @@ def leaf(one: Profile) -> Leaf:
     ratio, time_us = one.facts.get("ratio"), one.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
+    promised = in_words(one.promise)
     return Leaf(
         variant=one.variant,
         where=f"{one.workload} ({', '.join(figures)})" if figures else one.workload,
@@ -77,7 +79,7 @@ def leaf(one: Profile) -> Leaf:
         bottleneck=one.bottleneck or "not decided",
         when=one.when or "",
         fix=one.fix or "",
-        gain=one.gain or "",
+        gain=f"{one.gain or ''}{f' ({promised})' if promised else ''}",
         undecided=one.undecided,
     )
 

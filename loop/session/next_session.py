@@ -58,7 +58,7 @@ def propose(
         except LoopError:  # Its variant is not there any more, or runs on another device.
             continue
         new = all(row.ground != head.ground for row in rows)
-        brings = benefit(idea, head.plan.plan.patterns, standings, new)
+        brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
         rest = (*found[:place], *found[place + 1 :])
         return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, where)), rest
     raise UsageError("no plan of this target can be run here", hint="loop plan list")

@@ -21,6 +21,7 @@ from loop.library import targets
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
+from loop.profile.promised import outcomes
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
@@ -232,6 +233,7 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        gains=outcomes([row for row in rows if row.id != head.id]),
     )
 
 

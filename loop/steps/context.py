@@ -12,6 +12,7 @@ from loop.cloud import Watch
 from loop.model.base import Model
 from loop.model.change import LostIdea, PastSearch
 from loop.model.debugging import Try
+from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
@@ -81,6 +82,8 @@ class Past:
     """Searches over values of earlier sessions, in the same environment, oldest first."""
     sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
+    gains: tuple[GainOutcome, ...] = ()
+    """What came of earlier advice, on any target, oldest first."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ forgotten, and a copy counts once. Damage is named where it is left out. A torn 
 can be kept, it is kept in memory.
 
 `fingerprints` takes out of an error what differs from run to run. `failures` does so for the steps of a session.
+`promises` reads what its advice promised and came to.
 `snapshots` keeps the target's files where a step failed or got past a failure. `known_good`, `tries` and
 `past_changes` read what earlier sessions built, verified and took back. Sessions recorded before loop are
 folders with a `recorded.json` alone (`recorded`).

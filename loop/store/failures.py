@@ -27,6 +27,7 @@ def of_session(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen,
                 pattern=record.pattern,
                 step=record.step,
                 message=record.message[:KEPT],
+                hint=(record.hint or "")[:KEPT],
                 cured_by=session if gone else None,
             )
     return tuple(found.values())

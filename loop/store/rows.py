@@ -12,9 +12,10 @@ from loop.model.bisect import BisectOutput
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
 from loop.model.output import outputs_of
+from loop.model.plan import PlannedPattern
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
-from loop.store import journal, recorded
+from loop.store import journal, promises, recorded
 from loop.store.failures import of_session
 from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
 
@@ -74,6 +75,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
+        **promises.of_session(steps),
         **{"status": None, **ended},
     )
 
@@ -110,6 +112,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "energy_j": bill.energy_j,
         "notes": bill.notes,
         "missed": "; ".join(one.words for one in record.objective.missed) if record.objective else "",
+        "speeds": promises.speeds(record.verdicts),
         **judged(record.verdicts),
     }
 
@@ -155,6 +158,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
     sizes = {planned.pattern.name: len(planned.pattern.steps) for planned in head.plan.patterns}
+    predicted = {planned.pattern.name: _predicted(planned) for planned in head.plan.patterns}
     return tuple(
         PatternRun(
             pattern=name,
@@ -164,10 +168,17 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
             whole=len(mine) == sizes.get(name) and not any(step.status in ("aborted", "paused") for step in mine),
             identity=_identity(mine),
             built=any(_compiled(step) for step in mine),
+            predicted_s=predicted.get(name),
             found=_found(mine),
         )
         for (run, name), mine in by_run.items()
     )
+
+
+def _predicted(planned: PlannedPattern) -> tuple[float, float, float] | None:
+    """Least, expected and most seconds."""
+    low, high = planned.low_s, planned.high_s
+    return None if low is None or high is None else (low, planned.seconds, high)
 
 
 def _status(steps: Iterable[Finished]) -> Status:

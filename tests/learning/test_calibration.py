@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from loop.learning.calibration import WIDEST, calibration, in_words, judged, widening
+from loop.learning.calibration import WIDEST, by_advice, calibration, in_words, judged, times, widening
+from loop.model.gain import GainOutcome, Promise
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
 from tests.makers import NOON
@@ -23,7 +24,7 @@ def row(seconds: float, *, half: float = 0.2, widened: float = 1.0, complete: bo
 
 def test_sessions_inside_are_counted() -> None:
     """With Jeffreys' interval; the error is the median one."""
-    found = calibration([row(100), row(110), row(70), row(130)])
+    found = calibration(times([row(100), row(110), row(70), row(130)]))
     assert found is not None
     assert (4, 2, 0.5) == (found.count, found.inside, found.share)
     assert found.low < 0.5 < found.high
@@ -34,7 +35,7 @@ def test_only_whole_sessions_with_a_prediction_are_judged() -> None:
     """One that was interrupted says nothing of the time of its plan."""
     without = row(100).model_copy(update={"predicted": None})
     assert [] == judged([without, row(100, complete=False)])
-    assert calibration([without]) is None
+    assert calibration(times([without])) is None
     assert "" == in_words([without])
 
 
@@ -43,6 +44,19 @@ def test_in_words() -> None:
     assert in_words([row(100), row(300)]).startswith(
         "Of the last 2 predicted sessions, 1 took a time inside the 80 % interval: 50 % ["
     )
+
+
+def test_gains_that_advice_promised_are_counted() -> None:
+    """In a sentence of their own, by the interval that the rule stated."""
+    promise = Promise(advice="mixed", stated=(1.1, 1.2), expected=(1.1, 1.2))
+    came = [
+        GainOutcome(promise=promise, variant="a", workload="w", actual=actual, basis="change")
+        for actual in (1.15, 0.9, 1.0)
+    ]
+    rows = [row(100, complete=False).model_copy(update={"gains": (one,)}) for one in came]
+    said = "Of 3 gains that advice promised, 1 lay inside the interval: 33 % [6, 76]."
+    assert said == in_words(rows)
+    assert 1 == by_advice(came)["mixed"].inside
 
 
 def test_without_predictions_widths_stay() -> None:

@@ -56,6 +56,13 @@ def test_a_draft_has_the_steps_up_to_the_one_that_failed_and_what_cured_it() -> 
     assert 107 == pattern.number
 
 
+def test_without_a_cure_a_draft_has_what_the_step_said() -> None:
+    """Its hint, of the last session that met it."""
+    (draft,) = drafts([row(name, seen(hint=f"mend {name}")) for name in "abc"])
+    pattern = pattern_of(draft, make_pattern("unit", ("sources", "build")), [], "", 107)
+    assert "mend c" == pattern.steps[-1].mend
+
+
 def test_a_draft_names_its_sessions_in_order() -> None:
     """Those that met it, and those that got past it."""
     assert ["a", "b", "c", "d", "e"] == [one.session for one in made().evidence]

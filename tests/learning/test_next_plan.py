@@ -7,6 +7,7 @@ import pytest
 from loop.learning.model import Saved
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.statistics import Statistics, of_patterns
+from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import NOON
 
@@ -193,4 +194,20 @@ def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float, evidence
 def test_speed_is_no_saving_of_time() -> None:
     """It is said in words."""
     found = benefit(Idea("optimize", "faster", (), "cpu"), ["gates"], STANDINGS, True)
-    assert (None, None) == (found.minutes, found.evidence)
+    assert (None, None, None) == (found.minutes, found.evidence, found.gain)
+    assert "cpu faster; no profile has promised how much" == found.text
+
+
+def test_speed_is_what_the_last_profile_promised() -> None:
+    """By what came of such advice since."""
+    promise = Promise(advice="mixed", stated=(1.1, 1.2), expected=(1.1, 1.2))
+    made = Promised(promise=promise, variant="cpu", workload="S64", build="b", ratio=0.5)
+    came = GainOutcome(promise=promise, variant="cpu", workload="S64", actual=1.0, basis="change")
+    rows = [row(0, promises=(made,)), row(1, gains=(came,))]
+    found = benefit(Idea("optimize", "faster", (), "cpu"), ["gates"], STANDINGS, True, rows)
+    assert (
+        "cpu faster on S64, by advice on mixed: 1.10x to 1.20x; 0 of 1 outcomes lay inside, "
+        "so 1.08x to 1.16x is expected"
+    ) == found.text
+    assert found.gain is not None
+    assert (1, 0) == (found.gain.outcomes, found.gain.inside)

@@ -61,7 +61,7 @@ def test_an_upgrade_lowers_confidence() -> None:
     after = of_pattern("one", 30.0, [tally(6)], (), UPGRADED)
     assert ("validated", "applied") == (before.standing, after.standing)
     assert after.success.low < before.success.low
-    assert "runs worth 3 here (6 in all; torch changed)" in after.why
+    assert "3 of 3 runs by weight answered (6 in all; torch changed)" in after.why
 
 
 def test_new_runs_under_the_new_toolchain_win_it_back() -> None:
@@ -75,6 +75,14 @@ def test_here_is_where_the_last_session_ran() -> None:
     """When nobody says otherwise."""
     found = of_patterns({}, [tally(6), tally(9, place=UPGRADED)], [])["one"]
     assert {HERE: 0.5, UPGRADED: 1.0} == {scope.place: scope.weight for scope in found.scopes}
+
+
+@pytest.mark.parametrize(("broken", "least"), [(0, 5), (1, 7), (2, 10), (3, 13), (4, 15)])
+def test_a_pattern_is_validated_from_so_many_answers_on(broken: int, least: int) -> None:
+    """The table of docs/memory.md, so that it can be checked by hand."""
+    found = [of_pattern("one", 30.0, [tally(count, broken)], (), HERE).standing for count in (least - 1, least)]
+    assert "validated" != found[0]
+    assert "validated" == found[1]
 
 
 def test_times_are_shrunk_to_the_estimate() -> None:
@@ -98,7 +106,7 @@ def test_what_recorded_sessions_applied_was_applied() -> None:
     """It counts beside the runs, by the sessions' names; nothing is said of its time or its success."""
     rows = [HistorySession(id=name, minutes=5, outcome="x", applied=("one", "gone")) for name in ("a", "b")]
     found = of_patterns({"one": 30.0, "two": 30.0}, [], [], recorded=rows)
-    assert ("applied", ("a", "b"), 0) == (found["one"].standing, found["one"].recorded, found["one"].applied)
+    assert ("applied", tuple(rows), 0) == (found["one"].standing, found["one"].recorded, found["one"].applied)
     assert ("proposed", ()) == (found["two"].standing, found["two"].recorded)
     assert {"one", "two"} == set(found)
-    assert ("a", "b") == of_patterns({}, [tally(2)], [], recorded=rows)["one"].recorded
+    assert tuple(rows) == of_patterns({}, [tally(2)], [], recorded=rows)["one"].recorded

@@ -1,0 +1,136 @@
+"""What advice promises, what came of it, and what that makes of the next promise. Pure.
+
+A bound of the next interval is the geometric mean of two figures. One is the rule's own bound; it counts as
+`PRIOR` outcomes. The other is a quantile of the n outcomes on record, `TAIL` from the end; it counts as n. An
+outcome is taken as a multiple of the middle of its own interval, since a rule's bounds may depend on the facts.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from loop.base.expressions import Expression, ExpressionError
+from loop.model.gain import GainOutcome, Promise, Promised
+from loop.model.index import SessionRow
+from loop.model.profile import Fact, TreeRule
+from loop.model.verdict import Interval
+from loop.report import format as say
+
+PRIOR = 4
+"""Outcomes that a rule's own interval is worth."""
+TAIL = 0.1
+"""Share of outcomes beyond each bound."""
+RECENT = 40
+"""Outcomes of one advice that count, the newest."""
+RULE = (
+    f"a bound of an expected gain is a geometric mean: the rule's own counts as {PRIOR} outcomes, "
+    f"the {100 * TAIL:.0f} % or {100 - 100 * TAIL:.0f} % quantile of the n outcomes as n"
+)
+
+
+def promise(rule: TreeRule, facts: Mapping[str, Fact], before: Sequence[GainOutcome]) -> Promise | None:
+    """What a leaf promises; None where it states no interval, or one that unknown facts decide."""
+    stated = _stated(rule, facts)
+    if stated is None:
+        return None
+    return renewed(Promise(advice=rule.bottleneck, stated=stated, expected=stated), before)
+
+
+def renewed(one: Promise, before: Sequence[GainOutcome]) -> Promise:
+    """A promise by the outcomes there are now."""
+    known = [each for each in before if each.promise.advice == one.advice][-RECENT:]
+    return Promise(
+        advice=one.advice,
+        stated=one.stated,
+        expected=expected(one.stated, known),
+        outcomes=len(known),
+        inside=sum(each.side == "inside" for each in known),
+    )
+
+
+def _stated(rule: TreeRule, facts: Mapping[str, Fact]) -> Interval | None:
+    if rule.times is None:
+        return None
+    known = {name: value for name, value in facts.items() if value is not None}
+    try:
+        low, high = (Expression.parse(str(end), arithmetic=True).evaluate_number(known) for end in rule.times)
+    except ExpressionError:
+        return None
+    return (low, high) if 0 < low <= high else None
+
+
+def expected(stated: Interval, before: Sequence[GainOutcome]) -> Interval:
+    """The stated interval, drawn towards what came of such advice."""
+    if not before:
+        return stated
+    multiples = sorted(one.actual / _middle(one.promise.stated) for one in before)
+    seen = [_middle(stated) * _quantile(multiples, share) for share in (TAIL, 1 - TAIL)]
+    low, high = (_drawn(own, to, len(multiples)) for own, to in zip(stated, seen, strict=True))
+    return low, high
+
+
+def _drawn(own: float, seen: float, count: int) -> float:
+    """The geometric mean of the two, by their weights."""
+    return math.exp((PRIOR * math.log(own) + count * math.log(seen)) / (PRIOR + count))
+
+
+def _middle(interval: Interval) -> float:
+    return math.sqrt(interval[0] * interval[1])
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Between the two values beside that share of the way from the first to the last."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
+    """What came of the advice of all sessions. `rows`: oldest first.
+
+    A change that a session judged is an outcome of the advice in its brief. Other advice is held against the next
+    session of the same target and environment that timed another build of the variant on the same workload.
+    """
+    found: list[GainOutcome] = []
+    open_: dict[tuple[object, ...], Promised] = {}
+    for row in rows:
+        found += (one.model_copy(update={"session": row.id}) for one in row.gains)
+        place = (row.target, row.device, row.threads, row.environment)
+        for variant, build in row.builds.items():
+            one = open_.get((*place, variant))
+            if one is not None and one.build != build and one.workload in row.speeds.get(variant, {}):
+                found.append(_later(open_.pop((*place, variant)), row))
+        judged = {one.variant for one in row.gains}
+        open_ |= {(*place, one.variant): one for one in row.promises if one.variant not in judged}
+    return tuple(found)
+
+
+def _later(one: Promised, row: SessionRow) -> GainOutcome:
+    return GainOutcome(
+        promise=one.promise,
+        variant=one.variant,
+        workload=one.workload,
+        actual=row.speeds[one.variant][one.workload] / one.ratio,
+        basis="later session",
+        session=row.id,
+    )
+
+
+def in_words(one: Promise | None) -> str:
+    """`1.1x to 1.2x; no outcome yet`; empty where nothing was promised."""
+    if one is None:
+        return ""
+    text = _between(one.stated)
+    if not one.outcomes:
+        return f"{text}; no outcome yet"
+    share = f"{one.inside} of {one.outcomes} outcomes lay inside"
+    return f"{text}; {share}, so {_between(one.expected)} is expected"
+
+
+def _between(interval: Interval) -> str:
+    return f"{say.times(interval[0])} to {say.times(interval[1])}"
+
+
+def held(one: GainOutcome) -> str:
+    """`1.1x to 1.2x: 1.14x, inside`."""
+    return f"{_between(one.promise.stated)}: {say.times(one.actual)}, {one.side}"

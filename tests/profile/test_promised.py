@@ -1,0 +1,116 @@
+"""What advice promises, what came of it, and the next promise: by a rule that can be checked by hand."""
+
+import pytest
+
+from loop.model.gain import GainOutcome, Promise, Promised
+from loop.model.index import Environment, SessionRow
+from loop.model.profile import Fact, TreeRule
+from loop.profile.promised import expected, held, in_words, outcomes, promise
+from tests.makers import NOON
+
+HERE, ELSEWHERE = Environment(processor="here"), Environment(processor="elsewhere")
+
+
+def rule(*times: float | str, bottleneck: str = "mixed") -> TreeRule:
+    """A leaf that promises so much."""
+    return TreeRule.model_validate(
+        {"when": "true", "bottleneck": bottleneck, "fix": "mend it", "gain": "some", "times": times or None}
+    )
+
+
+def promised(low: float = 1.1, high: float = 1.2, advice: str = "mixed") -> Promise:
+    """What a leaf without outcomes promises."""
+    return Promise(advice=advice, stated=(low, high), expected=(low, high))
+
+
+def came(actual: float, of: Promise | None = None) -> GainOutcome:
+    """What came of it."""
+    return GainOutcome(promise=of or promised(), variant="v", workload="w", actual=actual, basis="change")
+
+
+def made(ratio: float, build: str) -> Promised:
+    """A promise for a build of `v`, with its speed."""
+    return Promised(promise=promised(), variant="v", workload="w", build=build, ratio=ratio)
+
+
+def session(number: int, build: str, ratio: float, where: Environment = HERE, **fields: object) -> SessionRow:
+    """A session that timed a build of `v`, and advised."""
+    known = {
+        "id": f"s{number}", "started": NOON, "target": "t", "plan": "p", "device": "cpu", "status": "passed",
+        "environment": where, "builds": {"v": build}, "speeds": {"v": {"w": ratio}},
+        "promises": (made(ratio, build),),
+    }  # fmt: skip
+    return SessionRow.model_validate({**known, **fields})
+
+
+@pytest.mark.parametrize(
+    ("times", "facts", "stated"),
+    [
+        ((1.1, 1.2), {}, (1.1, 1.2)),
+        ((1, "slots / work_items"), {"slots": 4, "work_items": 2}, (1.0, 2.0)),
+        ((1, "slots / work_items"), {"slots": None, "work_items": 2}, None),
+        ((1, "1 / flops_share"), {"flops_share": 0.0}, None),
+        ((2, "1 / flops_share"), {"flops_share": 1.0}, None),
+        ((), {}, None),
+    ],
+)
+def test_a_leaf_states_an_interval(
+    times: tuple[float | str, ...], facts: dict[str, Fact], stated: tuple[float, float] | None
+) -> None:
+    """By facts, where they are known; else there is none, and none is made up."""
+    found = promise(rule(*times), facts, [])
+    assert stated == (found.stated if found else None)
+
+
+def test_without_outcomes_a_rule_is_taken_at_its_word() -> None:
+    """And that is said."""
+    found = promise(rule(1.1, 1.2), {}, [came(1.5, promised(advice="another"))])
+    assert found is not None
+    assert ((1.1, 1.2), 0) == (found.expected, found.outcomes)
+    assert "1.10x to 1.20x; no outcome yet" == in_words(found)
+    assert "" == in_words(None)
+
+
+def test_outcomes_draw_the_interval() -> None:
+    """One of 1: (1.1^4 * 1)^(1/5) = 1.079 and (1.2^4 * 1)^(1/5) = 1.157."""
+    assert pytest.approx((1.1**0.8, 1.2**0.8)) == expected((1.1, 1.2), [came(1.0)])
+
+
+def test_many_outcomes_outweigh_the_rule() -> None:
+    """Of 40, the 10 % quantile counts ten times the rule's own bound."""
+    low, high = expected((1.5, 2.0), [came(1 + k / 39, promised(1.5, 2.0)) for k in range(40)])
+    assert pytest.approx((1.5**4 * 1.1**40) ** (1 / 44)) == low
+    assert pytest.approx((2.0**4 * 1.9**40) ** (1 / 44)) == high
+
+
+def test_an_outcome_counts_by_its_own_interval() -> None:
+    """Twice the middle of 1 to 4 is twice the middle of 1 to 16."""
+    other = came(4.0, promised(1.0, 4.0))
+    assert pytest.approx((8**0.2, (16**4 * 8) ** 0.2)) == expected((1.0, 16.0), [other])
+
+
+def test_an_outcome_says_on_which_side_it_lies() -> None:
+    """The ends belong to the interval."""
+    assert ["below", "inside", "inside", "above"] == [came(x).side for x in (1.0, 1.1, 1.2, 1.3)]
+    assert "1.10x to 1.20x: 1.00x, below" == held(came(1.0))
+
+
+def test_advice_is_held_against_the_next_build() -> None:
+    """Two sessions of one build, then another: one outcome, of the last advice."""
+    (found,) = outcomes([session(1, "a", 0.5), session(2, "a", 0.4), session(3, "b", 0.6), session(4, "b", 0.6)])
+    assert ("later session", "s3") == (found.basis, found.session)
+    assert pytest.approx(1.5) == found.actual
+
+
+def test_another_place_or_workload_is_no_outcome() -> None:
+    """Nor is a build that could not be judged."""
+    first = session(1, "a", 0.5)
+    others = [session(2, "b", 0.9, ELSEWHERE), session(3, "b", 0.9, speeds={"v": {"x": 1.0}})]
+    assert () == outcomes([first, others[0]])
+    assert () == outcomes([first, others[1]])
+
+
+def test_what_a_session_judged_itself_is_not_counted_again() -> None:
+    """Its kept change is the next session's build."""
+    (found,) = outcomes([session(1, "a", 0.5, gains=(came(1.3),)), session(2, "b", 0.65)])
+    assert ("change", "s1") == (found.basis, found.session)

@@ -1,0 +1,53 @@
+"""What advice promised and what came of it, as the index has it from a journal."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.model.record import Opened
+from loop.store import index
+from tests.makers import make_finished, make_record, make_speed
+from tests.store.folders import make_session
+
+PROMISE = {"advice": "mixed", "stated": [1.1, 1.2], "expected": [1.1, 1.2]}
+BUILT = make_finished("build", output={"builds": [{"variant": "cpu", "build_id": "b1"}]})
+
+
+def profiled(**fields: object) -> dict[str, object]:
+    """A profile of `cpu`, as a journal has it."""
+    return {"variant": "cpu", "workload": "w", "facts": {"ratio": 0.5}, "promise": PROMISE, **fields}
+
+
+def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
+    """And with the speed there was, so that a later session can be held against it."""
+    look = make_finished("profile", output={"profiles": [profiled(), profiled(variant="eager")]})
+    folder = make_session(tmp_path, "s0", Opened(pid=1), BUILT, look)
+    verdicts = [make_speed("w", ratio=0.5), make_speed("x", ratio=2.0, verdict="inconclusive")]
+    folder.write_record(make_record(folder.head(), verdicts))
+    (row,) = index.rows(tmp_path)
+    (one,) = row.promises
+    assert ("cpu", "w", "b1", 0.5) == (one.variant, one.workload, one.build, one.ratio)
+    assert {"cpu": "b1"} == row.builds
+    assert [{"w": 0.5}] == list(row.speeds.values())
+
+
+@pytest.mark.parametrize("missing", ["promise", "build"])
+def test_what_promised_nothing_is_left_out(tmp_path: Path, missing: str) -> None:
+    """A rule without an interval, an older session, or a variant that `loop` does not build."""
+    look = make_finished("profile", output={"profiles": [profiled(**{missing: None})]})
+    make_session(tmp_path, "s0", Opened(pid=1), *([BUILT] if missing == "promise" else []), look)
+    (row,) = index.rows(tmp_path)
+    assert () == row.promises
+
+
+def test_what_a_change_came_to_is_kept(tmp_path: Path) -> None:
+    """Also of one that was taken back; not of one that promised nothing, nor of a decision of an older loop."""
+    came = {"promise": PROMISE, "variant": "cpu", "workload": "w", "actual": 1.0, "basis": "change"}
+    tried = [{"outcome": "reverted", "promised": came}, {"outcome": "kept", "promised": None}, {"outcome": "kept"}]
+    steps = [
+        make_finished("decide", action="change.decide", run=run, output={"tried": one})
+        for run, one in enumerate(tried, start=1)
+    ]
+    make_session(tmp_path, "s0", Opened(pid=1), *steps)
+    (row,) = index.rows(tmp_path)
+    assert ["below"] == [one.side for one in row.gains]
