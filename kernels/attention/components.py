@@ -1,8 +1,8 @@
 """What the parts of a kernel have to come to: references of the components of target.yaml, in float64.
 
-Each takes q [B, H, Sq, D], k and v [B, H, Sk, D] and the attributes. Scores are x = scale * q.k * log2(e), and -inf
-where a query does not see the key; weights are 2^x, and the logarithm of one is x again. Up to `P` warps share a row:
-the forms put their shares together.
+Each takes q [B, H, Sq, D], k and v [B, H, Sk, D] and the attributes. Scores are x = scale * q.k * log2(e), and
+-inf where a query does not see the key. Weights are 2^x: the logarithm of one is x again. Up to `P` warps share a
+row, and the forms put their shares together.
 """
 
 import math
