@@ -168,7 +168,8 @@ class Judge:
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
         exact = [one.double() for one in truth.inputs]
-        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in suspects.functions(self.faults)]
+        faults = suspects.functions(self.faults)
+        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in faults]
         asked = partial(self._ask, "reference", self.reference)
         common = suspects.of_signature(asked, call, truth.inputs, self.shapes, truth.reference)
         found = suspects.fits(held, [*own, *common])
