@@ -46,4 +46,5 @@ def show_rows(rows: Iterable[Mapping[str, Any]], screen: Screen, *, as_json: boo
         return ExitCode.OK
     keys = ("number", "priority", "name", "steps", "problem")
     screen.table(("#", "", "pattern", "steps", "answers"), [[row[key] for key in keys] for row in rows])
+    screen.say("how each stands, and by which runs: loop patterns stats")
     return ExitCode.OK

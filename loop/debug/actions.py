@@ -1,24 +1,21 @@
-"""When the gate fails: which component is wrong, from which size on, where, and on which smallest workload."""
+"""When the gate fails: from which size on it is wrong, where, and on which smallest workload."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.calls.call import LibraryTerms
 from loop.debug import boundary as boundaries
 from loop.debug.probing import Prober, Spent, failing_sides, failing_variants
 from loop.debug.shrinking import Failing, shrink
 from loop.debug.whereabouts import whereabouts
-from loop.gate.verify import Job, values_key, verify
+from loop.gate.verify import values_key
 from loop.model.base import Model
 from loop.model.debugging import (
     Boundary,
     BoundaryOutput,
-    ComponentChecks,
-    ComponentsOutput,
     MapOutput,
     Outcome,
     Smallest,
@@ -26,11 +23,9 @@ from loop.model.debugging import (
     Whereabouts,
 )
 from loop.model.measurement import Check
-from loop.model.target import Component
 from loop.model.tuning import Scalar
-from loop.model.workloads import entry_of, expand, spelled
+from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.bench import Side
 
 VALUES, MORE = 3, 8
 """Sets of values with which a size has to pass, and those that are tried on either side of a boundary."""
@@ -42,52 +37,6 @@ class Effort(Model):
 
     probes: Annotated[int, Field(ge=1, le=10_000)] = 200
     """Workloads a variant and search, at most."""
-
-
-def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
-    """Each component of the variants that are wrong by itself, on known-good inputs."""
-    target, found = context.bench.target, failing_variants(context)
-    parts = {name: part for name, part in target.components.items() if part.of in {one.variant for one in found}}
-    made = {one.variant: side for one, side in (yield from failing_sides(context, found))}
-    checked = []
-    for name, part in parts.items():
-        checked.append((yield from _check_component(context, name, part, made[part.of])))
-    without = [one.variant for one in found if one.variant not in {part.of for part in parts.values()}]
-    return Result(
-        ComponentsOutput(
-            ok=True,
-            message=_describe_components(checked, without) if found else NOTHING,
-            not_exercised=tuple(f"components of {name}: target.yaml names none" for name in without),
-            components=tuple(checked),
-            wrong=tuple(one.component for one in checked if one.checks.first_failure),
-        )
-    )
-
-
-def _check_component(
-    context: Context, name: str, part: Component, side: Side
-) -> Generator[Tick, None, ComponentChecks]:
-    bench = context.bench
-    usual = bench.target.dtypes["cuda" if part.of in context.task.emulated else bench.device]
-    dtype = usual if usual in side.dtypes else side.dtypes[0]
-    assert isinstance(side.terms, LibraryTerms)
-    alone = side.renamed(f"{part.of} {name}", terms=side.terms.but(entry=part.entry))
-    judged = bench.part(part)
-    workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
-    (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
-    return ComponentChecks(component=name, variant=part.of, title=part.title, checks=checks)
-
-
-def _describe_components(checked: Sequence[ComponentChecks], without: Sequence[str]) -> str:
-    texts = []
-    for variant in dict.fromkeys(one.variant for one in checked):
-        mine = [one for one in checked if one.variant == variant]
-        wrong = [one for one in mine if one.checks.first_failure]
-        texts += [f"{one.component} of {variant} {one.outcome}" for one in wrong]
-        if not wrong:
-            names = ", ".join(one.component for one in mine)
-            texts.append(f"{variant}: right by itself: {names}, so the fault lies in how they are put together")
-    return "; ".join([*texts, *(f"{name} has no components" for name in without)])
 
 
 def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:

@@ -10,7 +10,7 @@ from loop.base.stats import beta_quantile, median
 from loop.learning.durations import LEVEL
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
-from loop.profile.promised import outcomes
+from loop.profile.promised import held, outcomes
 
 RECENT = 40
 """Predictions that intervals are widened or narrowed by."""
@@ -94,15 +94,27 @@ def calibration(found: Sequence[Outcome]) -> Calibration | None:
 
 
 def in_words(rows: Sequence[SessionRow]) -> str:
-    """How predictions of time and of gain held, in a sentence each; empty where none has an outcome."""
+    """How predictions of time and of gain held, in a sentence each; empty where none has an outcome.
+
+    `rows`: oldest first. What the last one made of earlier advice is said in full.
+    """
     return " ".join(filter(None, (_times(rows), _gains(rows))))
 
 
 def _gains(rows: Sequence[SessionRow]) -> str:
-    found = calibration(gains(outcomes(rows)))
+    came = outcomes(rows)
+    found = calibration(gains(came))
     if found is None:
         return ""
-    return f"Of {found.count} gains that advice promised, {found.inside} lay inside the interval: {found.text}."
+    count = f"Of {found.count} gains that advice promised, {found.inside} lay inside the interval: {found.text}."
+    here = (one for one in came if one.session == rows[-1].id and one.basis == "later session")
+    return " ".join(
+        [count, *(f"{one.variant} on {one.workload} since its last advice, {_came(one)}." for one in here)]
+    )
+
+
+def _came(one: GainOutcome) -> str:
+    return f"on {one.promise.advice}: promised {held(one)}"
 
 
 def _times(rows: Sequence[SessionRow]) -> str:

@@ -103,9 +103,10 @@ def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
     compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
     for name, component in target.components.items():
         place, part = ("components", name), target.part(component)
-        if component.of not in compiled:
-            expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
-            yield complain(document, (*place, "of"), expected, repr(component.of))
+        for variant in component.variants:
+            if variant not in compiled:
+                expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
+                yield complain(document, (*place, "of"), expected, repr(variant))
         yield from _entry_complaints(document, part, component.workloads, (*place, "workloads"))
         yield from _values_complaints(document, part, (*place, "values"))
         for index, entry in enumerate(component.workloads):

@@ -134,7 +134,9 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     for name, part in target.components.items():
         made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
-        yield f"component {name}: calls {part.entry} of {part.of}; Python {', '.join(made)}"
+        built = f", built with {' '.join(part.flags)}" if part.flags else ""
+        for owner in part.variants:
+            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {', '.join(made)}"
     for pattern in own_patterns:
         for step in pattern.steps:
             command = step.arguments.get("run")

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 from loop.model.base import Model
 from loop.model.device import DeviceFacts
 from loop.model.dtypes import Device, Dtype
+from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
 from loop.model.tuning import Entry, Tuning
@@ -88,33 +89,6 @@ class Signature(Model):
         """All dimension names, in order of appearance."""
         words = " ".join([*self.inputs.values(), self.output]).split()
         return tuple(dict.fromkeys(words))
-
-
-class PythonFunction(Model):
-    """A Python callable: positional tensors in signature order, attributes by keyword, returns the output."""
-
-    python: Text
-    """A bundled function by name, or `module:function` found from the target's folder."""
-
-
-class Fill(Model):
-    """What one input tensor is filled with."""
-
-    kind: Literal["normal", "constant", "one_hot"] = "normal"
-    """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
-    """Standard deviation of the normals, or the value itself."""
-    nan_along: Text | None = None
-    """A dimension of the tensor: everything at one random index of it is NaN."""
-
-
-class Tolerance(Model):
-    """How far one element may be from the reference: atol + rtol * |reference|."""
-
-    atol: Annotated[float, Field(ge=0)]
-    """Absolute part."""
-    rtol: Annotated[float, Field(ge=0)]
-    """Relative part."""
 
 
 class BuildRecipe(Model):
@@ -261,14 +235,19 @@ Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discrimi
 class Component(Model):
     """A part of a variant that can be checked alone, against a reference of its own."""
 
-    of: Identifier
-    """The compiled variant whose library has it."""
+    of: Identifier | Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    """The compiled variant whose library has it, or several."""
     title: Text
     """What it computes, in a few words."""
-    entry: Identifier
-    """The exported function."""
-    signature: Signature
-    """What it takes and gives; a dimension that only the output has reaches it through the output's size."""
+    entry: Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9_]|\{of\})*$")]
+    """The exported function; `{of}` stands for the variant's name."""
+    flags: tuple[str, ...] = ()
+    """Added to the flags of the variant, for a build of its own: the variant itself is then built without it."""
+    signature: Signature | None = None
+    """What it takes and gives; a dimension that only the output has reaches it through the output's size. Default:
+    that of the target, with an `output` of its own: then it is a part of the variant's call."""
+    output: Text | None = None
+    """Dimensions of a part of the variant's call, which is float32."""
     reference: PythonFunction
     """The trusted slow answer, float64; where it takes `sizes`, it is given the size of each dimension."""
     plain: PythonFunction | None = None
@@ -283,6 +262,21 @@ class Component(Model):
     """Kinds of input values that its workloads name."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
     """What it is checked on."""
+
+    @model_validator(mode="after")
+    def _has_an_output(self) -> "Component":
+        if (self.signature is None) == (self.output is None):
+            raise ValueError("expected either `signature` or `output`")
+        return self
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that have it."""
+        return (self.of,) if isinstance(self.of, str) else self.of
+
+    def entry_in(self, variant: str) -> str:
+        """The function that a variant's library exports."""
+        return self.entry.replace("{of}", variant)
 
 
 class Target(Model):
@@ -333,8 +327,11 @@ class Target(Model):
 
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
-        own = ("signature", "reference", "plain", "values")
+        own = ("reference", "plain", "values")
+        types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
+        given = self.signature.model_copy(update={"output": component.output, "types": types})
         fields = {
+            "signature": component.signature or given,
             **{name: getattr(component, name) for name in own},
             **dict.fromkeys(("memory", "flops", "bytes")),
             "function": component.entry,

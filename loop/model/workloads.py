@@ -11,7 +11,8 @@ from typing import Protocol
 
 from loop.base.expressions import Expression
 from loop.model.dtypes import Dtype
-from loop.model.target import ITEM_SIZES, OUTPUT, Fill, Signature, Target, Workload
+from loop.model.functions import Fill
+from loop.model.target import ITEM_SIZES, OUTPUT, Signature, Target, Workload
 from loop.model.tuning import Entry, Scalar
 
 VALUES = ("normal", "wide", "constant")

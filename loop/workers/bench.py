@@ -21,8 +21,9 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype
+from loop.model.functions import Fill
 from loop.model.measurement import BASELINE, Build, DeviceReading
-from loop.model.target import ITEM_SIZES, CAbiVariant, Component, Fill, PythonVariant, Target, Workload
+from loop.model.target import ITEM_SIZES, CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors

@@ -70,7 +70,7 @@ class Judge:
         self.shapes, self.tolerance = terms.shapes, terms.tolerance
         self.dimensions = terms.shapes.output.split()
         self.truths: dict[str, Truth] = {}
-        self.faults = suspects.functions(terms.faults)
+        self.faults = terms.faults
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -168,7 +168,8 @@ class Judge:
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
         exact = [one.double() for one in truth.inputs]
-        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in self.faults]
+        faults = suspects.functions(self.faults)
+        own = [(as_if, partial(self._ask, "fault", one, exact, call)) for as_if, one in faults]
         asked = partial(self._ask, "reference", self.reference)
         common = suspects.of_signature(asked, call, truth.inputs, self.shapes, truth.reference)
         found = suspects.fits(held, [*own, *common])

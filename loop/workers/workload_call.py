@@ -4,7 +4,8 @@ import random
 
 from loop.calls.call import Call, TensorFile, attribute_number, step_of
 from loop.model.dtypes import Device, Dtype
-from loop.model.target import OUTPUT, Fill, Signature, Workload
+from loop.model.functions import Fill
+from loop.model.target import OUTPUT, Signature, Workload
 from loop.model.workloads import shape
 
 LEAST_ROOM = 1 << 14

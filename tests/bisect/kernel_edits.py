@@ -19,7 +19,7 @@ SECTIONS = ("faults", "variants", "tuning", "components")
 
 def pristine() -> Files:
     """The bundled target with its CPU kernel alone."""
-    paths = [SOURCE / "interface.h", *sorted((SOURCE / "cpu").iterdir())]
+    paths = [SOURCE / "interface.h", SOURCE / "parts.h", *sorted((SOURCE / "cpu").iterdir())]
     files = {str(path.relative_to(SOURCE)): path.read_text() for path in paths}
     files["README.md"] = "# Attention\n\nOn a processor: blocked online softmax.\n"
     files[MANIFEST] = manifest((SOURCE / MANIFEST).read_text())

@@ -10,8 +10,9 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
+from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
-from loop.model.target import PythonFunction, Signature, Workload
+from loop.model.target import Signature, Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from loop.workers.workload_call import make_call

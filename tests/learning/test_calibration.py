@@ -6,7 +6,7 @@ import random
 import pytest
 
 from loop.learning.calibration import WIDEST, by_advice, calibration, in_words, judged, times, widening
-from loop.model.gain import GainOutcome, Promise
+from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
 from tests.makers import NOON
@@ -57,6 +57,17 @@ def test_gains_that_advice_promised_are_counted() -> None:
     said = "Of 3 gains that advice promised, 1 lay inside the interval: 33 % [6, 76]."
     assert said == in_words(rows)
     assert 1 == by_advice(came)["mixed"].inside
+
+
+def test_what_a_session_made_of_earlier_advice_is_said() -> None:
+    """Of the last session alone."""
+    promise = Promise(advice="mixed", stated=(1.1, 1.2), expected=(1.1, 1.2))
+    made = Promised(promise=promise, variant="v", workload="w", build="a", ratio=0.5)
+    before = row(100, complete=False).model_copy(update={"id": "s1", "builds": {"v": "a"}, "promises": (made,)})
+    now = before.model_copy(update={"id": "s2", "builds": {"v": "b"}, "speeds": {"v": {"w": 0.6}}, "promises": ()})
+    said = "v on w since its last advice, on mixed: promised 1.10x to 1.20x: 1.20x, inside."
+    assert in_words([before, now]).endswith(said)
+    assert said not in in_words([before, now, now.model_copy(update={"id": "s3"})])
 
 
 def test_without_predictions_widths_stay() -> None:

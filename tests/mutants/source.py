@@ -10,7 +10,9 @@ from pathlib import Path
 HOST = ("check_partials", "stand_in", "attention_split_k", "attention_split_partial", "attention_split_reduce")
 """Functions that check and describe arguments, beside the entries that are named in `attention_<variant>`."""
 BLANK = re.compile(
-    r"//[^\n]*"
+    r"^#(?:if defined\(ATTENTION_PARTS\)|else)[\s\S]*?^#endif"  # What looks inside a kernel is no part of it.
+    r"|\bATTENTION_SEEN\([^;]*;"
+    r"|//[^\n]*"
     r"|\"(?:\\.|[^\"\\\n])*\""
     r"|^[ \t]*#[^\n]*"
     r"|\bstatic_assert\([^;]*;"

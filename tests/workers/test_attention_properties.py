@@ -15,7 +15,8 @@ from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
-from loop.model.target import Fill, Target, Workload
+from loop.model.functions import Fill
+from loop.model.target import Target, Workload
 from loop.workers.attention import eager, torch_sdpa, visible
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes, Tolerance, Values
 from loop.workers.relations import Relations

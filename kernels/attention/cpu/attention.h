@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../parts.h"
 #include "block.h"
 #include "elements.h"
 #include "products.h"
@@ -50,6 +51,9 @@ struct Problem {
   bool causal;
   int64_t diagonal;  // causal: query i sees the keys j <= i + diagonal
   float scale;
+#if defined(ATTENTION_PARTS)
+  Parts parts;
+#endif
 };
 
 // How the queries of a head are cut into blocks: as few as possible, and as even (4 vectors are 2 + 2, not 3 + 1).
@@ -116,6 +120,7 @@ void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, i
   const int64_t q_row = problem.q_strides.row, k_row = problem.k_strides.row, v_row = problem.v_strides.row,
                 o_row = problem.o_strides.row, depth = problem.depth;
   const int count = static_cast<int>(last - first);
+  ATTENTION_SEEN((recorder = {problem.parts, head}));
 
   for (int b = 0; b < count; b++) {
     Block &block = scratch.blocks[b];
@@ -139,6 +144,7 @@ void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, i
   for (int b = 0; b < count; b++) {
     const Block &block = scratch.blocks[b];
     T *const rows = o + block.first * o_row;
+    ATTENTION_SEEN(record_block(block, depth));
     if constexpr (sizeof(T) == sizeof(float)) {
       end_block(block, depth, rows, o_row);
     } else {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "block.h"
+#include "parts.h"
 #include "vector.h"
 
 namespace attention {
@@ -54,6 +55,8 @@ inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores
     store(scores + j * lanes, select(lane_numbers() >= first_lane, load(scores + j * lanes), splat(-INFINITY)));
   }
 
+  ATTENTION_SEEN(record_tile(kScores, block, keys, n, seen, scores, Vec{}));
+
   Vec max = load(running_max);
   int j = 0;
   for (; j + 4 <= seen; j += 4) {
@@ -82,6 +85,7 @@ inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores
   }
   for (; j < keys.count; j++) store(scores + j * lanes, Vec{});
 
+  ATTENTION_SEEN(record_tile(kWeights, block, keys, n, seen, scores, max + headroom));
   store(running_max, max);
   store(running_sum, load(running_sum) * decay[0] + sum);
   return decay[0];

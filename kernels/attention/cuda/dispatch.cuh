@@ -118,6 +118,9 @@ int enter(const LoopTensor *inputs, LoopTensor *outputs, const double *attribute
 }
 
 // The instances of a family, made explicitly: each is a symbol of the library, whatever the compiler inlines.
+#if defined(ATTENTION_PARTS)
+#define ATTENTION_INSTANCES(family)  // Those that are looked into are made where they are called.
+#else
 #define ATTENTION_INSTANCES(family)                                                   \
   template attention::Error attention::family<__half, 16>(const Problem &, cudaStream_t);          \
   template attention::Error attention::family<__half, 32>(const Problem &, cudaStream_t);          \
@@ -127,6 +130,7 @@ int enter(const LoopTensor *inputs, LoopTensor *outputs, const double *attribute
   template attention::Error attention::family<__nv_bfloat16, 32>(const Problem &, cudaStream_t);   \
   template attention::Error attention::family<__nv_bfloat16, 64>(const Problem &, cudaStream_t);   \
   template attention::Error attention::family<__nv_bfloat16, 128>(const Problem &, cudaStream_t);
+#endif
 
 }  // namespace attention
 

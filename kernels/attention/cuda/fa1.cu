@@ -4,6 +4,8 @@
 template attention::Error attention::fa1<__half>(const Problem &, cudaStream_t);
 template attention::Error attention::fa1<__nv_bfloat16>(const Problem &, cudaStream_t);
 
+#if !defined(ATTENTION_PARTS)
+
 LOOP_EXPORT int attention_fa1(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
   using namespace attention;
   const Entry entry = admit(inputs, outputs, attributes);
@@ -12,3 +14,16 @@ LOOP_EXPORT int attention_fa1(const LoopTensor *inputs, LoopTensor *outputs, con
   const auto queue = static_cast<cudaStream_t>(stream);
   return inputs[0].dtype == LOOP_FLOAT16 ? fa1<__half>(entry.problem, queue) : fa1<__nv_bfloat16>(entry.problem, queue);
 }
+
+#else
+
+namespace {
+int observe_fa1(attention::Part part, const LoopTensor *inputs, LoopTensor *outputs, const double *attributes,
+                void *stream) {
+  return attention::observe(part, inputs, outputs, attributes, stream, false, attention::fa1<__half>);
+}
+}  // namespace
+
+ATTENTION_EXPORT_PARTS(fa1, observe_fa1)
+
+#endif

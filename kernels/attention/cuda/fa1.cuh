@@ -13,6 +13,7 @@
 #pragma once
 
 #include "dispatch.cuh"
+#include "parts.cuh"
 
 namespace attention {
 
@@ -96,6 +97,8 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
       const float highest = fmaxf(top[r], warp_maximum(logit));
       const float subtracted = highest == kMasked ? 0.0f : highest;  // -inf minus it stays -inf: weight 0.
       const float weight = exp2_approx(logit - subtracted);
+      ATTENTION_SEEN(record(problem, kScores, row, key, logit));
+      ATTENTION_SEEN(record(problem, kWeights, row, key, log2f(weight) + subtracted));
       shrink[r] = exp2_approx(top[r] - subtracted);
       sum[r] = sum[r] * shrink[r] + warp_sum(weight);
       top[r] = highest;
@@ -120,9 +123,11 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
 
   const Matrix<T> result = output_head_of<T>(problem);
   for (int r = 0; r < kMine && first_row + mine + r < problem.queries; r++) {
+    if (lane == 0) { ATTENTION_SEEN(record_row(problem, first_row + mine + r, top[r], sum[r])); }
     const float inverse = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
     for (int d = lane; d < depth; d += 32) {
       const float value = shared_load<float>(output + ((mine + r) * depth + d) * 4);
+      ATTENTION_SEEN(record(problem, kWeightedValues, first_row + mine + r, d, value));
       global_store(result.data + (first_row + mine + r) * result.stride + d, from_float<T>(value * inverse));
     }
   }

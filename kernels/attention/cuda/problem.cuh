@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "../parts.h"
 #include "loop_device.cuh"
 
 namespace attention {
@@ -23,6 +24,9 @@ struct Problem {
   bool negative;     // The scale is below zero: the queries' signs are turned instead.
   int diagonal;      // Under a causal mask query i sees key j when j <= i + diagonal.
   float scale_log2;  // |scale| * log2(e): logits in powers of two. Above zero.
+#if defined(ATTENTION_PARTS)
+  Parts parts;
+#endif
 };
 
 // The matrix of one head: rows of adjacent features.
@@ -52,5 +56,26 @@ SIMT_DEVICE int visible_keys(const Problem &problem, int last_row, bool causal) 
   const int end = last_row + 1 + problem.diagonal;
   return end < 0 ? 0 : end < problem.keys ? end : problem.keys;
 }
+
+#if defined(ATTENTION_PARTS)
+// Write down where that part is wanted; of several maxima the highest. Rows and columns that it does not have are left
+// out.
+SIMT_DEVICE void record(const Problem &problem, Part part, int row, int column, float value) {
+  const Parts &parts = problem.parts;
+  const int64_t holder = parts.holders == 1 ? 0 : threadIdx.x / 32;
+  if (part != parts.part || row >= parts.rows || column >= parts.width || holder >= parts.holders) return;
+  const int64_t head = int64_t(blockIdx.z) * problem.heads + blockIdx.y;
+  float *const place = parts.data + ((holder * parts.heads + head) * parts.rows + row) * parts.width + column;
+  simt::global_store(place, part == kRowMaximum ? fmaxf(simt::global_load(place), value) : value);
+}
+
+// What a warp holds of a row in the end: the maximum that it subtracted from scores, and its sum of weights.
+SIMT_DEVICE void record_row(const Problem &problem, int row, float top, float sum) {
+  record(problem, kRowMaximum, row, 0, top);
+  record(problem, kRowSum, row, 0, log2f(sum) + top);
+  record(problem, kWeightedValues, row, problem.depth, sum);
+  record(problem, kWeightedValues, row, problem.depth + 1, top);
+}
+#endif
 
 }  // namespace attention

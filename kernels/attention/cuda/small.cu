@@ -12,6 +12,14 @@ struct Small {
 };
 }  // namespace
 
+#if !defined(ATTENTION_PARTS)
+
 LOOP_EXPORT int attention_small(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
   return attention::enter<Small>(inputs, outputs, attributes, stream);
 }
+
+#else
+
+ATTENTION_EXPORT_PARTS(small, attention::observe_family<Small>)
+
+#endif

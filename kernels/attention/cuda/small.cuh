@@ -11,6 +11,7 @@
 #pragma once
 
 #include "dispatch.cuh"
+#include "parts.cuh"
 #include "warp.cuh"
 
 namespace attention {
@@ -130,7 +131,7 @@ struct SmallWalk {
     if (next < tiles) keys.copy(key_tile, next * Shape::kKeys);
     cp_async_commit();
     if (tile >= edge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
-    state.template weigh<kFirst>(logits, problem.scale_log2);
+    state.template weigh<kFirst>(logits, problem, tile * Shape::kKeys, first_row, lane);
     cp_async_wait<1>();
     __syncwarp();  // The values are there.
     state.multiply_values(logits, value_tile, lane);
@@ -179,6 +180,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   if (tile < tiles) walk.template step<true>(state, queries, tile);
   for (tile += Shape::kWarps; tile < tiles; tile += Shape::kWarps) walk.template step<false>(state, queries, tile);
   state.finish_sums();
+  ATTENTION_SEEN(state.record_rows(problem, first_row, lane));
 
   const Merge<Shape> merge{shared};
   __syncthreads();  // No tile is in use any more.

@@ -12,7 +12,15 @@ struct TensorCore {
 };
 }  // namespace
 
+#if !defined(ATTENTION_PARTS)
+
 LOOP_EXPORT int attention_tensor_core(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes,
                                       void *stream) {
   return attention::enter<TensorCore>(inputs, outputs, attributes, stream);
 }
+
+#else
+
+ATTENTION_EXPORT_PARTS(tensor_core, attention::observe_family<TensorCore>)
+
+#endif

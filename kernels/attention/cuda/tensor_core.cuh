@@ -14,6 +14,7 @@
 #pragma once
 
 #include "dispatch.cuh"
+#include "parts.cuh"
 #include "tiles.cuh"
 #include "warp.cuh"
 
@@ -65,7 +66,7 @@ struct Walk {
     cp_async_wait<0>();
     __syncthreads();  // The values are there, and nobody reads these keys any more.
     if (tile > begin) load_keys<false>(tile - 1);
-    state.weigh(logits, problem.scale_log2);
+    state.weigh(logits, problem, tile * Shape::kKeys, first_row, lane);
     state.multiply_values(logits, value_tile, lane);
   }
 
@@ -123,6 +124,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) tensor_core_k
   state.begin();
   walk.run(state, queries, 0, (visible + Shape::kKeys - 1) / Shape::kKeys, first_edge<Shape, kCausal>(problem, first_row));
   state.finish_sums();
+  ATTENTION_SEEN(state.record_rows(problem, first_row + warp_row, lane));
 
   // Each warp writes its own rows, and reads no others.
   const SharedAddress rows = shared + warp_row * Shape::kDepth * 2;

@@ -11,6 +11,7 @@
 // FlashAttention-4.)
 #pragma once
 
+#include "../parts.h"
 #include "tile.cuh"
 
 namespace attention {
@@ -127,12 +128,15 @@ struct Warp {
 
   // Logits become weights; sums and, where the reference has to rise, outputs follow. kFirst: nothing was seen yet.
   template <bool kFirst = false>
-  SIMT_DEVICE void weigh(Logits &logits, float scale_log2) {
+  SIMT_DEVICE void weigh(Logits &logits, const Problem &problem, int first_key, int first_row, unsigned lane) {
+    const float scale_log2 = problem.scale_log2;
+    ATTENTION_SEEN(record_tile(kScores, logits, problem, first_key, first_row, lane));
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++) {
       float highest[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) highest[half] = row_maximum(logits[strip], top[strip][half], half);
+      ATTENTION_SEEN(record_maxima(highest, problem, first_row + strip * 16, lane));
       if constexpr (kFirst) {
         top[strip][0] = highest[0], top[strip][1] = highest[1];
       } else {
@@ -143,6 +147,7 @@ struct Warp {
 #pragma unroll
       for (int half = 0; half < 2; half++) exponentiate(logits[strip], strip, half, scale_log2);
     }
+    ATTENTION_SEEN(record_tile(kWeights, logits, problem, first_key, first_row, lane));
   }
 
   // output += P V for the keys of one tile.
@@ -197,6 +202,41 @@ struct Warp {
         }
       }
   }
+
+#if defined(ATTENTION_PARTS)
+  // What this lane holds of a tile, of the maxima of a strip's rows, and of its rows in the end.
+  SIMT_DEVICE void record_tile(Part part, const Logits &logits, const Problem &problem, int first_key, int first_row,
+                               unsigned lane) const {
+    for (int strip = 0; strip < kStrips; strip++)
+      for (int n = 0; n < kKeys / 8; n++)
+        for (int i = 0; i < 4; i++) {
+          const int row = first_row + strip * 16 + static_cast<int>(lane / 4) + i / 2 * 8;
+          const int key = first_key + n * 8 + static_cast<int>(lane % 4 * 2) + i % 2;
+          const float value = logits[strip][n][i];
+          const float subtracted = reference(top[strip][i / 2], problem.scale_log2);
+          record(problem, part, row, key, part == kScores ? value * problem.scale_log2 : log2f(value) + subtracted);
+        }
+  }
+  SIMT_DEVICE static void record_maxima(const float (&highest)[2], const Problem &problem, int first_row, unsigned lane) {
+    if (lane % 4 == 0)
+      for (int half = 0; half < 2; half++)
+        record(problem, kRowMaximum, first_row + static_cast<int>(lane / 4) + half * 8, 0,
+               highest[half] * problem.scale_log2);
+  }
+  SIMT_DEVICE void record_rows(const Problem &problem, int first_row, unsigned lane) const {
+    for (int strip = 0; strip < kStrips; strip++)
+      for (int half = 0; half < 2; half++) {
+        const int row = first_row + strip * 16 + static_cast<int>(lane / 4) + half * 8;
+        if (lane % 4 == 0) record_row(problem, row, top[strip][half] * problem.scale_log2, sum[strip][half]);
+        for (int n = 0; n < kDepth / 8; n++)
+          for (int i = 0; i < 2; i++) {
+            const int feature = n * 8 + static_cast<int>(lane % 4 * 2) + i;
+            if (feature < problem.depth)
+              record(problem, kWeightedValues, row, feature, output[strip][n][2 * half + i]);
+          }
+      }
+  }
+#endif
 
  private:
   SIMT_DEVICE static float row_maximum(const float (&logits)[kKeys / 8][4], float highest, int half) {

@@ -1,0 +1,35 @@
+"""What a manifest says of a function in Python, of the values it gets and of how exact it is."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loop.model.base import Model
+from loop.model.pattern import Text
+
+
+class PythonFunction(Model):
+    """A Python callable: positional tensors in signature order, attributes by keyword, returns the output."""
+
+    python: Text
+    """A bundled function by name, or `module:function` found from the target's folder."""
+
+
+class Fill(Model):
+    """What one input tensor is filled with."""
+
+    kind: Literal["normal", "constant", "one_hot"] = "normal"
+    """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """Standard deviation of the normals, or the value itself."""
+    nan_along: Text | None = None
+    """A dimension of the tensor: everything at one random index of it is NaN."""
+
+
+class Tolerance(Model):
+    """How far one element may be from the reference: atol + rtol * |reference|."""
+
+    atol: Annotated[float, Field(ge=0)]
+    """Absolute part."""
+    rtol: Annotated[float, Field(ge=0)]
+    """Relative part."""

@@ -1,0 +1,84 @@
+"""Components of the bundled kernels: all are right as they are, and the first that is wrong names the fault."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.debug.components import looked_into
+from loop.library.definitions import read_file
+from loop.model.target import Target
+from tests.conftest import ROOT
+from tests.targets import make_context, open_bench
+
+pytestmark = pytest.mark.slow
+PARTS = ("scores", "row_maximum", "weights", "row_sum", "weighted_values")
+SOFTMAX, FA1, WARP, SMALL = "cpu/softmax.h", "cuda/fa1.cuh", "cuda/warp.cuh", "cuda/small.cuh"
+WEIGHT = "exp2_approx(logits[n][i] * scale_log2 - subtracted)"
+
+
+def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str], list[str], list[str]]:
+    """The components of an edited variant that are right, those that are wrong, and what was not looked at."""
+    target = shutil.copytree(ROOT / "kernels" / "attention", folder / "attention")
+    if edit:
+        file, old, new = edit
+        text = (target / file).read_text()
+        assert 1 == text.count(old), f"{file}: {old!r}"
+        (target / file).write_text(text.replace(old, new))
+    with open_bench(target, read_file(target / "target.yaml", Target).value, cache) as bench:
+        emulated = (variant,) if variant != "cpu" else ()
+        context = make_context(bench, variant, emulated=emulated)
+        checked, missing = finish(looked_into(context, bench.side(variant, emulated=bool(emulated))))
+    right = [one.component for one in checked if not one.checks.first_failure]
+    return right, [one.component for one in checked if one.checks.first_failure], missing
+
+
+@pytest.mark.parametrize("variant", ["cpu", "fa1", "tensor_core", "small"])
+def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path, build_cache: Path) -> None:
+    """All of them, on tiles that are masked, split, turned around and wide."""
+    assert (list(PARTS), [], []) == seen(tmp_path, build_cache, variant)
+
+
+@pytest.mark.parametrize(
+    ("variant", "file", "old", "new", "expected"),
+    [
+        ("cpu", SOFTMAX, "lane_numbers() >= first_lane", "lane_numbers() > first_lane", "scores"),
+        ("cpu", SOFTMAX, "load(running_sum) * decay[0] + sum", "load(running_sum) + sum", "row_sum"),
+        ("fa1", FA1, "const float weight = exp2_approx(", "const float weight = exp2_approx(0.9f * ", "weights"),
+        ("fa1", FA1, "(place) * shrink[r];", "(place);", "weighted_values"),
+        (
+            "tensor_core",
+            WARP,
+            "    return fmaxf(highest, shuffle_xor(highest, 2));",
+            "return highest;",
+            "row_maximum",
+        ),
+        ("tensor_core", WARP, WEIGHT, WEIGHT.replace("subtracted", "0.9f * subtracted * (n + 1)"), "weights"),
+        ("small", SMALL, "visible_keys(problem, first_row, kCausal) /", "problem.keys /", "scores"),
+        ("small", WARP, "added += logits[n][i];", "added += logits[n][i] * (n == 0 ? 2 : 1);", "row_sum"),
+    ],
+)
+def test_the_first_wrong_component_names_the_fault(
+    variant: str, file: str, old: str, new: str, expected: str, tmp_path: Path, build_cache: Path
+) -> None:
+    """Those before it are right; those after it, which it makes wrong, are not looked at."""
+    before = list(PARTS[: PARTS.index(expected)])
+    assert (before, [expected], []) == seen(tmp_path, build_cache, variant, file, old, new)
+
+
+def test_a_fault_behind_all_components_is_in_none(tmp_path: Path, build_cache: Path) -> None:
+    """The last division."""
+    assert (list(PARTS), [], []) == seen(tmp_path, build_cache, "fa1", FA1, ": 1.0f / sum[r]", ": 0.5f / sum[r]")
+
+
+def test_a_kernel_that_does_not_build_with_its_components_is_said_to(tmp_path: Path, build_cache: Path) -> None:
+    """Each is named, with the compiler's word; the step goes on."""
+    right, wrong, missing = seen(
+        tmp_path, build_cache, "cpu", "cpu/parts.h", "#include <cmath>", "#error not today"
+    )
+    assert ([], []) == (right, wrong)
+    assert [f"{name} of cpu: no build with -DATTENTION_PARTS: " for name in PARTS] == [
+        text[: text.index("PARTS: ") + 7] for text in missing
+    ]
+    assert "not today" in missing[0]

@@ -1,0 +1,151 @@
+"""`make bench-advice`: thirty sessions on three targets of the tests; did advice on speed come true?
+
+Each session measures and profiles a kernel that was edited since the one before it: it is an outcome of the
+advice there. The edits are what one would try: other flags in the source, made for speed or against it. Nothing
+chooses them by the advice, so that the page is about the mechanism and the rules' intervals, not about edits.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from loop.learning import calibration
+from loop.learning.calibration import Outcome
+from loop.model.gain import GainOutcome
+from loop.model.index import SessionRow
+from loop.profile.promised import RULE, held, outcomes
+from loop.report import format as say
+from loop.store import index
+from tests.faults.results import machine
+from tests.own_targets import write_own
+from tests.projects import loop
+
+PAGE = Path(__file__).with_name("ADVICE.md")
+PLAN = """
+format: 1
+name: advise
+title: Measure, and say what holds it back
+patterns: [single-compilation-unit, measured, profiling-decision-tree]
+workloads: [quick]
+budget: {minutes: 1}
+"""
+MEASURED = """
+format: 1
+name: measured
+number: 101
+title: What there is
+problem: Without it nothing can be advised.
+use_when: [testing]
+estimate: {minutes: 0.2}
+steps:
+  - {id: verify, title: Right, action: kernel.verify, budget_s: 20}
+  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 3}}
+"""
+TARGETS = {
+    "softmax": {"flops": "5 * R * C", "bytes": "8 * R * C"},
+    "rmsnorm": {"flops": "4 * N * D", "bytes": "8 * N * D"},
+    "matmul": {"flops": "2 * M * N * K", "bytes": "4 * (M * K + K * N + M * N)"},
+}
+ANY_ORDER = '"associative-math", "no-signed-zeros", "no-trapping-math"'
+EDITS = {
+    "as it was written": "",
+    "vectorised": '#pragma GCC optimize("O3")',
+    "for AVX2": '#pragma GCC optimize("O3")\n#pragma GCC target("avx2,fma")',
+    "sums in any order": f'#pragma GCC optimize("O3", {ANY_ORDER})\n#pragma GCC target("avx2,fma")',
+    "unrolled": f'#pragma GCC optimize("O3", "unroll-loops", {ANY_ORDER})\n#pragma GCC target("avx2,fma")',
+    "small": '#pragma GCC optimize("Os")',
+    "vectorised again": '#pragma GCC optimize("O2", "tree-vectorize")',
+    "hardly optimised": '#pragma GCC optimize("O1")',
+    "for AVX": '#pragma GCC optimize("O3")\n#pragma GCC target("avx")',
+    "any order without AVX": f'#pragma GCC optimize("O3", {ANY_ORDER})',
+}
+INCLUDE = '#include "loop_kernel.h"\n'
+
+
+def main() -> None:
+    """Run every session, and write the page."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        os.environ |= {"LOOP_SESSIONS": f"{name}/sessions", "LOOP_STATE": f"{name}/state"}
+        for target, formulas in TARGETS.items():
+            for edit in run(top, target, formulas):
+                print(f"{target}: {edit}", flush=True)
+        rows = index.rows(top / "sessions")
+    PAGE.write_text("\n".join(page(rows)))
+
+
+def run(top: Path, name: str, formulas: dict[str, str]) -> Sequence[str]:
+    """One session for each edit of a target."""
+    folder = write_own(top / name, name, **formulas)
+    for kind, file, text in (("plans", "advise", PLAN), ("patterns", "measured", MEASURED)):
+        (folder / kind).mkdir()
+        (folder / kind / f"{file}.yaml").write_text(text)
+    source = folder / f"{name}.cpp"
+    written = source.read_text()
+    assert 0 == loop("trust", str(folder)).returncode
+    told = []
+    for title, flags in EDITS.items():
+        source.write_text(written.replace(INCLUDE, f"{INCLUDE}{flags}\n// {title}\n"))
+        done = loop("run", "session", "advise", "--variant", "in_c", "--target", str(folder))
+        told.append(f"{title}: exit code {done.returncode}")
+    return told
+
+
+def page(rows: Sequence[SessionRow]) -> list[str]:
+    """Hit rates by leaf, then every outcome."""
+    found = outcomes(rows)
+    expected = [Outcome(*_middle(one), one.actual) for one in found]
+    return [
+        "# Advice and what came of it",
+        "",
+        f"`make bench-advice` on {machine()}: {len(rows)} sessions on {len(TARGETS)} targets of the tests.",
+        f"{sum(len(row.promises) for row in rows)} promised a gain, and {len(found)} of these have an outcome.",
+        "The edits are fixed; nobody followed the advice. So the rates are those of an edit that was not advised.",
+        "",
+        f"- Inside the interval that the rule states: {_share(calibration.gains(found))}",
+        f"- Inside the interval that was expected by then: {_share(expected)}",
+        f"- Time of a session inside its 80 % interval: {_share(calibration.times(rows))}",
+        "",
+        f"By rule, {RULE}.",
+        "",
+        "| Leaf | Outcomes | Inside what it states | Share, 90 % interval |",
+        "|---|---|---|---|",
+        *(
+            f"| {leaf} | {one.count} | {one.inside} | {one.text} |"
+            for leaf, one in calibration.by_advice(found).items()
+        ),
+        "",
+        "| Session | Leaf | Stated, and what came of it | Expected by then |",
+        "|---|---|---|---|",
+        *(
+            f"| {number} | {one.promise.advice} | {held(one)} | {_expected(one)} |"
+            for number, one in _numbered(found, rows)
+        ),
+        "",
+    ]
+
+
+def _numbered(found: Sequence[GainOutcome], rows: Sequence[SessionRow]) -> list[tuple[str, GainOutcome]]:
+    """Outcomes with the target and the number of their session."""
+    places = {row.id: f"{row.target} {number % len(EDITS) + 1}" for number, row in enumerate(rows)}
+    return [(places[one.session], one) for one in found]
+
+
+def _middle(one: GainOutcome) -> tuple[float, float, float]:
+    low, high = one.promise.expected
+    return low, (low * high) ** 0.5, high
+
+
+def _expected(one: GainOutcome) -> str:
+    low, high = one.promise.expected
+    return f"{say.times(low)} to {say.times(high)}, by {say.count(one.promise.outcomes, 'outcome')}"
+
+
+def _share(found: Sequence[Outcome]) -> str:
+    told = calibration.calibration(found)
+    return f"{told.inside} of {told.count}, {told.text}" if told else "no outcome yet"
+
+
+if __name__ == "__main__":
+    main()
