@@ -60,7 +60,8 @@ def conclude(
         status, reason = ending.status, ending.reason
     plan, card = head.plan.plan, rates(setting.project)
     facts = session_facts(card, head.device, plan.budget.minutes)
-    objective = None if status == "paused" else Objective.of(head).judge(finished, facts(finished))
+    ended = status in ("passed", "failed")
+    objective = Objective.of(head).judge(finished, facts(finished)) if ended else None
     letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
     used = applied(finished, head.plan)
     before = sessions.concluded(setting.project.sessions, head.target)
