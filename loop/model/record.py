@@ -291,7 +291,7 @@ class Conclusion(Model):
     seconds: float
     """Wall time of all its walks."""
     objective: Reached | None = None
-    """Whether the plan's objective was reached; None where it states none, before the end, and in older records."""
+    """Whether the objective was reached; None where the plan states none, before the end, and in older records."""
     phases: tuple[PhaseTime, ...] = ()
     """What each phase of the plan took."""
     late: tuple[Late, ...] = ()
