@@ -35,7 +35,7 @@ from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
-from loop.store.known_good import known_good
+from loop.store.known_good import known_good, known_resources
 from loop.store.past_changes import lost_ideas, searches
 from loop.store.sessions import SessionFolder
 from loop.store.tries import tries
@@ -228,12 +228,14 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
 def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> Past:
     """What earlier sessions say that a step could want to know."""
     root = setting.project.sessions
+    own = tuple(row for row in rows if row.target == head.target and row.id != head.id)
     return Past(
         known_good=known_good(root, head),
+        resources=known_resources(root, head, own),
         tries=tries(root, head),
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
-        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        sessions=own,
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
 
