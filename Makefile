@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-advice bench-causes bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-advice bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -107,6 +107,9 @@ bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause n
 
 bench-advice: $(VENV)/.tools  ## thirty sessions: does advice on speed come true? writes tests/speed/ADVICE.md (a quarter of an hour)
 	$(BIN)/python -m tests.speed.advice
+
+bench-regressions: $(VENV)/.tools  ## regressions after a good session: is the commit named? writes tests/speed/REGRESSIONS.md
+	$(BIN)/python -m tests.speed.regressions  # --only CASE: this one alone
 
 bench-cheats: $(VENV)/.tools  ## variants that cheat: each is rejected, invalid, or gains nothing (half an hour)
 	$(BIN)/python -m tests.speed.cheats

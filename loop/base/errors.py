@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     BUG = 3
     PAUSED = 75
     OVER_BUDGET = 124
+    CANNOT_TELL = 125
     INTERRUPTED = 130
 
 

@@ -54,6 +54,8 @@ class Builder:
     """The good end: it is built first, and what it takes limits the others."""
     emulated: bool = False
     """Whether it is built to run under the emulator."""
+    architecture: str = ""
+    """The GPU that it is compiled for where it is only looked at; empty: that on which it runs."""
     made: dict[tuple[str, int], Build] = field(default_factory=dict)
     """Tree of a candidate, and which layout of it, to its build."""
     broken: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -155,9 +157,9 @@ class Builder:
             if variant.emulation is None:
                 raise Untestable(f"its {self.variant} cannot be emulated")
             return target.emulation(self.variant)
-        if variant.device != self.bench.device:
+        if not self.architecture and variant.device != self.bench.device:
             raise Untestable(f"its {self.variant} runs on {variant.device}")
-        return target.compiled(self.variant, self.bench.architecture)
+        return target.compiled(self.variant, self.architecture or self.bench.architecture)
 
     def _moved(self, variant: CAbiVariant, again: int) -> CAbiVariant:
         """The variant with its code so many bytes further on: one binary is one sample of where functions lie."""

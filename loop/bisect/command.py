@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
@@ -17,11 +17,12 @@ from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import kernel_hunt, own_tree, own_trees
+from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt
 from loop.bisect.memory import memory_of
-from loop.bisect.model import Costs, Metric, Noise
-from loop.bisect.regressions import was_right
+from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.regressions import Regression, was_good
 from loop.bisect.user_command import CommandProbe
+from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
 from loop.model.bisect import BisectAnswer
@@ -99,18 +100,23 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
-    if request.metric not in ("latency", "correctness"):
-        raise UsageError(f"unknown metric {request.metric!r}", hint="--metric latency or --metric correctness")
+    if request.metric not in get_args(SearchMetric):
+        raise UsageError(
+            f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(SearchMetric))}"
+        )
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
+    if request.metric == "resources":
+        return _resources(request, setting, device, stack)
     name = choose_variant(request, setting, device)
+    variant = setting.target.variants[name]
     emulated = name not in setting.target.variants_on(device)
-    metric: Metric = "latency" if request.metric == "latency" and not emulated else "correctness"
-    line = line_of(request, setting, name, metric, emulated=emulated)
+    metric = "correctness" if emulated else cast(SearchMetric, request.metric)
+    line = line_of(request, setting, Regression(name, metric, emulated=emulated))
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
-    workloads = tuple(one for one in workloads if accepts(setting.target.variants[name], one)) or workloads
+    workloads = tuple(one for one in workloads if accepts(variant, one)) or workloads
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
@@ -118,7 +124,18 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
 
 
-def line_of(request: BisectRequest, setting: Setting, variant: str, metric: Metric, *, emulated: bool) -> Line:
+def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
+    """A search for what made its kernels take more."""
+    made = {n: one for n, one in setting.target.variants.items() if isinstance(one, CAbiVariant)}
+    chosen = [n for n, one in made.items() if made_by_nvcc(one.build) and request.variant in (n, None)]
+    if len(chosen) != 1:
+        raise UsageError("resources are those of one variant that nvcc compiles", hint="--variant NAME")
+    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    line = line_of(request, setting, Regression(chosen[0], "resources", architecture=bench.architecture))
+    return resource_hunt(bench, line, stack.enter_context(own_trees(line, "trial")), chosen[0])
+
+
+def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
     """The line from the good revision, or from the last session that found the variant good at another commit.
 
     Raises LoopError where there is none.
@@ -127,14 +144,12 @@ def line_of(request: BisectRequest, setting: Setting, variant: str, metric: Metr
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    good = [row for row in reversed(rows) if row.commit and was_right(row, variant, emulated=emulated)]
-    if metric == "latency":
-        good = [row for row in good if row.status == "passed" and variant not in row.regressed]
-    for commit in dict.fromkeys(row.commit for row in good):
+    good = [row for row in rows if was_good(row, one, machine().nvcc)]
+    for commit in dict.fromkeys(row.commit for row in reversed(good) if row.commit):
         with contextlib.suppress(LoopError):
-            return read_line(folder, commit or "", request.bad)
-    why = f"no good revision to begin from, and no session found {variant} good at another commit"
-    raise UsageError(why, hint=f"loop bisect --variant {variant} --good REV")
+            return read_line(folder, commit, request.bad)
+    why = f"no good revision to begin from, and no session found {one.variant} good at another commit"
+    raise UsageError(why, hint=f"loop bisect --variant {one.variant} --metric {one.metric} --good REV")
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:

@@ -12,11 +12,13 @@ from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
-from loop.bisect.memory import memory_of
-from loop.bisect.model import Costs, Metric, Noise
+from loop.bisect.memory import ProbeMemory, memory_of
+from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.taking import ResourceProbe
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe
 from loop.machine.machine import cores, machine
-from loop.model.target import Workload
+from loop.model.target import CAbiVariant, Workload
+from loop.profile.taking import calls_of
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
@@ -33,13 +35,15 @@ def kernel_hunt(
     line: Line,
     trees: Sequence[Worktree],
     variant: str,
-    metric: Metric,
+    metric: SearchMetric,
     workloads: Sequence[Workload],
     seed: int,
     *,
     emulated: bool = False,
 ) -> Hunt:
     """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
+    if metric == "resources":
+        return resource_hunt(bench, line, trees, variant)
     builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated)
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
@@ -52,6 +56,17 @@ def kernel_hunt(
     gate = Gate(timer, question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
     return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate)
+
+
+def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:
+    """The search for what made its kernels take more, on the GPU at hand or the first of the manifest's."""
+    today = bench.target.variants[variant]
+    assert isinstance(today, CAbiVariant)
+    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, architecture=bench.architecture)
+    emulator = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated=True) if today.emulation else None
+    prober = ResourceProbe(builder, emulator, line.good, line.candidates[-1], calls_of(bench.target, today))
+    # Builds are in the cache, and to look at one costs next to nothing.
+    return Hunt(line, prober, ProbeMemory(None), "correctness", Costs(), Noise())
 
 
 @contextlib.contextmanager

@@ -23,17 +23,20 @@ class Remembered(Model):
 class ProbeMemory:
     """Probes of one question: a file with a line for each, in the order in which they were made."""
 
-    path: Path
+    path: Path | None
+    """None: nothing is kept."""
 
     def probes(self) -> list[Probe]:
         """All whole lines; what is damaged is named, and tried again."""
         try:
-            return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
+            return [line.probe for line in sums.sealed_lines(self.path, Remembered)] if self.path else []
         except FileNotFoundError:
             return []
 
     def keep(self, probe: Probe) -> None:
         """Add one; it is written before anything else happens."""
+        if self.path is None:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 

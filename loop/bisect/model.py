@@ -10,6 +10,8 @@ from typing import Literal
 from loop.model.bisect import Claim
 
 Metric = Literal["latency", "correctness"]
+SearchMetric = Literal["latency", "correctness", "resources"]
+"""What is asked of a kernel's commits. Resources are told by runs that pass or fail, as correctness is."""
 Key = tuple[int, int, int]
 """A confirmation: position of the culprit and of its parent, and the number of its claim."""
 

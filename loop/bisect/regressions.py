@@ -1,4 +1,4 @@
-"""What was good and is not now: slower than its known good, or wrong where an earlier session found it right."""
+"""What was good and is not now: slower than its known good, wrong where it was right, or with more resources."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from loop.base.errors import LoopError
 from loop.bisect.candidates import Line, read_line
-from loop.bisect.model import Metric
+from loop.bisect.model import SearchMetric
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
+from loop.profile.model import ResourcesOutput
 from loop.steps.context import Context
 from loop.timing.model import CompareOutput
 
@@ -22,26 +23,35 @@ ENDS = 3
 """Earlier sessions whose commit is tried as a good end."""
 
 
+SAID: dict[SearchMetric, str] = {
+    "latency": "is slower",
+    "correctness": "is wrong",
+    "resources": "takes more resources",
+}
+
+
 @dataclass(frozen=True)
 class Regression:
     """What the gate says against a variant."""
 
     variant: str
-    metric: Metric
-    workloads: tuple[Workload, ...]
-    """Where it shows."""
+    metric: SearchMetric
+    workloads: tuple[Workload, ...] = ()
+    """Where it shows; nothing for resources."""
     emulated: bool = False
+    architecture: str = ""
+    """The GPU that it was compiled for, where its resources are in question."""
 
     @property
     def what(self) -> str:
         """`split_k is wrong under the emulator`."""
-        way = " under the emulator" if self.emulated else ""
-        return f"{self.variant} is {'slower' if self.metric == 'latency' else 'wrong'}{way}"
+        return f"{self.variant} {SAID[self.metric]}{' under the emulator' if self.emulated else ''}"
 
 
 def regressions(context: Context) -> tuple[Regression, ...]:
-    """What is wrong or slower now, by the steps of the session so far; wrong first, for it has no speed."""
-    return (*_wrong(context, emulated=False), *_wrong(context, emulated=True), *_slower(context))
+    """What is wrong, slower or takes more now, by the steps so far; wrong first, for it has no speed."""
+    wrong = (*_wrong(context, emulated=False), *_wrong(context, emulated=True))
+    return (*wrong, *_slower(context), *_risen(context))
 
 
 def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
@@ -63,6 +73,14 @@ def _slower(context: Context) -> Iterator[Regression]:
             found.setdefault(one.variant, []).append(one.workload)
     for variant, names in found.items():
         yield Regression(variant, "latency", tuple(w for w in _workloads(context) if w.name in names))
+
+
+def _risen(context: Context) -> Iterator[Regression]:
+    latest = context.latest("kernel.resources")
+    if latest:
+        output = ResourcesOutput.model_validate(latest, strict=False)
+        for variant in dict.fromkeys(one.variant for one in output.risen):
+            yield Regression(variant, "resources", architecture=output.device)
 
 
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
@@ -100,8 +118,17 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
     if one.metric == "latency":
         known = context.past.known_good.get(one.variant)
         return ([known.commit] if known and known.commit else []), known is not None
-    good = [row for row in reversed(context.past.sessions) if was_right(row, one.variant, emulated=one.emulated)]
+    nvcc = context.task.machine.nvcc
+    good = [row for row in reversed(context.past.sessions) if was_good(row, one, nvcc)]
     return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
+
+
+def was_good(row: SessionRow, one: Regression, nvcc: str | None) -> bool:
+    """Whether a session found the variant good, in what is the matter with it now; `nvcc`: today's release."""
+    if one.metric == "resources":
+        return (one.variant, one.architecture) in row.resources and row.environment.cuda == nvcc
+    timed = one.metric == "correctness" or (row.status == "passed" and one.variant not in row.regressed)
+    return timed and was_right(row, one.variant, emulated=one.emulated)
 
 
 def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:

@@ -4,6 +4,7 @@ import functools
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Sequence
@@ -91,3 +92,16 @@ def _packaged(name: str) -> Path | None:
             if os.access(path, os.X_OK):
                 return path
     return None
+
+
+def same_code(one: Path, other: Path) -> bool:
+    """Whether two libraries are the same bytes without symbol tables, debug sections and the linker's own id.
+
+    Raises OSError or subprocess.SubprocessError where they cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        bare = [Path(scratch) / name for name in ("one", "other")]
+        for library, into in zip((one, other), bare, strict=True):
+            command = ["objcopy", "--strip-all", "--remove-section=.note.gnu.build-id", str(library), str(into)]
+            subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
+        return bare[0].read_bytes() == bare[1].read_bytes()

@@ -208,6 +208,16 @@ LOOKING = (
         (argument("name", str, ..., "An id, its beginning, or last.", metavar="ID"), TARGET, JSON),
     ),
     Command(
+        "sessions replayed",
+        "loop.replay.command:replayed",
+        """Say whether a recipe found what its session had found; a session's recipe.sh ends with this.
+
+        Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
+        """,
+        ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
+        (argument("folder", Path, ..., "Where the recipe left what it found."), JSON),
+    ),
+    Command(
         "sessions import",
         "loop.session.recorded:import_sessions",
         """Take sessions that were recorded elsewhere, before loop, into this project's.

@@ -45,7 +45,9 @@ WORKING = (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
             option("--good", str, "", "A good revision. Default: the last at which a session found it right."),
             option("--bad", str | None, None, "A bad one. Default: what is in the checkout."),
-            option("--metric", str, "latency", "latency or correctness."),
+            option(
+                "--metric", str, "latency", "latency, correctness or resources (registers, spills and the like)."
+            ),
             option("--variant", str | None, None, "The variant in question."),
             SETS,
             option(

@@ -108,13 +108,12 @@ def _gains(rows: Sequence[SessionRow]) -> str:
         return ""
     count = f"Of {found.count} gains that advice promised, {found.inside} lay inside the interval: {found.text}."
     here = (one for one in came if one.session == rows[-1].id and one.basis == "later session")
-    return " ".join(
-        [count, *(f"{one.variant} on {one.workload} since its last advice, {_came(one)}." for one in here)]
-    )
+    return " ".join([count, *(_came(one) for one in here)])
 
 
 def _came(one: GainOutcome) -> str:
-    return f"on {one.promise.advice}: promised {held(one)}"
+    """What a session made of the advice before it."""
+    return f"Advice on {one.promise.advice} for {one.variant} on {one.workload} promised {held(one)}."
 
 
 def _times(rows: Sequence[SessionRow]) -> str:

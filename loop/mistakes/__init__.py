@@ -24,11 +24,12 @@ from loop.mistakes.arrays import Call, Maker, Terms, maker, through_library
 
 SPOILING = (
     *(outputs.zeros, outputs.mean, outputs.transpose, outputs.one_off, outputs.one_nan, outputs.growing),
-    *(outputs.zero_tail, outputs.neighbour),
+    *(outputs.zero_tail, outputs.neighbour, outputs.roll),
 )
 ON_VALUES = (
-    *(inputs.ignore, inputs.swap, inputs.cut, inputs.set_attribute, inputs.wrong_number, inputs.round_inputs),
-    *(outputs.leave_tail, effects.write_input, effects.use_input, effects.answer_in_input, effects.vary),
+    *(inputs.ignore, inputs.swap, inputs.read_for, inputs.cut, inputs.set_attribute, inputs.wrong_number),
+    *(inputs.round_inputs, outputs.leave_tail),
+    *(effects.write_input, effects.use_input, effects.answer_in_input, effects.vary),
 )
 ON_TENSORS = (
     *(outputs.nothing, outputs.beyond, outputs.before),

@@ -1,6 +1,7 @@
 """Mistakes in what is read: an input, a part of one, an attribute, or their precision."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -24,16 +25,32 @@ def swap(call: Call) -> None:
     call.compute(_with(_with(call.inputs, one, call.inputs[other]), other, call.inputs[one]))
 
 
+def read_for(call: Call) -> None:
+    """One input is read in place of another."""
+    call.compute(_with(call.inputs, call.terms["input"], call.inputs[call.terms["other"]]))
+
+
 def cut(call: Call) -> None:
-    """The last eighth of a dimension that is summed over is not read."""
-    call.compute([_shortened(a, axis) for a, axis in zip(call.inputs, call.terms["axes"], strict=True)])
+    """A part of a dimension that is summed over is not read: the last eighth where no other is named."""
+    part = call.terms.get("part", "the last eighth")
+    call.compute([_shortened(a, axes, part) for a, axes in zip(call.inputs, call.terms["axes"], strict=True)])
 
 
-def _shortened(array: Array, axis: int | None) -> Array:
-    if axis is None:
-        return array
-    left = array.shape[axis] - max(1, array.shape[axis] // 8)
-    return numpy.ascontiguousarray(array[(slice(None),) * axis + (slice(left),)])
+def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
+    left = [slice(None)] * array.ndim
+    for axis in axes:
+        left[axis] = _left(array.shape[axis], part)
+    return numpy.ascontiguousarray(array[tuple(left)])
+
+
+def _left(size: int, part: str) -> slice:
+    """What is left of a dimension."""
+    return {
+        "the last eighth": slice(size - max(1, size // 8)),
+        "the last index": slice(size - 1),
+        "the first index": slice(1, size),
+        "the second half": slice(size // 2),
+    }[part]
 
 
 def set_attribute(call: Call) -> None:

@@ -76,6 +76,11 @@ def neighbour(output: Array, terms: Terms) -> None:
     output[(*before, -1)] = output[(*before, -2)]
 
 
+def roll(output: Array, terms: Terms) -> None:
+    """Each place of a dimension holds what belongs to its neighbour."""
+    output[...] = numpy.roll(output, terms["by"], terms["axis"])
+
+
 def _tail(output: Array, axis: int) -> tuple[slice, ...]:
     size = output.shape[axis]
     return (*(slice(None),) * axis, slice(size - max(1, min(TAIL, size // 8)), None))

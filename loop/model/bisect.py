@@ -126,7 +126,7 @@ class BisectOutput(Output):
 
     variant: str = ""
     """The variant that regressed; empty where none did."""
-    metric: Literal["latency", "correctness", ""] = ""
+    metric: Literal["latency", "correctness", "resources", ""] = ""
     """How."""
     answer: BisectAnswer | None = None
     """What was found; None where nothing was searched."""

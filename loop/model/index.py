@@ -169,6 +169,8 @@ class SessionRow(Model):
     """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
     regressed: tuple[str, ...] = ()
     """Variants that were slower than their known good."""
+    resources: tuple[tuple[str, str], ...] = ()
+    """Variants and kinds of GPU whose kernels' resources were recorded, and none of which rose."""
     incorrect: tuple[str, ...] = ()
     """Variants whose output was wrong."""
     right: tuple[str, ...] | None = None

@@ -12,6 +12,7 @@ from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.objective import Late, PhaseTime, Reached
 from loop.model.plan import Predicted, ResolvedPlan
+from loop.model.resources import Taken
 from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
@@ -165,6 +166,15 @@ class KnownGood(Model):
     """Its build."""
     commit: str | None
     """Its revision; None where files were not committed."""
+
+
+class KnownResources(Model):
+    """What the kernels of a variant took when a session last recorded it at a commit, and found no rise."""
+
+    session: str
+    """The session."""
+    taken: Taken
+    """What they took."""
 
 
 class Machine(Model):

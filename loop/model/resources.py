@@ -158,3 +158,78 @@ class Bound(Model):
     """Microseconds: the larger of operations over peak and bytes over bandwidth."""
     by: Literal["compute", "memory"]
     """Which of the two it is."""
+
+
+class Held(Model):
+    """How much of one launch a multiprocessor holds at a time."""
+
+    blocks: int
+    """Blocks."""
+    warps: int
+    """Warps of these blocks."""
+    shared_bytes: int
+    """Shared memory of a block, static and dynamic."""
+    limited_by: str
+    """What keeps it from holding more."""
+
+
+class KernelTakes(Model):
+    """What one kernel takes, as one session is compared with another."""
+
+    kernel: str
+    """Its demangled name."""
+    registers: int | None
+    """Registers a thread; None for a function that kernels call."""
+    spill_stores: int
+    """Bytes of registers that it stores for want of room."""
+    spill_loads: int
+    """Bytes that it loads again."""
+    held: dict[str, Held]
+    """Call to its launch. Where no host code tells of one: the empty text to a block of 128 threads."""
+
+
+class Taken(Model):
+    """What the kernels of one variant take on one kind of GPU, by one compiler."""
+
+    variant: str
+    """Name of the variant."""
+    device: str
+    """What it was compiled for, as in `sm_89`."""
+    compiler: str
+    """Version of the compiler."""
+    kernels: tuple[KernelTakes, ...]
+    """Its kernels."""
+
+
+class Rise(Model):
+    """A resource of which a kernel takes more than it did, to its harm."""
+
+    variant: str
+    """Name of the variant."""
+    kernel: str
+    """The kernel, demangled, without parameters."""
+    resource: Literal["spill stores", "spill loads", "registers", "shared memory"]
+    """What it takes more of."""
+    before: int
+    """Bytes, or registers, that it took."""
+    now: int
+    """And takes."""
+    warps: tuple[int, int] | None = None
+    """Warps that a multiprocessor held, and holds; None for spills."""
+
+    @property
+    def spilled(self) -> bool:
+        """Whether it is of spills."""
+        return self.warps is None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kernel and resource."""
+        return self.kernel, self.resource
+
+    @property
+    def text(self) -> str:
+        """`registers of rows<float> rose from 40 to 72: 28 warps a multiprocessor instead of 48`."""
+        unit = "" if self.resource == "registers" else " bytes"
+        fall = f": {self.warps[1]} warps a multiprocessor instead of {self.warps[0]}" if self.warps else ""
+        return f"{self.resource} of {self.kernel} rose from {self.before} to {self.now}{unit}{fall}"

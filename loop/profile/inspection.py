@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick, together
+from loop.builds import build
 from loop.builds import resources as compiled
 from loop.builds.binaries import demangle
 from loop.gate.kernel import compile_all
@@ -16,6 +17,7 @@ from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
 from loop.profile.launches import ask_launches
 from loop.profile.resources import code_for
+from loop.profile.taking import calls_of, shape_of
 from loop.steps.context import Context
 
 NO_REPORT = "its compiler was not asked what kernels take"
@@ -32,6 +34,8 @@ class Findings(Reports):
     hints: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """What was not looked at, why, and what mends it."""
+    compilers: dict[str, str] = field(default_factory=dict)
+    """Variant to the version of its compiler."""
 
     def wrong(self, problem: str, hint: str) -> None:
         """Something that fails the step."""
@@ -58,6 +62,7 @@ def read_compilers(
     """Build every variant for the GPU; those that share sources and flags share a library and its report."""
     wanted = {name: context.bench.target.compiled(name, found.architecture) for name in chosen}
     made = yield from _build(context, wanted, f"compiler's report for {found.architecture}", found)
+    found.compilers = {one.variant: one.compiler for one in made}
     shared: dict[str, list[Build]] = {}
     for one in made:
         shared.setdefault(one.build_id, []).append(one)
@@ -113,11 +118,15 @@ def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], 
 
 
 def ask_host_code(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask the host code of each variant that can be emulated what it launches."""
-    target = context.bench.target
+    """Ask the host code of variants that can be emulated what it launches; `built`: of those built already."""
+    target, bench = context.bench.target, context.bench
     wanted = {name: target.emulation(name) for name, one in chosen.items() if one.emulation is not None}
+    for name in [*wanted] if built else []:
+        if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
+            found.missing.append(f"launches of {name}: it is not built for the emulator here")
+            del wanted[name]
     for made in (yield from _build(context, wanted, "launches", found)):
         calls = _workloads(context, chosen[made.variant])
         told = yield from ask_launches(context.bench, made, calls)
@@ -129,10 +138,8 @@ def ask_host_code(
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then every other shape of the target in every type of the variant."""
     timed = timed_workloads(context, variant)
-    sets = context.bench.target.workloads
-    every = [one for dtype in variant.dtypes for one in expand(context.bench.target, sets, dtype)]
-    others = {_shape(one): one for one in every if accepts(variant, one)}
-    return [*timed, *(one for shape, one in others.items() if shape not in {_shape(mine) for mine in timed})]
+    shapes = {shape_of(one) for one in timed}
+    return [*timed, *(one for one in calls_of(context.bench.target, variant) if shape_of(one) not in shapes)]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
@@ -140,11 +147,6 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
     return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
-
-
-def _shape(one: Workload) -> tuple[object, ...]:
-    """What a launch may depend on: not the values."""
-    return one.dtype, *one.sizes.items(), *one.attributes.items()
 
 
 def _hear(name: str, told: tuple[WorkloadLaunches, ...], found: Findings) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 from loop.model.base import Model
 from loop.model.output import Output
 from loop.model.profile import Filling, Profile
-from loop.model.resources import Bound, CompiledLibrary, Placement
+from loop.model.resources import Bound, CompiledLibrary, Placement, Rise, Taken
 
 
 class ProfileOutput(Output):
@@ -53,6 +53,10 @@ class ResourcesOutput(Output):
     """Budgets that are not kept."""
     impossible: tuple[str, ...] = ()
     """Launches that the GPU refuses."""
+    taken: tuple[Taken, ...] = ()
+    """What later sessions are compared with, one a variant."""
+    risen: tuple[Rise, ...] = ()
+    """What kernels take more of than in the last session that recorded it, to their harm."""
 
 
 class RefusedSource(Model):

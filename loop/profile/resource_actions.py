@@ -7,7 +7,7 @@ from pydantic import StringConstraints
 
 from loop.model.base import Model
 from loop.model.profile import Filling
-from loop.model.resources import Bound, KernelResources, Placement
+from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
 from loop.model.target import CAbiVariant
 from loop.profile import occupancy
 from loop.profile import resources as judge
@@ -16,6 +16,7 @@ from loop.profile.launch_limits import Placed, placements
 from loop.profile.launch_limits import fillings as fill
 from loop.profile.model import ResourcesOutput
 from loop.profile.parallelism import gpu_at_hand
+from loop.profile.taking import budgets_of, rises, taken
 from loop.steps.context import Context, Result, Working
 
 FEWER = "take a smaller tile, more warps or fewer registers"
@@ -26,18 +27,21 @@ NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`)
 class ResourceTerms(Model):
     """Which GPU is reckoned with."""
 
-    device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] = "sm_89"
-    """What kernels are compiled for: a key of the manifest's `devices`, which need not be at hand."""
+    device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] | None = None
+    """What kernels are compiled for: a key of the manifest's `devices`, which need not be at hand. Without one the
+    GPU at hand, else the first of the manifest's."""
+    built: bool = False
+    """Whether only host code that is built for the emulator already is asked for its launches."""
 
 
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
-    """Compile for that GPU, read the compiler's report, ask the host code what it launches, and judge."""
-    found = Findings(arguments.device, context.bench.target.devices.get(arguments.device))
-    if found.device is None:
-        found.missing.append(f"occupancy on {arguments.device}: the manifest has no such device under `devices`")
-    chosen = cuda_variants(context)
+    """Compile for a GPU, read the compiler's report, ask the host code what it launches, judge, and compare."""
+    architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
+    found = Findings(architecture, context.bench.target.devices.get(architecture))
+    if found.device is None and chosen:
+        found.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     yield from read_compilers(context, chosen, found)
-    yield from ask_host_code(context, chosen, found)
+    yield from ask_host_code(context, chosen, found, built=arguments.built)
     return Result(_output(context, chosen, found))
 
 
@@ -47,8 +51,12 @@ def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, found, placed))
     spilled, broken = _judge(chosen, found, shapes)
     impossible = tuple(dict.fromkeys([*_not_launched(shapes, found), *_not_placed(fillings)]))
-    problems = [*found.problems, *spilled, *broken, *impossible]
-    hints = [*found.hints, *([ALLOW] if spilled or broken else [FEWER] if impossible else [])]
+    taken, risen = _compared(context, found)
+    rose = [
+        f"{one.text}, since {context.past.resources[one.variant, found.architecture].session}" for one in risen
+    ]
+    problems = [*found.problems, *rose, *spilled, *broken, *impossible]
+    hints = [*found.hints, *([ALLOW] if spilled or broken or risen else [FEWER] if impossible else [])]
     return ResourcesOutput(
         ok=not problems,
         message=_cut(problems) if problems else _describe(chosen, found, shapes),
@@ -65,7 +73,21 @@ def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
         spilled=spilled,
         broken=broken,
         impossible=impossible,
+        taken=taken,
+        risen=risen,
     )
+
+
+def _compared(context: Context, found: Findings) -> tuple[tuple[Taken, ...], tuple[Rise, ...]]:
+    """What each variant takes, and what of it rose since a session last recorded it."""
+    target, now, risen = context.bench.target, list[Taken](), list[Rise]()
+    for name in (name for library in found.libraries for name in library.variants):
+        one = taken(name, found, found.compilers[name], found.device)
+        before = context.past.resources.get((name, found.architecture))
+        if one is not None:
+            now.append(one)
+            risen += rises(before.taken, one, budgets_of(target, name)) if before else ()
+    return tuple(now), tuple(risen)
 
 
 def _judge(

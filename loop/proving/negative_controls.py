@@ -4,12 +4,13 @@ A control is an honest variant with a mistake put in (`loop.mistakes` makes it).
 it, in the stage and for the reason that stand here.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from loop.calls.call import attribute_number
+from loop.mistakes.wrong_results import WrongResult, wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import Signature, Target, Workload
@@ -97,10 +98,8 @@ def ways(device: Device) -> tuple[Control, ...]:
 def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
     """All controls of a target on a device."""
     made = (
-        *_inputs(signature),
         *_attributes(signature),
-        *_dimensions(signature),
-        *_outputs(signature),
+        *_wrong_results(signature),
         *_remembering(),
         *_effects(signature),
         *_tampering(signature),
@@ -110,14 +109,22 @@ def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...
     return tuple(one for one in made if device in one.devices)
 
 
-def _inputs(signature: Signature) -> Iterator[Control]:
-    for place, name in enumerate(signature.inputs):
-        yield Control(f"ignores {name}", "ignore", terms={"input": place})
-    for (one, first), (two, second) in itertools.combinations(enumerate(signature.inputs.items()), 2):
-        if len(first[1].split()) == len(second[1].split()):
-            alike = _same_shape(first[1], second[1])
-            yield Control(f"swaps {first[0]} and {second[0]}", "swap", applies=alike, terms={"inputs": [one, two]})
-    yield Control("low precision", "round_inputs")
+REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "nothing": ("NaN",)}
+"""What a wrong result has to be found by, where that is not any wrong element."""
+
+
+def _wrong_results(signature: Signature) -> Iterator[Control]:
+    """Those of the list that are controls, and writes outside of an output."""
+    for one in wrong_results(signature.inputs, signature.output):
+        if one.control:
+            expected = REASONS.get(one.make, WRONG)
+            yield Control(one.control, one.make, expected, applies=partial(_shows, one), terms=one.terms)
+    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
+
+
+def _shows(mistake: WrongResult, workload: Workload) -> bool:
+    return mistake.shows(workload.sizes)
 
 
 def _same_shape(one: str, other: str) -> Applies:
@@ -137,41 +144,6 @@ def _attributes(signature: Signature) -> Iterator[Control]:
 
 def _sets(name: str, initial: object) -> Applies:
     return lambda workload: workload.attributes[name] != initial
-
-
-def _dimensions(signature: Signature) -> Iterator[Control]:
-    output = signature.output.split()
-    for name in signature.dimensions:
-        if name not in output:
-            axes = [_place(name, text.split()) for text in signature.inputs.values()]
-            yield Control(f"cuts {name}", "cut", applies=_has(name), terms={"axes": axes})
-    for axis, name in enumerate(output):
-        terms = {"axis": axis}
-        yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), applies=_has(name), terms=terms)
-        yield Control(f"zeros in tail of {name}", "zero_tail", applies=_has(name), terms=terms)
-        yield Control(f"one slice wrong of {name}", "neighbour", applies=_has(name), terms=terms)
-        yield Control(f"error grows along {name}", "growing", applies=_has(name), terms=terms)
-
-
-def _place(name: str, dimensions: list[str]) -> int | None:
-    return dimensions.index(name) if name in dimensions else None
-
-
-def _has(*names: str) -> Applies:
-    return lambda workload: all(workload.sizes[name] > 1 for name in names)
-
-
-def _outputs(signature: Signature) -> Iterator[Control]:
-    last = signature.output.split()[-2:]
-    yield Control(GROSS, "zeros")
-    yield Control("constant", "mean")
-    if len(last) == 2:
-        yield Control("transposed", "transpose", applies=_has(*last))
-    yield Control("one element off", "one_off")
-    yield Control("one element NaN", "one_nan", ("NaN",))
-    yield Control("nothing written", "nothing", ("NaN",))
-    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
-    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
 
 
 def _remembering() -> Iterator[Control]:

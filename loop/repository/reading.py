@@ -10,11 +10,18 @@ from loop.repository.git import git, look, read_bytes
 SHOWN = 20
 
 
+def root_of(folder: Path) -> Path | None:
+    """Root of the checkout around `folder`; None outside one."""
+    try:
+        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+    except LoopError:
+        return None
+
+
 def revision(folder: Path) -> Revision:
     """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
-    try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
-    except LoopError:
+    top = root_of(folder)
+    if top is None:
         return Revision(commit=None)
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip()

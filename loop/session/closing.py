@@ -25,6 +25,7 @@ from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
 from loop.money.savings import applied, unchanged
 from loop.optimize.gains import gains
+from loop.replay import recipe
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
 from loop.session.facts import session_facts
@@ -164,6 +165,7 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Re
         calibration=predictions_held(setting, record),
         journal=folder.lines(),
         rounds=samples.rounds(folder, finished),
+        replayed=(folder.path / recipe.NAME).is_file(),
     )
     return render_session(setting.project.own("templates") or shipped("templates"), given)
 

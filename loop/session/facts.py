@@ -22,7 +22,7 @@ def session_facts(
             "overrun": minutes / budget_minutes,
             "speedup": _speedup(finished),
             "wrong": any(_found_wrong(finished, action) for action in ("kernel.verify", "kernel.emulate")),
-            "regressed": any(_regressed(verdict) for verdict in _verdicts(finished)),
+            "regressed": _slower(finished) or any(record.output.get("risen") for record in finished),
             "unverified": not _checked(finished, "kernel.verify"),
             "unemulated": not _checked(finished, "kernel.emulate"),
         }
@@ -58,5 +58,7 @@ def _speedup(finished: Sequence[Finished]) -> float | None:
     return geometric_mean(known) if known else None
 
 
-def _regressed(verdict: dict[str, object]) -> bool:
-    return verdict["against"] == "known_good" and verdict["verdict"] in ("slower", "incorrect")
+def _slower(finished: Sequence[Finished]) -> bool:
+    """Whether a variant is slower than its known good, or wrong beside it."""
+    known = (verdict for verdict in _verdicts(finished) if verdict["against"] == "known_good")
+    return any(verdict["verdict"] in ("slower", "incorrect") for verdict in known)

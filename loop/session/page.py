@@ -61,6 +61,8 @@ class ReportInput:
     """Gives steps their times."""
     rounds: Rounds = field(default_factory=dict)
     """Ratios round by round: the curves."""
+    replayed: bool = False
+    """Whether a recipe lies beside it."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _account(given: ReportInput) -> Shown:
         "grade_reason": record.grade_reason,
         "rule": RULE,
         "next": _next(record.proposal),
-        "again": _again(record, finished),
+        "again": _again(record, finished) | {"recipe": given.replayed},
     }
 
 

@@ -13,7 +13,7 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
-from loop.base.places import state_folder
+from loop.base.places import cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
@@ -22,6 +22,7 @@ from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
 from loop.profile.promised import outcomes
+from loop.replay import recipe
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
@@ -34,7 +35,7 @@ from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
-from loop.store.known_good import known_good
+from loop.store.known_good import known_good, known_resources
 from loop.store.past_changes import lost_ideas, searches
 from loop.store.sessions import SessionFolder
 from loop.store.tries import tries
@@ -227,12 +228,14 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
 def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> Past:
     """What earlier sessions say that a step could want to know."""
     root = setting.project.sessions
+    own = tuple(row for row in rows if row.target == head.target and row.id != head.id)
     return Past(
         known_good=known_good(root, head),
+        resources=known_resources(root, head, own),
         tries=tries(root, head),
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
-        sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
+        sessions=own,
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
 
@@ -251,6 +254,9 @@ def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> Se
     seconds, own_seconds = sessions.wall_seconds(journal.lines)
     record = closing.conclude(setting, head, folder, ending, seconds, own_seconds)
     folder.write_record(record)
+    unwritten = recipe.write(setting.project, head, folder.path, folder.finished(), cache_folder() / "builds")
+    if unwritten:
+        session.screen.say(unwritten)
     rendered = closing.render(setting, record, folder)
     folder.write_report(rendered.text, {one.path: one.file for one in rendered.figures})
     journal.append(Closed(status=record.status, reason=record.reason))

@@ -1,11 +1,14 @@
-"""What each variant was when all gates last passed."""
+"""What each variant was when all gates last passed, and what its kernels took when that was last recorded."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.errors import LoopError
+from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import Finished, KnownGood, SessionHead
+from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
+from loop.model.resources import Taken
+from loop.store.rows import RESOURCES
 from loop.store.sessions import SessionFolder, before, left_out
 
 
@@ -23,6 +26,34 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         except LoopError as error:
             left_out(error)
     return found
+
+
+def known_resources(
+    root: Path, head: SessionHead, rows: Sequence[SessionRow]
+) -> dict[tuple[str, str], KnownResources]:
+    """What the session's variants took, each on each kind of GPU, when the last session of `rows` recorded it.
+
+    Only sessions at a commit and with the same release of nvcc count.
+    """
+    found: dict[tuple[str, str], KnownResources] = {}
+    chosen = {*head.variants, *head.emulated}
+    for row in reversed([row for row in rows if row.started is None or row.started < head.started]):
+        new = {key for key in row.resources if key[0] in chosen and key not in found}
+        if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
+            continue
+        try:
+            for one in _taken(SessionFolder(root / row.id)):
+                if (one.variant, one.device) in new:
+                    found[one.variant, one.device] = KnownResources(session=row.id, taken=one)
+        except LoopError as error:
+            left_out(error)
+    return found
+
+
+def _taken(folder: SessionFolder) -> Iterator[Taken]:
+    """What a session recorded, the last of each variant last."""
+    outputs = [record.output for record in latest_attempts(folder.finished()) if record.action == RESOURCES]
+    return (Taken.model_validate(one, strict=False) for output in outputs for one in output.get("taken", ()))
 
 
 def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:

@@ -24,6 +24,7 @@ TORCH = "environment.torch"
 
 CHECKS = ("kernel.verify", "kernel.emulate")
 """Actions that hold the target's own variants against the reference."""
+RESOURCES = "kernel.resources"
 
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
@@ -72,6 +73,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         right=_right(steps),
         blamed=dict(blamed(steps)),
         otherwise=head.plan.plan.otherwise or "",
+        resources=_resources(steps),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
@@ -94,6 +96,15 @@ def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
         if one.answer is not None and len(one.answer.culprits) == 1:
             culprit = one.answer.culprits[0]
             yield one.variant, f"{culprit.commit[:12]} ({culprit.subject})"
+
+
+def _resources(steps: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
+    """Variants and kinds of GPU whose resources were recorded without a rise."""
+    found: dict[tuple[str, str], bool] = {}
+    for output in (step.output for step in steps if step.action == RESOURCES):
+        risen = {one["variant"] for one in output.get("risen", ())}
+        found |= {(one["variant"], one["device"]): one["variant"] in risen for one in output.get("taken", ())}
+    return tuple(key for key, rose in found.items() if not rose)
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:

@@ -1,21 +1,24 @@
 """The fault dictionary: as if what had been done wrong? A wrong output is held against wrong references.
 
-They are the reference with a mistake that its signature allows (an input ignored, two swapped, another attribute,
-part of a sum left out), the target's own `faults`, and changes of the right answer (a shift, zeros, a factor). One
+They are the reference with a mistake that its signature allows (`mistakes.wrong_results`, which has the gate's
+controls too), the target's own `faults`, and the right answer times a factor. One
 that explains all wrong elements fits; it fits as a whole where it explains the right ones too.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from functools import partial
 
+import numpy
 import torch
 from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.calls.refusal import Refused
+from loop.mistakes import MAKERS
+from loop.mistakes.arrays import Array, Attributes, Terms
+from loop.mistakes.wrong_results import wrong_results
 from loop.workers.judge_messages import Shapes
 
 SLACK = 4.0
@@ -129,73 +132,36 @@ def functions(faults: Iterable[tuple[str, str]]) -> list[tuple[str, torch_side.F
 def of_signature(
     reference: Reference, call: Call, inputs: Sequence[Tensor], shapes: Shapes, right: Tensor
 ) -> Iterator[Suspect]:
-    """Mistakes in what is read, and changes of the right answer, that any target may have."""
+    """Mistakes that any target may have: the gate's controls among them are put into the reference."""
     exact = [tensor.double() for tensor in inputs]
-    names = list(shapes.inputs)
-    for place, name in enumerate(names):
-        yield f"{name} were zero", _called(reference, call, _with(exact, place, torch.zeros_like(exact[place])))
-    for one, other in itertools.combinations(range(len(names)), 2):
-        if exact[one].shape == exact[other].shape:
-            swapped = _with(_with(exact, one, exact[other]), other, exact[one])
-            yield f"{names[one]} and {names[other]} were swapped", _called(reference, call, swapped)
-            yield (
-                f"{names[one]} were read for {names[other]}",
-                _called(reference, call, _with(exact, other, exact[one])),
-            )
-            yield (
-                f"{names[other]} were read for {names[one]}",
-                _called(reference, call, _with(exact, one, exact[other])),
-            )
+    reach = partial(_erring, reference, call, exact, right)
+    texts = (*shapes.inputs.values(), shapes.output)
+    pairs = zip(texts, (*exact, right), strict=True)
+    sizes = {name: size for text, one in pairs for name, size in zip(text.split(), one.shape, strict=True)}
+    for mistake in wrong_results(shapes.inputs, shapes.output):
+        if mistake.as_if and mistake.shows(sizes):
+            yield mistake.as_if, partial(reach, mistake.make, dict(mistake.terms))
     for name, choices in shapes.choices.items():
         for choice in choices or (True, False):
             if isinstance(call.attributes[name], bool | str) and choice != call.attributes[name]:
-                changed = call.but(attributes={**call.attributes, name: choice})
-                yield f"{name} were {str(choice).lower()}", _called(reference, changed, exact)
-    yield from _cuts(reference, call, exact, shapes)
-    yield from _changes(shapes, right)
+                terms = {"attribute": name, "to": choice}
+                yield f"{name} were {str(choice).lower()}", partial(reach, "set_attribute", terms)
 
 
-def _cuts(reference: Reference, call: Call, exact: Sequence[Tensor], shapes: Shapes) -> Iterator[Suspect]:
-    """Parts of the dimensions that are summed over."""
-    texts = [text.split() for text in shapes.inputs.values()]
-    sizes = dict(
-        pair for text, one in zip(texts, exact, strict=True) for pair in zip(text, one.shape, strict=True)
-    )
-    for name in dict.fromkeys(name for text in texts for name in text if name not in shapes.output.split()):
-        size = sizes[name]
-        parts = {"the last index": (0, size - 1), "the first index": (1, size), "the second half": (0, size // 2)}
-        for what, (first, end) in parts.items():
-            if first < end:
-                some = [_cut(one, text, name, first, end) for one, text in zip(exact, texts, strict=True)]
-                yield f"{what} of {name} were left out", _called(reference, call, some)
+def _erring(
+    reference: Reference, call: Call, exact: Sequence[Tensor], right: Tensor, make: str, terms: Terms
+) -> Tensor:
+    """What comes out where the reference makes a mistake."""
+    given = [tensor.numpy() for tensor in exact]
+    output = numpy.full(tuple(right.shape), math.nan)
 
+    def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+        read = all(array is one for array, one in zip(arrays, given, strict=True))
+        changed = call.but(attributes=attributes)
+        answer = right if read and changed == call else reference([torch.from_numpy(a) for a in arrays], changed)
+        if answer.shape != right.shape:
+            raise ValueError("an output of another shape")
+        result[...] = answer.numpy()
 
-def _cut(tensor: Tensor, dimensions: Sequence[str], name: str, first: int, end: int) -> Tensor:
-    """A range of every dimension of this name."""
-    for axis in (axis for axis, one in enumerate(dimensions) if one == name):
-        tensor = tensor.narrow(axis, first, end - first)
-    return tensor
-
-
-def _changes(shapes: Shapes, right: Tensor) -> Iterator[Suspect]:
-    """What can be done to the right answer."""
-    yield "nothing were computed (zeros)", lambda: torch.zeros_like(right)
-    for axis, name in enumerate(shapes.output.split()):
-        if right.shape[axis] > 1:
-            for by, which in ((1, "before"), (-1, "after")):
-                yield f"each place held the one {which} it along {name}", _rolled(right, by, axis)
-    if right.dim() > 1:
-        turned = "the last two dimensions of the output were swapped in memory"
-        yield turned, lambda: right.transpose(-1, -2).reshape(right.shape)
-
-
-def _rolled(right: Tensor, by: int, axis: int) -> Callable[[], Tensor]:
-    return lambda: right.roll(by, axis)
-
-
-def _called(reference: Reference, call: Call, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:
-    return lambda: reference(list(inputs), call)
-
-
-def _with(inputs: Sequence[Tensor], place: int, other: Any) -> list[Tensor]:
-    return [*inputs[:place], other, *inputs[place + 1 :]]
+    MAKERS[make](terms)(honest, given, output, dict(call.attributes))
+    return torch.from_numpy(output)

@@ -11,8 +11,8 @@ from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.bisect.actions import bisect
 from loop.bisect.command import BisectRequest, line_of
-from loop.bisect.model import Metric
-from loop.bisect.regressions import lines, regressions
+from loop.bisect.model import SearchMetric
+from loop.bisect.regressions import Regression, lines, regressions
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
 from loop.model.bisect import BisectOutput
@@ -28,7 +28,7 @@ from tests.repository.test_reading import git
 from tests.site.catalogues import make_row
 from tests.targets import compiled, make_context, open_bench, write_target
 
-METRICS: tuple[Metric, ...] = ("latency", "correctness")
+METRICS: tuple[SearchMetric, ...] = ("latency", "correctness")
 
 
 @pytest.fixture
@@ -159,9 +159,9 @@ def test_a_search_begins_where_a_session_last_found_the_variant_good(
     setting = cast(Setting, SimpleNamespace(project=project, target=SimpleNamespace(name="tiny")))
     monkeypatch.setattr(index, "rows", lambda *_, **__: rows)
     found = {
-        metric: line_of(BisectRequest(good=""), setting, "ours", metric, emulated=False).good.commit
+        metric: line_of(BisectRequest(good=""), setting, Regression("ours", metric)).good.commit
         for metric in METRICS
     }
     assert {"latency": good, "correctness": slower} == found
     with pytest.raises(UsageError, match="no session found gpu good at another commit"):
-        line_of(BisectRequest(good=""), setting, "gpu", "correctness", emulated=True)
+        line_of(BisectRequest(good=""), setting, Regression("gpu", "correctness", emulated=True))

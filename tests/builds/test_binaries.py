@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.builds import binaries
-from loop.builds.binaries import defined_names, demangle, disassembler, whole_output
+from loop.builds.binaries import defined_names, demangle, disassembler, same_code, whole_output
 
 SOURCE = """
 namespace tiny {
@@ -97,3 +97,16 @@ def test_output_longer_than_the_cap_is_read_whole() -> None:
     text = finish(whole_output([sys.executable, "-c", "print('x' * 3_000_000)"], "talking"))
     assert 3_000_001 == len(text)
     assert finish(whole_output(["false"], "failing")) is None
+
+
+def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_path: Path) -> None:
+    """Wherever they are compiled; another constant is other code."""
+    made = {}
+    for name, flags, number in (("a", ["-g"], 1), ("b", [], 1), ("c", [], 2)):
+        source, made[name] = tmp_path / name / "a.c", tmp_path / f"{name}.so"
+        source.parent.mkdir()
+        source.write_text(f"int shown(void) {{ return {number}; }}\n")
+        command = ["gcc", *flags, "-shared", "-fPIC", "a.c", "-o", str(made[name])]
+        subprocess.run(command, cwd=source.parent, check=True, timeout=60)
+    assert same_code(made["a"], made["b"])
+    assert not same_code(made["a"], made["c"])

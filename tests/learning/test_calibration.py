@@ -65,7 +65,7 @@ def test_what_a_session_made_of_earlier_advice_is_said() -> None:
     made = Promised(promise=promise, variant="v", workload="w", build="a", ratio=0.5)
     before = row(100, complete=False).model_copy(update={"id": "s1", "builds": {"v": "a"}, "promises": (made,)})
     now = before.model_copy(update={"id": "s2", "builds": {"v": "b"}, "speeds": {"v": {"w": 0.6}}, "promises": ()})
-    said = "v on w since its last advice, on mixed: promised 1.10x to 1.20x: 1.20x, inside."
+    said = "Advice on mixed for v on w promised 1.10x to 1.20x: 1.20x, inside."
     assert in_words([before, now]).endswith(said)
     assert said not in in_words([before, now, now.model_copy(update={"id": "s3"})])
 

@@ -6,9 +6,11 @@ chooses them by the advice, so that the page is about the mechanism and the rule
 """
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.learning import calibration
 from loop.learning.calibration import Outcome
@@ -19,7 +21,7 @@ from loop.report import format as say
 from loop.store import index
 from tests.faults.results import machine
 from tests.own_targets import write_own
-from tests.projects import loop
+from tests.projects import LOOP, loop
 
 PAGE = Path(__file__).with_name("ADVICE.md")
 PLAN = """
@@ -40,12 +42,16 @@ use_when: [testing]
 estimate: {minutes: 0.2}
 steps:
   - {id: verify, title: Right, action: kernel.verify, budget_s: 20}
-  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 3}}
+  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2}}
 """
-TARGETS = {
-    "softmax": {"flops": "5 * R * C", "bytes": "8 * R * C"},
-    "rmsnorm": {"flops": "4 * N * D", "bytes": "8 * N * D"},
-    "matmul": {"flops": "2 * M * N * K", "bytes": "4 * (M * K + K * N + M * N)"},
+TARGETS: dict[str, dict[str, Any]] = {
+    "softmax": {"flops": "5 * R * C", "bytes": "8 * R * C", "workloads": {"quick": [{"R": 32, "C": 512}]}},
+    "rmsnorm": {"flops": "4 * N * D", "bytes": "8 * N * D", "workloads": {"quick": [{"N": 64, "D": 256}]}},
+    "matmul": {
+        "flops": "2 * M * N * K",
+        "bytes": "4 * (M * K + K * N + M * N)",
+        "workloads": {"quick": [{"M": 64, "K": 64, "N": 96}]},
+    },
 }
 ANY_ORDER = '"associative-math", "no-signed-zeros", "no-trapping-math"'
 EDITS = {
@@ -69,27 +75,24 @@ def main() -> None:
         top = Path(name)
         os.environ |= {"LOOP_SESSIONS": f"{name}/sessions", "LOOP_STATE": f"{name}/state"}
         for target, formulas in TARGETS.items():
-            for edit in run(top, target, formulas):
-                print(f"{target}: {edit}", flush=True)
-        rows = index.rows(top / "sessions")
-    PAGE.write_text("\n".join(page(rows)))
+            run(top, target, formulas)
+            PAGE.write_text("\n".join(page(index.rows(top / "sessions"))))
 
 
-def run(top: Path, name: str, formulas: dict[str, str]) -> Sequence[str]:
+def run(top: Path, name: str, fields: dict[str, Any]) -> None:
     """One session for each edit of a target."""
-    folder = write_own(top / name, name, **formulas)
+    folder = write_own(top / name, name, **fields)
     for kind, file, text in (("plans", "advise", PLAN), ("patterns", "measured", MEASURED)):
         (folder / kind).mkdir()
         (folder / kind / f"{file}.yaml").write_text(text)
     source = folder / f"{name}.cpp"
     written = source.read_text()
     assert 0 == loop("trust", str(folder)).returncode
-    told = []
     for title, flags in EDITS.items():
         source.write_text(written.replace(INCLUDE, f"{INCLUDE}{flags}\n// {title}\n"))
-        done = loop("run", "session", "advise", "--variant", "in_c", "--target", str(folder))
-        told.append(f"{title}: exit code {done.returncode}")
-    return told
+        words = ("run", "session", "advise", "--variant", "in_c", "--target", str(folder))
+        done = subprocess.run([*LOOP, *words], capture_output=True, check=False)
+        print(f"{name}: {title}: exit code {done.returncode}", flush=True)
 
 
 def page(rows: Sequence[SessionRow]) -> list[str]:

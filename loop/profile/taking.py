@@ -1,0 +1,162 @@
+"""What the kernels of a variant take, and what rose to their harm since it was last recorded.
+
+More spills are always a rise: each thread moves these bytes through memory. More registers or shared memory are
+one where a multiprocessor holds fewer warps for them: up to there they are free. A budget that the manifest
+declares for spills, or for blocks a multiprocessor, accepts what keeps it.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+
+from loop.base.processes import Tick
+from loop.builds import resources as compiled
+from loop.builds.binaries import demangle
+from loop.model.device import DeviceFacts
+from loop.model.measurement import Build
+from loop.model.promises import ResourceBudget
+from loop.model.resources import CompiledLibrary, Held, KernelLaunch, KernelResources, KernelTakes, Rise, Taken
+from loop.model.resources import short_name as short
+from loop.model.target import CAbiVariant, Target, Workload
+from loop.model.workloads import accepts, expand
+from loop.profile.launch_limits import Reports, place
+from loop.profile.launches import ask_launches
+from loop.profile.occupancy import WARP, Block, Resident
+from loop.profile.resources import budget_of, code_for
+from loop.workers.bench import Bench
+
+USUAL_THREADS = 128
+"""A block of so many is reckoned with where no host code tells of a launch."""
+
+
+def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> Taken | None:
+    """What a variant's kernels take; None without the compiler's report on it."""
+    library = next((one for one in reports.libraries if variant in one.variants), None)
+    if library is None:
+        return None
+    held: dict[str, dict[str, Held]] = {}
+    for one in reports.placed(device) if device else ():
+        if one.variant == variant:
+            calls, now = held.setdefault(one.symbol, {}), _held(one.block, one.held)
+            call = shape_of(one.workload)
+            calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
+    kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
+    return Taken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
+
+
+def shape_of(one: Workload) -> str:
+    """What a launch may depend on, not the values: `float16 B=1 causal=True`."""
+    return " ".join([one.dtype, *(f"{name}={value}" for name, value in (one.sizes | one.attributes).items())])
+
+
+def budgets_of(target: Target, variant: str) -> Sequence[ResourceBudget]:
+    """The budgets that the manifest declares for a variant."""
+    declared = target.variants[variant]
+    return declared.budgets if isinstance(declared, CAbiVariant) else ()
+
+
+def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
+    """Every shape of the target's workloads in every type of a variant."""
+    every = [one for dtype in variant.dtypes for one in expand(target, target.workloads, dtype)]
+    return [*{shape_of(one): one for one in every if accepts(variant, one)}.values()]
+
+
+def _takes(kernel: KernelResources, held: dict[str, Held] | None, device: DeviceFacts | None) -> KernelTakes:
+    if not held and device and kernel.entry:
+        block = KernelLaunch(kernel=kernel.symbol, grid=(1, 1, 1), block=(USUAL_THREADS, 1, 1), shared=0)
+        held = {"": _held(*place(block, kernel, device))}
+    return KernelTakes(
+        kernel=kernel.name,
+        registers=kernel.registers,
+        spill_stores=kernel.spill_stores,
+        spill_loads=kernel.spill_loads,
+        held=held or {},
+    )
+
+
+def _held(block: Block, resident: Resident) -> Held:
+    return Held(
+        blocks=resident.blocks,
+        warps=resident.blocks * math.ceil(block.threads / WARP),
+        shared_bytes=block.shared_bytes or 0,
+        limited_by=resident.limited_by,
+    )
+
+
+def rises(before: Taken, now: Taken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
+    """What rose to the kernels' harm, of kernels that were there before; nothing of another compiler or GPU."""
+    if (before.device, before.compiler) != (now.device, now.compiler):
+        return ()
+    known = {one.kernel: one for one in before.kernels}
+    pairs = [(known[one.kernel], one) for one in now.kernels if one.kernel in known]
+    return tuple(
+        rise
+        for then, one in pairs
+        for rise in (
+            *_spills(now.variant, then, one, budget_of(one.kernel, budgets)),
+            *_falls(now.variant, then, one, budget_of(one.kernel, budgets)),
+        )
+    )
+
+
+def _spills(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
+    if budget and (now.spill_stores or now.spill_loads) <= budget.spill_bytes:
+        return
+    name = short(now.kernel)
+    if now.spill_stores > then.spill_stores:
+        yield Rise(
+            variant=variant, kernel=name, resource="spill stores", before=then.spill_stores, now=now.spill_stores
+        )
+    if now.spill_loads > then.spill_loads:
+        yield Rise(
+            variant=variant, kernel=name, resource="spill loads", before=then.spill_loads, now=now.spill_loads
+        )
+
+
+def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
+    """Registers and shared memory for which fewer warps are held, each at the call where that shows most."""
+    name, worst = short(now.kernel), dict[str, Rise]()
+    for call, held in now.held.items():
+        before = then.held.get(call)
+        kept = budget is not None and budget.blocks_per_sm is not None and held.blocks >= budget.blocks_per_sm
+        if before is None or held.warps >= before.warps or kept:
+            continue
+        figures = {
+            "registers": (then.registers or 0, now.registers or 0),
+            "shared memory": (before.shared_bytes, held.shared_bytes),
+        }
+        old, new = figures.get(held.limited_by, (0, 0))
+        if new > old:
+            fields = {"resource": held.limited_by, "before": old, "now": new, "warps": (before.warps, held.warps)}
+            rise = Rise.model_validate({"variant": variant, "kernel": name, **fields})
+            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_left)
+    yield from worst.values()
+
+
+def _left(rise: Rise) -> float:
+    """Share of the warps that are left."""
+    before, now = rise.warps or (1, 1)
+    return now / before
+
+
+def look(
+    bench: Bench, made: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
+) -> Generator[Tick, None, Taken | str]:
+    """What one build takes, its launches by its emulated one; or why that cannot be said."""
+    read = yield from compiled.read_report(made)
+    kernels = code_for(read.kernels, architecture)
+    if not kernels:
+        return f"the compiler reports on no kernel for {architecture}"
+    library = CompiledLibrary(
+        variants=(made.variant,), build_id=made.build_id, architecture=kernels[0].architecture, kernels=kernels
+    )
+    reports = Reports(libraries=[library])
+    if emulated is not None:
+        told = yield from ask_launches(bench, emulated, calls)
+        lost = next((one for one in told if one.status == "lost"), None)
+        if lost is not None:
+            return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
+        symbols = {launch.kernel for one in told for launch in one.launches}
+        reports.told, reports.names = {made.variant: told}, (yield from demangle(sorted(symbols)))
+    found = taken(made.variant, reports, made.compiler, bench.target.devices.get(architecture))
+    assert found is not None
+    return found

@@ -1,0 +1,118 @@
+"""`loop sessions replayed`: the end of a recipe. It holds what the commands found against what they found then."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, UsageError
+from loop.base.places import cache_folder
+from loop.base.screen import Screen
+from loop.builds import known_builds
+from loop.builds.binaries import same_code
+from loop.gate.model import BuildOutput
+from loop.machine.machine import machine
+from loop.model.output import MeasureOutput, Output, VerifyOutput
+from loop.profile.model import ResourcesOutput
+from loop.replay.comparing import Comparison, Found, compare
+from loop.replay.expectations import checks, kernels, place, speeds
+from loop.replay.model import EXPECTED, Expected
+
+SHOWN = 5
+"""Differences in the last line; all stand above it."""
+Kind = TypeVar("Kind", bound=Output)
+Step = Mapping[str, Any]
+
+
+def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
+    """Compare what a recipe left in its folder; the last line says same or not."""
+    result = compare(_expected(folder), _found(folder))
+    result.differs[:0] = [line for line in _read(folder / "differs").splitlines() if line]
+    word, code = _verdict(result)
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "verdict": word, **vars(result)}))
+        return code
+    screen.data(f"compared: {', '.join(result.compared) or 'nothing'}")
+    for line in (*result.differs, *result.unknown):
+        screen.data(f"- {line}")
+    screen.data(": ".join([word, *_few(result.differs or result.unknown)]))
+    return code
+
+
+def _verdict(result: Comparison) -> tuple[str, int]:
+    if result.differs:
+        return "not the same", ExitCode.GATE_FAILED
+    return ("cannot tell", ExitCode.CANNOT_TELL) if result.unknown else ("same", ExitCode.OK)
+
+
+def _few(lines: Sequence[str]) -> list[str]:
+    """The first lines as one; nothing for none."""
+    more = [f"{len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return ["; ".join([*lines[:SHOWN], *more])] if lines else []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="a recipe makes that folder: sh recipe.sh") from error
+
+
+def _expected(folder: Path) -> list[Expected]:
+    path = folder / "expected.jsonl"
+    try:
+        return [EXPECTED.validate_json(line) for line in _read(path).splitlines() if line]
+    except ValueError as error:
+        raise UsageError(f"{path}: not what a recipe expects: {error}") from error
+
+
+def _found(folder: Path) -> Found:
+    """What the commands printed."""
+    steps = [step for path in sorted(folder.glob("*.json")) for step in _steps(path)]
+    cache = cache_folder() / "builds"
+    libraries = [one for output in _outputs(steps, "resources", ResourcesOutput) for one in output.libraries]
+    verified = [_outputs(steps, name, VerifyOutput) for name in ("emulate", "verify")]
+    builds: dict[str, dict[str, str]] = {}
+    for output in _outputs(steps, "build", BuildOutput):
+        for build in output.builds:
+            builds.setdefault(build.variant, {})[build.build_id] = build.compiler
+    for library in libraries:
+        record = known_builds.whole(cache / library.build_id)
+        builds.setdefault(library.variants[0], {})[library.build_id] = record["compiler"] if record else ""
+    return Found(
+        machine=place(machine()),
+        builds=builds,
+        checks=checks([one for outputs in verified for one in outputs]),
+        speeds=speeds(_outputs(steps, "measure", MeasureOutput)),
+        kernels=kernels(iter(libraries)),
+        same_code=lambda build_id: _same_code(folder / f"{build_id}.so", cache / build_id / known_builds.LIBRARY),
+        said={step["step"]: step["message"] for step in steps if step["status"] != "passed"},
+    )
+
+
+def _steps(path: Path) -> Sequence[Step]:
+    try:
+        steps: Sequence[Step] = json.loads(_read(path) or '{"steps": []}')["steps"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: not what `loop kernels ... --json` prints") from error
+    return steps
+
+
+def _outputs(steps: Sequence[Step], name: str, kind: type[Kind]) -> list[Kind]:
+    return list(_every(steps, name, kind))
+
+
+def _every(steps: Sequence[Step], name: str, kind: type[Kind]) -> Iterator[Kind]:
+    for step in steps:
+        if step["step"] == name and step["output"]:
+            known = {key: value for key, value in step["output"].items() if key in kind.model_fields}
+            yield kind.model_validate(known)
+
+
+def _same_code(ours: Path, theirs: Path) -> bool | None:
+    try:
+        return same_code(ours, theirs)
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,178 @@
+"""`recipe.sh`: the commands that do again what a session judged, and the numbers that have to come out."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.documents import content_hash, write_atomic
+from loop.base.errors import LoopError
+from loop.base.places import Project, include_folder, shipped
+from loop.library import targets
+from loop.model.output import MeasureOutput, outputs_of
+from loop.model.record import Finished, SessionHead, latest_attempts
+from loop.profile.model import ResourcesOutput
+from loop.replay.expectations import Compiled, compiled, expectations
+from loop.report.templates import jinja
+from loop.repository import changes, root_of
+
+NAME = "recipe.sh"
+TEMPLATE = "recipe.sh.j2"
+ROUNDS = 3
+"""Rounds at least: a session that was short of time has fewer."""
+JUDGING = ("loop", "kernels", "patterns")
+"""Folders of loop's own checkout that take part in judging its bundled target."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the target is: below a checkout, or in a folder that git does not know."""
+
+    target: Path
+    top: Path | None
+    """Root of the checkout; None where there is none."""
+
+    @property
+    def inside(self) -> str:
+        """The target's folder from there, as the script writes it."""
+        if self.top is None or self.top == self.target:
+            return '"$checkout"'
+        return f'"$checkout"/{shlex.quote(self.target.relative_to(self.top).as_posix())}'
+
+    def word(self, text: str) -> str:
+        """One word of a command for the shell, with the folders of this machine as variables."""
+        names = {str(include_folder()): "include", str(self.target): "target"}
+        names |= {str(self.top): "checkout"} if self.top else {}
+        return word(text, names)
+
+
+def recipe(project: Project, head: SessionHead, finished: Sequence[Finished], cache: Path) -> str:
+    """The script. `cache`: the folder of builds, which knows the line of each."""
+    top = root_of(project.target) if head.revision.commit else None
+    place = Place(project.target.resolve(), top)
+    libraries = compiled(finished, cache)
+    expected = expectations(finished, head.machine, libraries)
+    whole = targets.ground(project) == head.ground
+    view = {
+        "head": head,
+        "bundled": project.bundled and place.top is not None,
+        "judging": JUDGING,
+        "inside": place.inside,
+        "sums": tuple(_sums(project)) if whole else (),
+        "whole": whole,
+        "edited": tuple(_edited(project, place, head)) if whole else (),
+        "machine": tuple(_machine(head)),
+        "compilers": tuple(dict.fromkeys(one.compiler for one in libraries if one.compiler)),
+        "libraries": [(one, _line(one, place)) for one in libraries],
+        "asks": tuple(_asks(head, finished)),
+        "expected": [one.model_dump_json() for one in expected],
+    }
+    made = jinja(shipped("templates"), autoescape=False)
+    made.filters |= {"sh": lambda text: shlex.quote(str(text)), "said": said}
+    return made.get_template(TEMPLATE).render(view)
+
+
+def said(text: object) -> str:
+    """Text for a comment: one line, nothing that a terminal acts on."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def word(text: str, folders: Mapping[str, str]) -> str:
+    """One word for the shell; `folders`: path to the variable that stands for it, wherever the word has it."""
+    every = "|".join(re.escape(path) for path in sorted(folders, key=len, reverse=True))
+    parts = re.split(rf"({every})(?=/|$)", text)
+    quoted = [f'"${folders[part]}"' if part in folders else shlex.quote(part) for part in parts if part]
+    return "".join(quoted) or "''"
+
+
+def _sums(project: Project) -> Iterator[str]:
+    """The target's files as `sha256sum` lists them; it marks a name that it writes with backslashes."""
+    for path in targets.ground_files(project):
+        name = path.relative_to(project.target).as_posix()
+        safe = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        yield f"{chr(92) if safe != name else ''}{content_hash(path.read_bytes())}  {safe}"
+
+
+def _edited(project: Project, place: Place, head: SessionHead) -> Iterator[str]:
+    """Files that were judged and are in no commit."""
+    if head.revision.commit is None or place.top is None:
+        return
+    judged = {path.resolve().relative_to(place.top).as_posix() for path in targets.ground_files(project)}
+    yield from sorted(judged & changes(project.target, head.revision.commit).keys())
+    if project.bundled:
+        inside = tuple(f"{name}/" for name in JUDGING)
+        yield from (name for name in head.revision.changed if name.startswith(inside) and name not in judged)
+
+
+def _machine(head: SessionHead) -> Iterator[str]:
+    machine = head.machine
+    yield f"{machine.processor}, {machine.cores} cores, {machine.system}"
+    yield from (f"{gpu}, driver {machine.driver}" for gpu in machine.gpus)
+    yield f"Python {machine.python}, torch {machine.torch}"
+
+
+def _line(library: Compiled, place: Place) -> str:
+    """Its compiler's line: flags, sources, and the result in the recipe's own folder; empty where unknown."""
+    words = list(library.command)
+    if "-o" in words:
+        del words[words.index("-o") : words.index("-o") + 2]
+    return " ".join(place.word(one) for one in words)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One command of loop's, and what it is for."""
+
+    name: str
+    title: str
+    words: str
+
+
+def _asks(head: SessionHead, finished: Sequence[Finished]) -> Iterator[Ask]:
+    """Verify, time and read resources as the session did."""
+    names, plan = (*head.variants, *head.emulated), head.plan.plan
+    where = [*("--target", "$target"), *("--device", head.device)]
+    seeded = [*where, "--threads", "$threads", "--seed", str(head.seed)]
+    ended = latest_attempts(finished)
+    if any(one.action in ("kernel.build", "kernel.verify", "kernel.emulate") for one in ended) and names:
+        words = ["verify", *names, *_sets(dict.fromkeys((*plan.workloads, *plan.checks))), *seeded]
+        yield _ask("verify", _took("hold against float64", ended, "kernel.verify", "kernel.emulate"), words)
+    measured = [one for one in outputs_of(finished, MeasureOutput) if one.measurements]
+    if measured:
+        how = ["--rounds", str(max(ROUNDS, measured[-1].rounds)), *(["--cold"] if _cold(head, ended) else [])]
+        words = ["measure", *head.variants, *_sets(plan.workloads), *how, *seeded]
+        yield _ask("measure", _took("time against the baseline", ended, "kernel.measure"), words)
+    read = [one for one in outputs_of(finished, ResourcesOutput) if one.libraries]
+    for gpu in dict.fromkeys(one.device for one in read):
+        words = ["resources", *names, "--gpu", gpu, *_sets(plan.workloads), "--target", "$target"]
+        yield _ask(f"resources-{gpu}", _took("read what kernels take", ended, "kernel.resources"), words)
+
+
+def _ask(name: str, title: str, words: Iterable[str]) -> Ask:
+    return Ask(name, title, " ".join(f'"{one}"' if one.startswith("$") else shlex.quote(one) for one in words))
+
+
+def _sets(names: Iterable[str]) -> list[str]:
+    return [text for name in names for text in ("--workloads", name)]
+
+
+def _took(title: str, ended: Sequence[Finished], *actions: str) -> str:
+    seconds = sum(one.seconds for one in ended if one.action in actions)
+    return f"{title}; the session took {seconds:.0f} s"
+
+
+def _cold(head: SessionHead, ended: Sequence[Finished]) -> bool:
+    """Whether caches were emptied before timed calls."""
+    last = [(one.pattern, one.step) for one in ended if one.action == "kernel.measure"][-1:]
+    steps = ((one.pattern.name, step) for one in head.plan.patterns for step in one.pattern.steps)
+    return any(step.arguments.get("cold") is True for name, step in steps if (name, step.id) in last)
+
+
+def write(project: Project, head: SessionHead, folder: Path, finished: Sequence[Finished], cache: Path) -> str:
+    """Write a session's recipe into its folder; why it could not be done, empty as a rule."""
+    try:
+        write_atomic(folder / NAME, recipe(project, head, finished, cache))
+    except (LoopError, OSError) as error:
+        return f"{folder / NAME} could not be written: {error}"
+    return ""

@@ -1,0 +1,193 @@
+"""`make bench-regressions`: regressions in a repository of the bundled target; does a plain session name them?
+
+Each case begins with a good session. Five commits follow, and the third has the regression. Then one
+`loop run session quick` has to name that commit, by itself. `--only CASE` runs one case and writes no page.
+"""
+
+import argparse
+import datetime
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.documents import write_atomic
+from loop.model.bisect import BisectOutput
+from loop.model.output import outputs_of
+from loop.store.sessions import SessionFolder, every
+from tests.bisect.kernel_edits import CHAIN, Edit, Files, added, replaced, scored_again
+from tests.bisect.kernel_edits import every as both
+from tests.conftest import ROOT
+from tests.faults.results import machine
+from tests.projects import LOOP
+from tests.repository.test_reading import git
+
+PAGE = Path(__file__).with_name("REGRESSIONS.md")
+LIMIT_S = 60.0
+"""Within which a commit has to be named, on two quiet cores."""
+FA1 = "cuda/fa1.cuh"
+BOUNDS, INCLUDED = "__launch_bounds__(Fa1::kThreads)", '#include "dispatch.cuh"\n'
+FEWER = "#ifdef LOOP_EMULATE\n#define FEWER\n#else\n#define FEWER __maxnreg__(32)\n#endif\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One regression."""
+
+    kind: str
+    """What it does: makes the kernel `wrong`, `slower`, or take more `resources`."""
+    variant: str
+    title: str
+    edit: Edit
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The session: one variant has to be named where it is not measured by itself."""
+        return ("run", "session", "quick", *(() if self.variant == "cpu" else ("--variant", self.variant)))
+
+    @property
+    def source(self) -> str:
+        """A file of the variant."""
+        return "cpu/vector.h" if self.variant == "cpu" else f"cuda/{self.variant}.cu"
+
+
+CHAINS = "{ return std::max<int64_t>(7, (depth + 1) / 9); }"
+OPTIMISED = "flags:\n        [-std=c++17, -O3"
+SUM, LATER, PITCH = "total += weight * sums[i];", "block.first + 1 +", "kPitch = kSlice + 1"
+WRONG = {
+    "mask": ("cpu", "mask a key late", replaced("cpu/attention.h", LATER, "block.first + 2 +")),
+    "sums": ("split_k", "row sums counted twice", replaced("cuda/split_k.cuh", SUM, f"{SUM} {SUM}")),
+    "scale": ("fa1", "no scale", replaced(FA1, "logits[r] * scale_log2", "logits[r] * 1.442695f")),
+}
+SLOWER = {
+    "scores": ("cpu", "15 % of the scores worked out twice", scored_again(15)),
+    "chains": ("cpu", "short chains of products", replaced("cpu/products.h", CHAIN, CHAINS)),
+    "flags": ("cpu", "-O1 in the recipe", replaced("target.yaml", OPTIMISED, OPTIMISED.replace("-O3", "-O1"))),
+}
+SPILLS = both(replaced(FA1, BOUNDS, "FEWER"), replaced(FA1, INCLUDED, f"{INCLUDED}{FEWER}"))
+RESOURCES = {
+    "spills": ("fa1", "32 registers, which are too few", SPILLS),
+    "pitch": ("fa1", "rows twice as far apart in shared memory", replaced(FA1, PITCH, "kPitch = kSlice + 65")),
+}
+CASES = {
+    name: Case(kind, variant, title, edit)
+    for kind, cases in (("wrong", WRONG), ("slower", SLOWER), ("resources", RESOURCES))
+    for name, (variant, title, edit) in cases.items()
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a session made of one case."""
+
+    right: bool
+    """Whether it named that commit, and no other."""
+    seconds: float
+    """How long the session took."""
+    said: str
+
+
+def tried(case: Case, folder: Path) -> Found:
+    """A repository with the regression in a folder, a good session first, and what the session after it says."""
+    target = folder / "attention"
+    shutil.copytree(ROOT / "kernels" / "attention", target)
+    git(target, "init", "-q", "-b", "main")
+    _commit(target, "as it was")
+    words = (*case.words, "--target", str(target))
+    env = {**os.environ, "LOOP_SESSIONS": str(folder / "sessions"), "LOOP_STATE": str(folder / "state")}
+    _loop(env, "trust", str(target))
+    _loop(env, *words)
+    if (good := _last(folder)) is None or (record := good.record()) is None or record.status != "passed":
+        return Found(right=False, seconds=0.0, said="the session before it did not pass")
+    harmless = (added("\nMore is to come.\n", "README.md"), added("\n// Harmless.\n", case.source))
+    for edit in harmless:
+        _change(target, edit, "harmless")
+    culprit = _change(target, case.edit, case.title)
+    for edit in reversed(harmless):
+        _change(target, edit, "harmless again")
+    begun = time.monotonic()
+    _loop(env, "trust", str(target))
+    _loop(env, *words)
+    seconds = time.monotonic() - begun
+    last = _last(folder)
+    finished = last.finished() if last else []
+    outputs = outputs_of(finished, BisectOutput)
+    named = [one.commit for output in outputs if output.answer for one in output.answer.culprits]
+    reported = last is not None and last.report.is_file() and culprit[:12] in last.report.read_text()
+    said = outputs[-1].message if outputs else "no search"
+    return Found(right=named == [culprit] and reported, seconds=seconds, said=said)
+
+
+def _loop(env: dict[str, str], *words: str) -> None:
+    subprocess.run([*LOOP, *words], env=env, capture_output=True, check=False)
+
+
+def _last(folder: Path) -> SessionFolder | None:
+    return next(iter(reversed(every(folder / "sessions"))), None)
+
+
+def _change(target: Path, edit: Edit, subject: str) -> str:
+    """Make an edit and commit it; the hash."""
+    paths = [path for path in target.rglob("*") if path.is_file() and ".git" not in path.parts]
+    files: Files = {str(path.relative_to(target)): path.read_text() for path in paths if path.suffix != ".pyc"}
+    before = dict(files)
+    edit(files)
+    for name, text in files.items():
+        if before.get(name) != text:
+            (target / name).write_text(text)
+    return _commit(target, subject)
+
+
+def _commit(target: Path, subject: str) -> str:
+    git(target, "add", "-A")
+    git(target, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", subject)
+    return git(target, "rev-parse", "HEAD")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Try the cases, and write the page where it was all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=[*CASES], help="one case")
+    only = parser.parse_args(words).only
+    rows, named = [], 0
+    for name, case in CASES.items():
+        if only not in (None, name):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found = tried(case, Path(folder))
+        good = found.right and found.seconds <= LIMIT_S
+        named += good
+        cells = (
+            f"`{name}`",
+            f"`{case.variant}`",
+            case.kind,
+            case.title,
+            f"{found.seconds:.0f}",
+            "yes" if good else "no",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], f"\n  {found.said}", flush=True)
+    if only is None:
+        write_atomic(PAGE, "\n".join([*_head(named), *rows, ""]))
+
+
+def _head(named: int) -> list[str]:
+    revision = git(ROOT, "rev-parse", "--short=12", "HEAD")
+    return [
+        "# Regressions named",
+        "",
+        f"`make bench-regressions` on {machine()}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, at {revision}.",
+        "Each is one of five commits after a good session. One plain `loop run session quick` follows.",
+        f"It named the commit within {LIMIT_S:.0f} s in {named} of {len(CASES)} cases.",
+        "",
+        "| Case | Kernel | Kind | Regression | Seconds | Named |",
+        "|:-----|:-------|:-----|:-----------|--------:|:------|",
+    ]
+
+
+if __name__ == "__main__":
+    main()
