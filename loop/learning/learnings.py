@@ -157,17 +157,19 @@ def where_to_begin(
 
     From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
     """
-    checked = (one for output in outputs_of(finished, VerifyOutput) for one in output.variants)
-    wrong = next((one for one in checked if one.variant == variant and one.first_failure is not None), None)
-    if wrong is None or wrong.first_failure is None:
+    checked = [one for output in outputs_of(finished, VerifyOutput) for one in output.variants]
+    failures = [one.first_failure for one in checked if one.variant == variant and one.first_failure]
+    smallest = [one for output in outputs_of(finished, SmallestOutput) for one in output.smallest]
+    if variant is None or not failures:
         return None
-    smallest = (one for output in outputs_of(finished, SmallestOutput) for one in output.smallest)
-    small = next((one for one in smallest if one.variant == variant), None)
-    check = small.check if small else wrong.first_failure
     where = f"Look in {', '.join(files)}: " if files else ""
-    start = f"{'smallest' if small else 'first'} failing workload, {check.workload.name}"
-    verify = head.verify_command(wrong.variant, small.words if small else "", small.seed if small else None)
-    return f"{where}{one_line(check.message)}. Start from its {start}", verify
+    for one in smallest:
+        if one.variant == variant:
+            start = f"Start from its smallest failing workload, {one.check.workload.name}"
+            command = head.verify_command(variant, one.words, one.seed)
+            return f"{where}{one_line(one.check.message)}. {start}", command
+    start = f"Start from its first failing workload, {failures[0].workload.name}"
+    return f"{where}{one_line(failures[0].message)}. {start}", head.verify_command(variant)
 
 
 def what_broke(finished: Sequence[Finished]) -> str:

@@ -220,15 +220,13 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str]) 
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
-    if not any(row.plan == "kernels" for row in here):
-        why = f"no compiled variant that was judged runs below {AHEAD} of the baseline, and all gates passed"
-        if any(ratio < AHEAD for row in measured[-1:] for ratio in row.ratios.values()):
-            why = "all gates passed, and what could be made faster here was tried"
-        return Idea("kernels", "Widen the gate: what runs is fast and right, as far as it was tried", (why,))
+    if all(row.plan != "kernels" for row in here):
+        why = f"all gates passed; what ran below {AHEAD} of the baseline, and could be made faster here, was tried"
+        return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
     timed = {name for row in measured for name in row.ratios}
-    for variant in tunable:
-        if variant in timed and not _ran("tune", variant, rows, ground):
-            return _search(variant, "its values were not searched on these files; everything else was tried")
+    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, ground)]
+    if untried:
+        return _search(min(untried), "its values were not searched on these files; everything else was tried")
     why = "every plan that fits ran on these files, and nothing is wrong"
     return Idea("quick", "Nothing is left to do here: edit a kernel, then verify and measure it", (why,))
 

@@ -132,11 +132,21 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
             yield f"{word}: Python {function.python}"
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
+    yield from _components(target)
+    yield from _commands(own_patterns)
+
+
+def _components(target: Target) -> Iterator[str]:
+    """What is called to look inside a variant."""
     for name, part in target.components.items():
         made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
         built = f", built with {' '.join(part.flags)}" if part.flags else ""
         for owner in part.variants:
             yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {', '.join(made)}"
+
+
+def _commands(own_patterns: list[Pattern]) -> Iterator[str]:
+    """What steps of the project's own patterns run in a shell."""
     for pattern in own_patterns:
         for step in pattern.steps:
             command = step.arguments.get("run")
