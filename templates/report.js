@@ -1,5 +1,5 @@
 "use strict";
-// Columns are sorted on request; without this script the tables stay as they are.
+// Columns are sorted on request, and a link opens the folds around its place. Without this script all stays readable.
 (() => {
   const key = (row, column) => {
     const cell = row.cells[column];
@@ -28,6 +28,17 @@
       button.addEventListener("click", () => sort(table, head, column));
     });
   }
+  const unfold = () => {
+    const place = document.getElementById(location.hash.slice(1));
+    let folded = false;
+    for (let fold = place && place.closest("details"); fold; fold = fold.parentElement.closest("details")) {
+      folded = folded || !fold.open;
+      fold.open = true;
+    }
+    if (folded) place.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
   addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details")) fold.open = true;
   });

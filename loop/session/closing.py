@@ -19,7 +19,15 @@ from loop.model.base import Model
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
 from loop.model.money import Bill
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Conclusion, Finished, SessionFacts, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import (
+    RESUMABLE,
+    Conclusion,
+    Finished,
+    SessionFacts,
+    SessionHead,
+    SessionRecord,
+    latest_attempts,
+)
 from loop.model.target import CAbiVariant
 from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
@@ -29,6 +37,7 @@ from loop.replay import recipe
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
 from loop.session.facts import session_facts
+from loop.session.headline import headline
 from loop.session.lateness import late_steps
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times
@@ -199,29 +208,39 @@ def recall(setting: Setting, session: str) -> Recall:
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
     """The outcome: a few lines, or one JSON object. Returns what the gates say as an exit code."""
+    from loop.report.html.reader import words  # Here: markdown-it is needed at the end of a session alone.
+
+    finished = folder.finished()
     if as_json:
         screen.data(to_json(outcome(record, folder, recalled)))
-    screen.outcome(record.status, f": {record.reason}")
-    if record.objective is not None:
-        screen.say(verdict(record))
-    for found in diagnoses(record.head, folder.finished()):
-        screen.say(f"what is wrong with {found.variant}:")
-        for label, text in found.lines:
-            screen.say(f"  {label.lower()}: {text}")
-        if found.command:
-            screen.say(f"  again: {found.command}")
-    missing = record.not_exercised
-    for line in missing[:TOLD]:
-        screen.say(f"not exercised: {line}")
-    if len(missing) > TOLD:
-        screen.say(f"not exercised: {len(missing) - TOLD} more things; the report has them")
-    hint = waiting_for(folder.finished())
-    if hint:
-        screen.say(hint)
-    for note in record.bill.notes:
-        screen.say(f"note: {note}")
+    for line in (*_found_wrong(record, finished), *_account(record, finished)):
+        screen.say(line)
     screen.say(f"grade {record.grade}; cost {cost_text(record.bill)}; report {folder.report}")
+    if record.status not in RESUMABLE:
+        screen.say(f"next: {record.proposal.splitlines()[-1]}")
+    _, _, said = words(headline(record, finished)).partition(":")
+    screen.outcome(record.status, f":{said}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
+
+
+def _found_wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
+    """What is known of each wrong variant."""
+    for found in diagnoses(record.head, finished):
+        yield f"what is wrong with {found.variant}:"
+        yield from (f"  {label.lower()}: {text}" for label, text in found.lines)
+        if found.command:
+            yield f"  again: {found.command}"
+
+
+def _account(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
+    """What was not exercised, what it waits for, notes of the bill, and the objective."""
+    missing = record.not_exercised
+    yield from (f"not exercised: {line}" for line in missing[:TOLD])
+    if len(missing) > TOLD:
+        yield f"not exercised: {len(missing) - TOLD} more things; the report has them"
+    yield from filter(None, (waiting_for(finished), *(f"note: {note}" for note in record.bill.notes)))
+    if record.objective is not None:
+        yield verdict(record)
 
 
 def cost_text(bill: Bill) -> str:

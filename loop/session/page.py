@@ -29,7 +29,7 @@ from loop.report.findings import Correctness, Rounds, correctness, reasons, spee
 from loop.report.plain import shortened
 from loop.report.spans import spans
 from loop.report.templates import environment, fitted
-from loop.session import course, earlier
+from loop.session import course, earlier, first_screen
 from loop.session.chain import chain, mermaid
 from loop.session.chain_figure import chain_figure
 from loop.session.course import Recalled
@@ -103,13 +103,12 @@ def _head(given: ReportInput) -> Shown:
         "diagnoses": diagnoses(head, finished),
         "objective": objective(record),
         "target": head.target,
-        "variants": ", ".join(head.variants) or "none",
-        "emulated": ", ".join(head.emulated),
+        "variants": first_screen.variants(record, finished),
         "baseline": head.baseline,
         "device": course.device(head),
         "started": say.day(head.started),
-        "took": _took(record),
         "steps": course.steps(finished),
+        "own": say.seconds(record.own_seconds),
         "chain": mermaid(chain(finished, head.plan)),
         "troubles": course.troubles(finished, given.recalled),
         "environment": course.environment(head, finished),
@@ -140,14 +139,17 @@ def _findings(given: ReportInput) -> Shown:
 def _account(given: ReportInput) -> Shown:
     """What it cost, what is known by now, and what comes next."""
     record, finished, head = given.record, given.finished, given.record.head
+    missing = tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished))))
+    paid = money(record.bill)
     return {
         "patterns": course.patterns(finished, head.plan),
         "predicted": predicted(record, finished),
         "calibration": given.calibration,
-        "money": money(record.bill),
+        "money": paid,
+        "summary": tuple(first_screen.lines(record, missing, paid["total"])),
         "earlier": earlier.earlier(record, given.earlier),
         "recorded": earlier.recorded(given.histories) if head.target_folder == "bundled" else (),
-        "not_exercised": tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished)))),
+        "not_exercised": missing,
         "learnings": record.learnings,
         "grade": shortened(record.grade, LONGEST_GRADE),
         "grade_reason": record.grade_reason,
@@ -155,12 +157,6 @@ def _account(given: ReportInput) -> Shown:
         "next": _next(record.proposal),
         "again": _again(record, finished) | {"recipe": given.replayed},
     }
-
-
-def _took(record: SessionRecord) -> str:
-    planned = say.seconds(record.head.plan.plan.budget.minutes * 60)
-    own = say.seconds(record.own_seconds)
-    return f"{say.seconds(record.seconds)} of {planned} planned, {own} of it spent by loop between the steps"
 
 
 def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:

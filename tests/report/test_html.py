@@ -12,7 +12,7 @@ from markdown_it.token import Token
 
 from loop.base.places import shipped
 from loop.report.html import page
-from loop.report.html.reader import body, inline
+from loop.report.html.reader import body, inline, words
 from loop.report.html.sorting import sort_value
 from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import (
@@ -259,3 +259,21 @@ def test_numbers_and_bars_of_a_table_can_be_sorted() -> None:
     (text,) = body("## Steps\n| Step | Took |\n|:--|--:|\n| a | 1.0 ms |\n| █░ 9 % | 2 s |", ()).content[1:-1]
     assert '<td class="number" data-sort="0.001">1.0 ms</td>' in text
     assert '<td class="letters" data-sort="9.0">█░ 9 %</td>' in text
+
+
+def test_a_fold_of_whole_sections_holds_them_whole() -> None:
+    """No section begins outside and ends inside; a fold within a section stays in it."""
+    log = ("<details>\n<summary>log</summary>", "l", "</details>")
+    parts = ("# T", "x", "<details>\n<summary>All</summary>", "## A", *log, "## B", "b", "</details>\n")
+    made = body("\n\n".join(parts), ())
+    html = re.sub(r"\s*\n\s*", "", "\n".join(made.content))
+    assert ["A", "B"] == [one.title for one in made.headings]
+    tags = re.findall(r"</?(?:details|section)", html)
+    assert [
+        "<details", "<section", "<details", "</details", "</section", "<section", "</section", "</details",
+    ] == tags  # fmt: skip
+
+
+def test_words_of_a_paragraph_are_plain() -> None:
+    """As a terminal shows them."""
+    assert "Passed: cpu is 1.5x faster_than that" == words("**Passed: `cpu` is 1.5x faster\\_than\nthat**")

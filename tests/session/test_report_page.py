@@ -200,7 +200,7 @@ def test_hostile_text_breaks_no_table() -> None:
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
     text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next session")
-    assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.strip()
+    assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 
 def test_a_hostile_message_stays_within_its_cell() -> None:
@@ -342,7 +342,7 @@ def test_the_report_leaves_no_gaps() -> None:
     for text in (report(record_of(steps), steps), report()):
         assert "\n\n\n" not in text
         assert not re.search(r"[ \t]+$", text, re.MULTILINE)
-        assert text.endswith(".\n")
+        assert text.endswith(".\n\n</details>\n")
 
 
 def test_without_an_environment_step_torch_is_told_as_it_is_installed() -> None:

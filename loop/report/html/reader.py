@@ -46,22 +46,50 @@ class Body:
     content: list[str] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
     tables: int = 0
+    section: bool = False
+    """Whether a section is open."""
+    folds: list[bool] = field(default_factory=list)
+    """The folds that are open: whether each holds sections."""
+
+    def end_section(self) -> None:
+        """Close the section that is open."""
+        if self.section:
+            self.content.append("</section>")
+        self.section = False
 
 
 def body(markdown: str, figures: Sequence[Figure], chain: Figure | None = None) -> Body:
     """The content of a report. `chain` stands where the Markdown has a flowchart in Mermaid."""
     made = Body()
     by_path = {one.path: one for one in figures}
-    for block in SyntaxTreeNode(READER.parse(markdown)).children:
+    blocks = SyntaxTreeNode(READER.parse(markdown)).children
+    for place, block in enumerate(blocks):
+        if block.type == "fold":
+            _around_fold(made, block, blocks[place + 2 : place + 3])
         _add(made, block, by_path, chain)
-    if made.headings:
-        made.content.append("</section>")
+    made.end_section()
     return made
+
+
+def _around_fold(made: Body, fold: SyntaxTreeNode, second: Sequence[SyntaxTreeNode]) -> None:
+    """A fold that begins with a heading holds whole sections: none reaches into it, or out of it."""
+    if fold.content == "<details>":
+        made.folds.append(bool(second) and second[0].type == "heading")
+        if made.folds[-1]:
+            made.end_section()
+    elif fold.content == "</details>" and made.folds and made.folds.pop():
+        made.end_section()
 
 
 def inline(text: str) -> str:
     """One paragraph's text as HTML."""
     return str(READER.renderInline(text))
+
+
+def words(text: str) -> str:
+    """One paragraph of Markdown as plain text."""
+    pieces = READER.parseInline(text)[0].children or ()
+    return "".join(" " if one.type == "softbreak" else one.content for one in pieces)
 
 
 def _add(made: Body, block: SyntaxTreeNode, figures: Mapping[str, Figure], chain: Figure | None) -> None:
@@ -87,8 +115,8 @@ def _add_heading(made: Body, block: SyntaxTreeNode) -> None:
     if block.tag == "h1" and not made.title:
         made.title = html
     elif block.tag in ("h1", "h2"):
-        if made.headings:
-            made.content.append("</section>")
+        made.end_section()
+        made.section = True
         anchor = _anchor(html, [one.anchor for one in made.headings])
         made.headings.append(Heading(anchor, html))
         made.content.append(f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{html}</h2>')
