@@ -9,11 +9,12 @@ from loop.model.verdict import Against, SpeedVerdict
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Table, columns, filled
+from loop.report.plain import shortened
 from loop.session.objective_section import verdict
 
 NOTHING = "-"
-NAMED = 2
-"""Things not exercised that are named; the rest is counted."""
+NAMED, LONGEST = 2, 80
+"""Things not exercised that are named, and letters of each; the rest is counted."""
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
@@ -75,7 +76,7 @@ def lines(record: SessionRecord, not_exercised: Sequence[str], cost: str) -> Ite
     yield f"Cost: {cost}. Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
     if not_exercised:
         more = len(not_exercised) - NAMED
-        named = "; ".join(not_exercised[:NAMED])
+        named = "; ".join(shortened(one, LONGEST) for one in not_exercised[:NAMED])
         yield f"Not exercised: {named}{f'; {more} more' if more > 0 else ''}."
 
 

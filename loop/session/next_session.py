@@ -98,12 +98,14 @@ def proposal(
     """
     head, finished = record.head, journal.finished(lines)
     try:
-        first, _ = propose(setting, head.target_words, [row(head, record, lines)])
+        ended = row(head, record, lines)
+        first, _ = propose(setting, head.target_words, [ended])
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
     begin = where_to_begin(head, finished, idea.variant, sources.get(idea.variant or "", ()))
-    broken = what_broke(finished) if record.status == "failed" and begin is None else ""
+    judged = record.status != "failed" or ended.incorrect or ended.regressed
+    broken = "" if judged else what_broke(finished)
     parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else "", broken]
     sentence = ". ".join(filter(None, parts))
     return "\n".join([f"{sentence}.", *(begin[1:] if begin else ()), first.command])
