@@ -39,7 +39,7 @@ RULE = (
     f"doubtful: {FEW:.0f} or more runs, and under {100 * DOUBT:.0f} % answered in the mean",
     f"validated: {ENOUGH:.0f} or more runs answered, and {100 * BAR:.0f} % or more by the lower bound",
     "applied: run, and none of these; proposed: never run",
-    "mean and bounds (5 %, 95 %) are those of Beta(answered + 1/2, broken + 1/2), runs by weight",
+    "mean, bounds (5 %, 95 %): of Beta(answered + 1/2, broken + 1/2), by weight",
 )
 """Where a pattern stands: the first line that holds."""
 

@@ -87,8 +87,7 @@ def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]
     screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
     screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
     screen.say("runs: own ones + sessions recorded elsewhere that applied it")
-    for line in statistics.RULE:
-        screen.say(line)
+    screen.say("\n".join(statistics.RULE))
 
 
 def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
