@@ -209,9 +209,15 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
 
 def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
     """`geometric mean 1.63x`; empty where nothing was judged or a ratio says nothing: a mean of noise is noise."""
+    mean = trusted_mean(verdicts)
+    return "" if mean is None else f"geometric mean {say.times(mean)}"
+
+
+def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
+    """Geometric mean of the ratios; None where nothing was judged or a ratio says nothing."""
     if all(one.verdict == "inconclusive" for one in verdicts) or any(one.vague for one in verdicts):
-        return ""
-    return f"geometric mean {say.times(geometric_mean([one.ratio for one in verdicts]))}"
+        return None
+    return geometric_mean([one.ratio for one in verdicts])
 
 
 def _speed(

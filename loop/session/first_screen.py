@@ -76,7 +76,7 @@ def lines(record: SessionRecord, not_exercised: Sequence[str], cost: str) -> Ite
     yield f"Cost: {cost}. Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
     if not_exercised:
         more = len(not_exercised) - NAMED
-        named = "; ".join(shortened(one, LONGEST) for one in not_exercised[:NAMED])
+        named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in not_exercised[:NAMED])
         yield f"Not exercised: {named}{f'; {more} more' if more > 0 else ''}."
 
 

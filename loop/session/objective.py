@@ -13,6 +13,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.optimize import section as changes
+from loop.report.findings import speed_verdicts, trusted_mean
 from loop.store.rows import blamed, judged
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -34,15 +35,17 @@ def required_names() -> set[str]:
 def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
     """What the steps so far found, by those names.
 
-    `ratio`: geometric mean over the workloads of baseline time / variant time. `gain`: product of the mean ratios
-    of kept changes against what they replaced; 1 where none was kept. `unexplained`: variants that are wrong, or
-    slower than their known good, and whose commit is not named.
+    `ratio`: geometric mean over the workloads of baseline time / variant time; None where no workload was judged,
+    or an interval says nothing. `gain`: product of the mean ratios of kept changes against what they replaced; 1
+    where none was kept. `unexplained`: variants that are wrong, or slower than their known good, without a commit.
     """
     verdicts = summary.collect(finished).verdicts
     row = judged(verdicts)
     right, wrong = _checked(finished)
     slower = list(row["regressed"])
-    ratios = {name: ratio for name, ratio in row["ratios"].items() if name not in wrong}
+    speeds = speed_verdicts(verdicts)
+    means = {name: trusted_mean([one for one in speeds if one.variant == name]) for name in variants}
+    ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
     bad = dict.fromkeys((*wrong, *slower))
     return {
         **{name: {"ratio": ratios.get(name), "right": name in right} for name in variants},

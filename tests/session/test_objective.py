@@ -57,6 +57,13 @@ def test_ratios_of_variants_are_means_over_the_workloads() -> None:
     assert ["cpu"] == facts["right"]
 
 
+def test_a_ratio_of_noise_is_not_known() -> None:
+    """Nothing was judged: an objective over it is missed, and says so."""
+    noise = make_measured(make_measurement("w", 1.0, interval=(0.8, 1.3)))
+    missed = judged("best.ratio >= 1", RIGHT, make_finished("measure", output=noise)).missed
+    assert ["best.ratio is not known, asked: `best.ratio >= 1`"] == [one.words for one in missed]
+
+
 def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_its_commit() -> None:
     """A search that named a range explains nothing yet."""
     facts: Any = found([WRONG], ["cpu"])
