@@ -59,3 +59,10 @@ def test_a_torn_end_is_named_and_the_next_line_stands_on_its_own(
     assert f"{kept}:3: a line without its end, left out" in capsys.readouterr().err
     sums.append_sealed(kept, '{"text": "four"}')
     assert ["one", "two", "four"] == words(kept)
+
+
+def test_a_file_that_lost_everything_is_named(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody makes one without a line."""
+    kept.write_bytes(b"")
+    assert [] == words(kept)
+    assert f"{kept}: damaged: empty" in capsys.readouterr().err

@@ -62,8 +62,10 @@ def append_sealed(path: Path, text: str) -> None:
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
-    """The lines that `append_sealed` wrote; a damaged one is named and left out. Raises OSError."""
+    """The lines that `append_sealed` wrote; a damaged one, or the lack of any, is named. Raises OSError."""
     *lines, torn = read_regular(path).split(b"\n")
+    if not lines and not torn:
+        remark(f"{path}: damaged: empty, what it held is lost")
     for number, line in enumerate(lines, start=1):
         try:
             yield model.model_validate_json(opened(path, line))
