@@ -57,7 +57,7 @@ def ideas(
     compiled: Collection[str],
     tunable: Collection[str] = (),
 ) -> tuple[Idea, ...]:
-    """What could be done next, the most urgent first; never empty.
+    """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
     variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
@@ -74,7 +74,7 @@ def ideas(
         *_missed(own),
         *_slow(own, ground, lost, compiled, searchable),
     ]
-    return tuple(found) or (_nothing(own, ground, searchable),)
+    return (*found, _nothing(own, ground, searchable))
 
 
 def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:

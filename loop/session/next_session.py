@@ -15,11 +15,13 @@ from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.money.charging import rates_of
 from loop.session.opening import SessionRequest, make_head, resolve
-from loop.steps.setting import Setting
+from loop.steps.setting import Setting, choose_device
 from loop.store import index, journal, past_changes
 from loop.store.rows import row
 
 BASELINE = Idea("baseline", "", ())
+TIMED = ("optimize", "tune")
+"""Plans that have nothing to do for a variant that is only emulated here."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Proposal:
 
 
 def propose(
-    setting: Setting, where: Sequence[str], ended: Sequence[SessionRow] = ()
+    setting: Setting, where: Sequence[str], ended: Sequence[SessionRow] = (), device: str = "auto"
 ) -> tuple[Proposal, tuple[Idea, ...]]:
     """The first idea whose plan can be run here, and the others.
 
@@ -44,30 +46,32 @@ def propose(
     rows = [*index.rows(root, last=index.LOOKED_BACK, target=setting.target.name)]
     rows = [row for row in rows if row.id not in {one.id for one in ended}] + [*ended]
     standings = statistics.gather(setting.project, setting.patterns)
-    now = _head(BASELINE, setting)
+    now = _head(BASELINE, setting, device)
     lost: dict[str, int] = {}
     for one in past_changes.lost_ideas(root, now):
         lost[one.variant] = lost.get(one.variant, 0) + 1
     compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
     tunable = [one.variant for one in setting.target.tuning.values()]
     every = ideas(rows, now.ground, lost, standings, compiled, tunable)
-    found = [one for one in every if one.plan in setting.plans or one.resume]
-    for place, idea in enumerate(found):
+    found = [one for one in every if one.plan in (*setting.plans, *setting.patterns) or one.resume]
+    for idea in found:
         try:
-            head = foresee(_head(idea, setting), setting)
+            head = foresee(_head(idea, setting, device), setting)
         except LoopError:  # Its variant is not there any more, or runs on another device.
+            continue
+        if idea.plan in TIMED and idea.variant in head.emulated:
             continue
         new = all(row.ground != head.ground for row in rows)
         brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-        rest = (*found[:place], *found[place + 1 :])
-        return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, where)), rest
+        rest = tuple(one for one in found if one not in (idea, every[-1]))
+        return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where)), rest
     raise UsageError("no plan of this target can be run here", hint="loop plan list")
 
 
-def _head(idea: Idea, setting: Setting) -> SessionHead:
+def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
     """The head that a session of this idea would have."""
     known = idea.plan in setting.plans
-    request = SessionRequest(plan=idea.plan if known else None)
+    request = SessionRequest(plan=idea.plan if known else None, device=device)
     request = request if known else replace(request, pattern=idea.plan)
     if idea.variant is not None:
         request = replace(request, variants=(idea.variant,))
@@ -82,11 +86,12 @@ def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
     return None if brings.minutes is None else brings.minutes / 60 * by_hour
 
 
-def _command(idea: Idea, where: Sequence[str]) -> str:
+def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
     chosen = ["--variant", idea.variant] if idea.variant else []
-    return shlex.join(["loop", "run", "session", idea.plan, *chosen, *where])
+    kind = "session" if idea.plan in setting.plans else "pattern"
+    return shlex.join(["loop", "run", kind, idea.plan, *chosen, *where])
 
 
 def proposal(
@@ -99,7 +104,9 @@ def proposal(
     head, finished = record.head, journal.finished(lines)
     try:
         ended = row(head, record, lines)
-        first, _ = propose(setting, head.target_words, [ended])
+        own = head.device == choose_device("auto", setting.target, ())
+        where = head.target_words if own else [*head.target_words, "--device", head.device]
+        first, _ = propose(setting, where, [ended], "auto" if own else head.device)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea

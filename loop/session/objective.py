@@ -22,7 +22,9 @@ FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain
 
 def found_names(variants: Collection[str]) -> set[str]:
     """Every name of what a session of these variants can find."""
-    return {*FOUND, *(f"{name}.{field}" for name in variants for field in ("ratio", "right"))}
+    hidden = {name.partition(".")[0] for name in FOUND} | {"session", "plan", "target", "device"}
+    own = (name for name in variants if name not in hidden)
+    return {*FOUND, *(f"{name}.{field}" for name in own for field in ("ratio", "right"))}
 
 
 def required_names() -> set[str]:
@@ -102,7 +104,7 @@ class Objective:
             return False
 
     def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
-        return {**self.known, "session": session, **found(finished, self.variants)}
+        return {**found(finished, self.variants), **self.known, "session": session}
 
 
 def refuse_unless_met(head: SessionHead) -> None:

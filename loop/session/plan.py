@@ -75,6 +75,11 @@ def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
             yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
             return
         left = left[left.index(phase.first) + 1 :]
+        if phase.name in [one.name for one in plan.phases[:index]]:
+            yield complain(document, ("phases", index, "name"), "a name of its own", repr(phase.name))
+        if plan.patterns.count(phase.first) > 1:
+            expected = "a pattern that the plan lists once"
+            yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
     minutes = sum(phase.minutes for phase in plan.phases)
     if minutes > plan.budget.minutes * (1 + 1e-9):
         expected = f"at most {plan.budget.minutes:g} minutes in all, the plan's budget"

@@ -93,7 +93,7 @@ def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variants of which a search named one commit, with that commit."""
     for one in outputs_of(steps, BisectOutput):
-        if one.answer is not None and len(one.answer.culprits) == 1:
+        if one.answer is not None and len(one.answer.culprits) == 1 and one.metric != "resources":
             culprit = one.answer.culprits[0]
             yield one.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 

@@ -40,3 +40,15 @@ def test_what_is_not_known_is_missed(text: str) -> None:
 def test_nothing_is_off_by_a_share_of_zero() -> None:
     """A share of zero says nothing, and is no error."""
     assert ["small is 0, asked: `small > 0`"] == said("small > 0")
+
+
+def test_the_share_is_of_what_is_asked_on_whichever_side_it_stands() -> None:
+    """Of a chain, the two neighbours that do not hold."""
+    assert ["cpu.ratio is 1.31, 13 % off `1.5 <= cpu.ratio`"] == said("1.5 <= cpu.ratio")
+    assert ["cpu.ratio is 1.31, 31 % off `0.5 <= cpu.ratio <= 1.0`"] == said("0.5 <= cpu.ratio <= 1.0")
+
+
+def test_more_than_all_of_it_is_told_in_whole_per_cent() -> None:
+    """No exponents."""
+    assert ["minutes is 3, 200 % off `minutes <= 1`"] == said("minutes <= 1")
+    assert ["minutes is 3, 2.6 % off `minutes >= 3.08`"] == said("minutes >= 3.08")

@@ -205,6 +205,10 @@ def test_the_patterns_of_single_commands_are_patterns_like_any(path: Path) -> No
             "phases: [{name: a, first: one, minutes: 3}]",
             "expected at most 1 minutes in all, the plan's budget, got 3",
         ),
+        (
+            "phases: [{name: a, first: one, minutes: .1}, {name: a, first: two, minutes: .1}]",
+            "phases.1.name: expected a name of its own, got 'a'",
+        ),
         ("success: 3", "plans/p.yaml:8:10: success: expected"),
     ],
 )

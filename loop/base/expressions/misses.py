@@ -4,8 +4,9 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loop.base.expressions.evaluation import anything, finite_number
+from loop.base.expressions.evaluation import anything, finite_number, truth
 from loop.base.expressions.expression import Expression
+from loop.base.expressions.grammar import names
 from loop.base.expressions.wording import ExpressionError, said
 
 MOST = 4
@@ -26,7 +27,8 @@ class Miss:
     @property
     def words(self) -> str:
         """`cpu.ratio is 1.31, 13 % off cpu.ratio >= 1.5`."""
-        by = "" if self.off is None else f"{100 * self.off:.2g} % off "
+        share = 0.0 if self.off is None else 100 * self.off
+        by = "" if self.off is None else f"{share:.0f} % off " if share >= 10 else f"{share:.2g} % off "
         return f"{self.got}, {by or 'asked: '}`{self.part}`"
 
 
@@ -61,11 +63,21 @@ def told(name: str, values: Mapping[str, object]) -> str:
 
 
 def _off(tree: ast.expr, values: Mapping[str, object]) -> float | None:
-    """How far the two sides of a comparison lie apart, as a share of the right one."""
-    if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+    """How far the first two neighbours of a comparison that do not hold lie apart, as a share of what is asked.
+
+    What is asked is the side that reads no name; where both read some, the right one.
+    """
+    if not isinstance(tree, ast.Compare):
         return None
-    try:
-        got, asked = finite_number(tree.left, values), finite_number(tree.comparators[0], values)
-    except ExpressionError:
-        return None
-    return abs(got - asked) / abs(asked) if asked else None
+    sides = (tree.left, *tree.comparators)
+    for sign, left, right in zip(tree.ops, sides, sides[1:], strict=False):
+        pair = ast.Compare(left, [sign], [right])
+        try:
+            if not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE) or truth(pair, values):
+                continue
+            asked, got = (left, right) if not list(names(left)) else (right, left)
+            wanted = finite_number(asked, values)
+            return abs(finite_number(got, values) - wanted) / abs(wanted) if wanted else None
+        except ExpressionError:
+            return None
+    return None
