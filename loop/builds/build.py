@@ -192,7 +192,7 @@ def build(
     record = known_builds.record_of(known, cache) if known else None
     if known and record:
         return _build(name, variant, known, cache, record, cached=True)
-    damaged = known is not None and (cache / known.build_id).exists()
+    damaged = _damaged(cache / known.build_id) if known else ""
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
@@ -202,9 +202,15 @@ def build(
             continue
         known_builds.keep(asked, known, cache)
         made = _build(name, variant, known, cache, record, cached=False)
-        note = "the cached build was damaged: not what was recorded; built again" if damaged else made.note
-        return made.model_copy(update={"note": note})
+        return made.model_copy(update={"note": damaged or made.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
+
+
+def _damaged(entry: Path) -> str:
+    """What to say of a build that is not the one that was recorded for these files; empty where it is gone."""
+    if known_builds.whole(entry):
+        return "the cache held another build of the same files; built again"
+    return "the cached build was damaged: not what was recorded; built again" if entry.exists() else ""
 
 
 def _build(

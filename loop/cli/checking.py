@@ -20,7 +20,7 @@ from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.report.graph import Answer, Graph, mermaid, tree
-from loop.session.plan import check_pattern
+from loop.session.plan import check_pattern, check_plan
 from loop.steps.setting import read_setting
 
 
@@ -46,7 +46,7 @@ def _check_all(target: Path | None) -> int:
     histories()
     complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
     for plan in setting.plans.values():
-        complaints += definitions.unknown_patterns(plan, setting.patterns)
+        complaints += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
     if complaints:
         raise DefinitionError(complaints)
     return len(setting.patterns) + len(setting.plans) + 2
@@ -62,7 +62,7 @@ def _check_file(path: Path, target: Path | None) -> int:
     if path.name == "target.yaml":
         targets.target(project(path, Path.cwd()))
     elif path.parent.name == "plans":
-        definitions.read_file(path, Plan)
+        _check_plan(definitions.read_file(path, Plan), target or _around(path))
     else:
         read = definitions.read_file(path, Pattern)
         known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
@@ -70,6 +70,19 @@ def _check_file(path: Path, target: Path | None) -> int:
         if complaints:
             raise DefinitionError(complaints)
     return 1
+
+
+def _around(plan: Path) -> Path | None:
+    """The target whose own plan this is; None for one that lies elsewhere."""
+    folder = plan.resolve().parent.parent
+    return folder if (folder / "target.yaml").is_file() else None
+
+
+def _check_plan(read: definitions.Read[Plan], target: Path | None) -> None:
+    setting = read_setting(target)
+    complaints = check_plan(read, setting.patterns, {*setting.plans, read.value.name}, setting.target.variants)
+    if complaints:
+        raise DefinitionError(complaints)
 
 
 def graph(target: Path | None, screen: Screen, *, as_tree: bool, as_json: bool) -> int:

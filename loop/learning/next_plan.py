@@ -124,7 +124,7 @@ def _searched(row: SessionRow) -> bool:
 def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """The last session missed its objective, and its plan names another as the answer."""
     for row in rows[-1:]:
-        if row.missed and row.otherwise:
+        if row.missed and row.otherwise and row.otherwise not in {run.pattern for run in row.runs}:
             why = f"{row.id} missed its objective: {row.missed}"
             yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
 

@@ -258,7 +258,9 @@ def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: Sequence[str]) ->
         one.workload.name,
         say.latency(one.reference_us),
         say.latency(one.candidate_us),
-        say.ratio(verdict.ratio, verdict.interval),
+        f"{say.times(verdict.ratio)}, too few rounds"
+        if one.ranged
+        else say.ratio(verdict.ratio, verdict.interval),
         *curve,
         verdict.verdict + own,
         say.memory(one.reference_peak_bytes),

@@ -237,7 +237,7 @@ def _account(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[st
     missing = record.not_exercised
     yield from (f"not exercised: {line}" for line in missing[:TOLD])
     if len(missing) > TOLD:
-        yield f"not exercised: {len(missing) - TOLD} more things; the report has them"
+        yield f"not exercised: {len(missing) - TOLD} more; the report has them all"
     yield from filter(None, (waiting_for(finished), *(f"note: {note}" for note in record.bill.notes)))
     if record.objective is not None:
         yield verdict(record)

@@ -113,6 +113,7 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
     if walk.enough:
         reached = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+        show.screen.say(f"no further step is begun: {reached}")
         return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK, reached)
     return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
 

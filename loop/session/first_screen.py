@@ -42,7 +42,9 @@ def _right(record: SessionRecord, finished: Sequence[Finished], name: str) -> st
     if not checks:
         return NOTHING
     emulated = ", emulated" if name in record.head.emulated else ""
-    return f"{sum(one.passed for one in checks)} of {len(checks)} checks{emulated}"
+    declined = sum(one.passed and one.status != "right" for one in checks)
+    more = f", {declined} not supported" if declined else ""
+    return f"{sum(one.status == 'right' for one in checks)} of {len(checks)} checks{more}{emulated}"
 
 
 def _speed(record: SessionRecord, name: str) -> str:

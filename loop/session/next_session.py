@@ -1,6 +1,7 @@
 """What the next session should do: the most urgent idea that can be run here, priced, with its command."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from loop.learning import statistics_command as statistics
 from loop.learning.learnings import one_line, what_broke, where_to_begin
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import foresee
+from loop.learning.statistics import Statistics
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
@@ -42,30 +44,40 @@ def propose(
 
     `where`: how the command names the target. `ended`: sessions that are not in the index yet.
     """
-    root = setting.project.sessions
-    rows = [*index.rows(root, last=index.LOOKED_BACK, target=setting.target.name)]
-    rows = [row for row in rows if row.id not in {one.id for one in ended}] + [*ended]
+    known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
+    rows = [*(row for row in known if row.id not in {one.id for one in ended}), *ended]
     standings = statistics.gather(setting.project, setting.patterns)
+    every = _ideas(setting, rows, standings, device)
+    for idea in every:
+        head = _runnable(idea, setting, device)
+        if head is not None:
+            new = all(row.ground != head.ground for row in rows)
+            brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
+            rest = tuple(one for one in every if one not in (idea, every[-1]))
+            return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where)), rest
+    raise UsageError("no plan of this target can be run here", hint="loop plan list")
+
+
+def _ideas(
+    setting: Setting, rows: Sequence[SessionRow], standings: Mapping[str, Statistics], device: str
+) -> tuple[Idea, ...]:
+    """Every idea for a target, the most urgent first."""
     now = _head(BASELINE, setting, device)
-    lost: dict[str, int] = {}
-    for one in past_changes.lost_ideas(root, now):
-        lost[one.variant] = lost.get(one.variant, 0) + 1
+    lost = Counter(one.variant for one in past_changes.lost_ideas(setting.project.sessions, now))
     compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
     tunable = [one.variant for one in setting.target.tuning.values()]
-    every = ideas(rows, now.ground, lost, standings, compiled, tunable)
-    found = [one for one in every if one.plan in (*setting.plans, *setting.patterns) or one.resume]
-    for idea in found:
-        try:
-            head = foresee(_head(idea, setting, device), setting)
-        except LoopError:  # Its variant is not there any more, or runs on another device.
-            continue
-        if idea.plan in TIMED and idea.variant in head.emulated:
-            continue
-        new = all(row.ground != head.ground for row in rows)
-        brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-        rest = tuple(one for one in found if one not in (idea, every[-1]))
-        return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where)), rest
-    raise UsageError("no plan of this target can be run here", hint="loop plan list")
+    return ideas(rows, now.ground, lost, standings, compiled, tunable)
+
+
+def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:
+    """The head that a session of an idea would have; None where it cannot be run, or has nothing to do here."""
+    if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
+        return None
+    try:
+        head = foresee(_head(idea, setting, device), setting)
+    except LoopError:  # Its variant is not there any more, or runs on another device.
+        return None
+    return None if idea.plan in TIMED and idea.variant in head.emulated else head
 
 
 def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:

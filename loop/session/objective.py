@@ -43,14 +43,15 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
     """
     verdicts = summary.collect(finished).verdicts
     row = judged(verdicts)
-    right, wrong = _checked(finished)
+    checked = _checked(finished)
+    right, wrong = ([name for name, found in checked.items() if found is sought] for sought in (True, False))
     slower = list(row["regressed"])
     speeds = speed_verdicts(verdicts)
     means = {name: trusted_mean([one for one in speeds if one.variant == name]) for name in variants}
     ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
     bad = dict.fromkeys((*wrong, *slower))
     return {
-        **{name: {"ratio": ratios.get(name), "right": name in right} for name in variants},
+        **{name: {"ratio": ratios.get(name), "right": checked.get(name)} for name in variants},
         "right": right,
         "wrong": wrong,
         "slower": slower,
@@ -61,12 +62,12 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
     }
 
 
-def _checked(finished: Sequence[Finished]) -> tuple[list[str], list[str]]:
-    """Variants that the last checks of them found right, and wrong."""
+def _checked(finished: Sequence[Finished]) -> dict[str, bool]:
+    """Variant to whether the last checks of it found it right."""
     last: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
         last |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
-    return [name for name, right in last.items() if right], [name for name, right in last.items() if not right]
+    return last
 
 
 @dataclass(frozen=True)

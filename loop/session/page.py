@@ -131,6 +131,7 @@ def _findings(given: ReportInput) -> Shown:
         "bottleneck": bottleneck(finished),
         "chapters": tuple(_chapters(finished)),
         "searches": searches(finished),
+        "explained": [found.variant for found in diagnoses(record.head, finished)],
         "changes": changes(finished),
         "decisions": decisions(finished),
     }

@@ -32,7 +32,7 @@ def resolve(
 
     `plans`, `variants`: names that it may give. Raises DefinitionError with all complaints at once.
     """
-    complaints = [*unknown_patterns(plan, patterns), *_check_objective(plan, {*patterns, *plans}, variants)]
+    complaints = check_plan(plan, patterns, plans, variants)
     more = (plan.value.otherwise,) if plan.value.otherwise else ()
     reached = _reachable((*plan.value.patterns, *more), patterns)
     for name in reached:
@@ -44,6 +44,13 @@ def resolve(
         plan=plan.value,
         patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached),
     )
+
+
+def check_plan(
+    read: Read[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
+) -> list[Complaint]:
+    """Everything wrong with a plan itself that its own types cannot say."""
+    return [*unknown_patterns(read, patterns), *_check_objective(read, {*patterns, *plans}, variants)]
 
 
 def _check_objective(read: Read[Plan], answers: Collection[str], variants: Collection[str]) -> Iterator[Complaint]:
@@ -58,7 +65,10 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
     ):
         if text is not None:
             yield from check_expression(document, (place,), text, known)
-    if plan.otherwise and plan.otherwise not in answers:
+    if plan.otherwise in (plan.name, *plan.patterns):
+        expected = "a plan or a pattern other than this plan and its patterns"
+        yield complain(document, ("otherwise",), expected, repr(plan.otherwise))
+    elif plan.otherwise and plan.otherwise not in answers:
         hint = hint_for(plan.otherwise, answers)
         yield complain(document, ("otherwise",), "the name of a pattern or a plan", repr(plan.otherwise), hint)
     yield from _check_phases(read)

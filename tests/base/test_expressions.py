@@ -151,7 +151,7 @@ NO_ANSWER = [
     ("device < 1", "expected a number beside `<`, got 'cpu'"),
     ("1 < device", "got 'cpu'"),
     ("passed < 2", "got true"),
-    ("build.flags < 1", "got a tuple"),
+    ("build.flags < 1", "got a list"),
     ("'a' + 'b' == 'ab'", "expected a number, got 'a'"),
     ("passed + 1 > 0", "expected a number, got true"),
     ("1 in 'abc'", "expected text to look for in a text, got 1"),

@@ -162,3 +162,15 @@ def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
     assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
     assert "Objective reached: wrong == []." in reached
+
+
+def test_lists_of_the_machine_compare_as_lists() -> None:
+    """They are kept as tuples."""
+    refuse_unless_met(head_of(requires="machine.gpus == [] and revision.changed == []"))
+    with pytest.raises(UsageError, match=r"machine.gpus is empty"):
+        refuse_unless_met(head_of(requires="machine.gpus != []"))
+
+
+def test_a_variant_that_nobody_checked_is_neither_right_nor_wrong() -> None:
+    """What is asked of it is missed as not known."""
+    assert ["cpu.right is not known, asked: `cpu.right`"] == [one.words for one in judged("cpu.right").missed]

@@ -227,3 +227,11 @@ def test_the_answer_to_a_miss_is_reached_only_as_an_answer() -> None:
         found = resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("tune",))
         assert reached == [one.pattern.name for one in found.patterns]
         assert [True, False][: len(reached)] == [one.planned for one in found.patterns]
+
+
+@pytest.mark.parametrize("answer", ["p", "one"])
+def test_a_plan_does_not_answer_its_own_miss(answer: str) -> None:
+    """Neither by itself nor by a pattern that it has run by then."""
+    known = {"one": read_pattern(name="one")}
+    with pytest.raises(DefinitionError, match="other than this plan and its patterns"):
+        resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("p",))

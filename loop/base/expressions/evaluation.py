@@ -98,7 +98,8 @@ def _fields(owner: object) -> Mapping[str, object]:
 
 def _known(name: str, node: ast.expr, known: Mapping[str, object]) -> Any:
     if name in known:
-        return known[name]
+        value = known[name]
+        return list(value) if isinstance(value, tuple) else value
     close = get_close_matches(name, [str(each) for each in known], n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ExpressionError("a known name", f"{dotted(node)!r}{hint}")
