@@ -56,12 +56,14 @@ def ideas(
     standings: Mapping[str, Statistics],
     compiled: Collection[str],
     tunable: Collection[str] = (),
+    *,
+    for_gpu: bool = True,
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
     variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
-    `tunable`: those of them that the target has values to search of.
+    `tunable`: those of them that the target has values to search of. `for_gpu`: whether any is made for a GPU.
     """
     own = [row for row in rows if not row.recorded and row.status is not None]
     searchable = tunable if _usable("tuning", standings) else ()
@@ -74,7 +76,7 @@ def ideas(
         *_missed(own),
         *_slow(own, ground, lost, compiled, searchable),
     ]
-    return (*found, _nothing(own, ground, searchable))
+    return (*found, _nothing(own, ground, searchable, for_gpu))
 
 
 def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -213,15 +215,15 @@ def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
     return known is not None and known.standing not in ("doubtful", "retired")
 
 
-def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str]) -> Idea:
+def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], for_gpu: bool) -> Idea:
     """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
     here = [row for row in rows if row.ground == ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
-    if all(row.plan != "kernels" for row in here):
-        why = f"all gates passed; what ran below {AHEAD} of the baseline, and could be made faster here, was tried"
+    if for_gpu and all(row.plan != "kernels" for row in here):
+        why = "nothing is wrong, and nothing that could be made faster here is left untried"
         return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
     timed = {name for row in measured for name in row.ratios}
     untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, ground)]

@@ -66,7 +66,8 @@ def _ideas(
     lost = Counter(one.variant for one in past_changes.lost_ideas(setting.project.sessions, now))
     compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
     tunable = [one.variant for one in setting.target.tuning.values()]
-    return ideas(rows, now.ground, lost, standings, compiled, tunable)
+    for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
+    return ideas(rows, now.ground, lost, standings, compiled, tunable, for_gpu=for_gpu)
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:

@@ -127,6 +127,11 @@ def test_nothing_is_proposed_twice_on_the_same_files() -> None:
     assert "baseline" == first(*rows, ground="edited").plan
 
 
+def test_a_target_without_a_kernel_for_a_gpu_is_not_led_to_its_checks() -> None:
+    """They would find nothing to do."""
+    assert "quick" == ideas([row(0, ratios={"cpu": 2.0})], "files", {}, STANDINGS, COMPILED, for_gpu=False)[0].plan
+
+
 def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:
     """Only of a variant that was timed here."""
     done = [row(0, ratios={"b": 2.0}), row(1, plan="kernels")]
