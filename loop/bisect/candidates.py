@@ -60,7 +60,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
         raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
     refuse_half_done(top)
     head = history.resolve(top, "HEAD")
-    uncommitted = changes(folder, head) if bad is None else {}
+    uncommitted = (changes(folder, head) if bad is None else None) or {}
     first, last = history.resolve(top, good), history.resolve(top, bad or "HEAD")
     commits = [] if first == last and uncommitted else history.line(top, good, bad or "HEAD")
     line = Line(folder, top, _candidate(folder, top, first), tuple(_candidates(folder, top, commits)))

@@ -21,13 +21,15 @@ def components(context: Context, arguments: NoArguments) -> Working[ComponentsOu
     found = failing_variants(context)
     checked: list[ComponentChecks] = []
     missing: list[str] = []
+    texts: list[str] = []
     for _, side in (yield from failing_sides(context, found)):
         mine, without = yield from looked_into(context, side)
         checked, missing = [*checked, *mine], [*missing, *without]
+        texts += described(side.name, mine, without)
     return Result(
         ComponentsOutput(
             ok=True,
-            message=_described(checked, missing) if found else NOTHING,
+            message="; ".join(texts) if found else NOTHING,
             not_exercised=tuple(missing),
             components=tuple(checked),
             wrong=tuple(one.component for one in checked if one.checks.first_failure),
@@ -80,13 +82,10 @@ def _check(context: Context, name: str, part: Component, side: Side) -> Generato
     return ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks)
 
 
-def _described(checked: Sequence[ComponentChecks], missing: Sequence[str]) -> str:
-    texts = []
-    for variant in dict.fromkeys(one.variant for one in checked):
-        mine = [one for one in checked if one.variant == variant]
-        wrong = [one for one in mine if one.checks.first_failure]
-        texts += [f"{one.component} of {variant} {one.outcome}" for one in wrong]
-        if not wrong:
-            names = ", ".join(one.component for one in mine)
-            texts.append(f"{variant}: right by itself: {names}, so the fault lies in how they are put together")
-    return "; ".join([*texts, *missing])
+def described(variant: str, checked: Sequence[ComponentChecks], missing: Sequence[str]) -> list[str]:
+    """What the components say of a variant; with one missing, that the others are right clears nothing."""
+    texts = [f"{one.component} of {variant} {one.outcome}" for one in checked if one.checks.first_failure]
+    if checked and not texts:
+        so = "" if missing else ", so the fault lies in how they are put together"
+        texts.append(f"{variant}: right by itself: {', '.join(one.component for one in checked)}{so}")
+    return [*texts, *missing]

@@ -31,7 +31,7 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
         one.variant for one in made if one.variant in known and known[one.variant].build_id != one.build_id
     )
     commit = next((known[name].commit for name in changed if known[name].commit), None)
-    files = files_changed(context.task.folder, commit) if commit else {}
+    files = (files_changed(context.task.folder, commit) if commit else None) or {}
     return Result(
         ChangesOutput(
             ok=True,

@@ -88,8 +88,9 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     """What came of the advice of all sessions. `rows`: oldest first.
 
-    A change that a session judged is an outcome of the advice in its brief. Other advice is held against the next
-    session of the same target and environment that timed another build of the variant on the same workload.
+    A change that a session judged is an outcome of the advice in its brief, and closes what was promised before.
+    Other advice is held against the next session of the same target and environment that timed another build
+    of the variant on the same workload.
     """
     found: list[GainOutcome] = []
     open_: dict[tuple[object, ...], Promised] = {}
@@ -101,6 +102,8 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
             if one is not None and one.build != build and one.workload in row.speeds.get(variant, {}):
                 found.append(_later(open_.pop((*place, variant)), row))
         judged = {one.variant for one in row.gains}
+        for variant in judged:
+            open_.pop((*place, variant), None)
         open_ |= {(*place, one.variant): one for one in row.promises if one.variant not in judged}
     return tuple(found)
 

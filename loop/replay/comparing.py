@@ -50,11 +50,10 @@ def compare(expected: Sequence[Expected], found: Found) -> Comparison:
     result = Comparison()
     elsewhere = "".join(_elsewhere(one, found.machine) for one in _of(expected, ExpectedMachine))
     builds = _of(expected, ExpectedBuild)
-    others = {one.variant: said for one in builds if (said := _other_compiler(one, found))}
-    _compare_checks(result, _of(expected, ExpectedCheck), found)
-    if not elsewhere:
-        _compare_builds(result, builds, found)
-        result.unknown += others.values()
+    others = {one.variant for one in builds if _otherwise_built(one, found)}
+    unbuilt = {one.variant for one in builds if one.variant not in found.builds}
+    _compare_checks(result, _of(expected, ExpectedCheck), found, unbuilt)
+    _compare_builds(result, builds, found, elsewhere)
     _compare_speeds(result, _alike(expected, ExpectedSpeed, others), found, elsewhere)
     _compare_kernels(result, _alike(expected, ExpectedKernel, others), found)
     if not (result.compared or result.differs or result.unknown):
@@ -87,24 +86,41 @@ def _said(value: object) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
 
 
-def _other_compiler(one: ExpectedBuild, found: Found) -> str:
-    """That a library was made by a compiler that was not taken here; empty where it was, or nothing was built."""
+def _otherwise_built(one: ExpectedBuild, found: Found) -> str:
+    """That a library's compiler was not taken here, or none; empty where it was."""
     here = found.builds.get(one.variant, {})
-    if not one.compiler or not here or one.compiler in here.values():
+    if not here:
+        return f"no build of {one.variant}: {_why(found, 'build', 'emulate', 'resources')}"
+    if not one.compiler or one.compiler in here.values():
         return ""
-    return f"{one.variant} was compiled by {one.compiler}, here by {', '.join(here.values())}"
+    other = f"{one.variant} was compiled by {one.compiler}, here by {', '.join(dict.fromkeys(here.values()))}"
+    failed = found.said.get("build") or found.said.get("resources")
+    return f"{other}: {failed}" if failed else other
 
 
-def _compare_checks(result: Comparison, checks: Sequence[ExpectedCheck], found: Found) -> None:
-    result.differs += _checks(checks, found)
-    _count(result, checks, "check")
+def _why(found: Found, *steps: str) -> str:
+    """What the first of these steps that failed said."""
+    return next((found.said[name] for name in steps if name in found.said), "no step says why")
+
+
+def _compare_checks(
+    result: Comparison, checks: Sequence[ExpectedCheck], found: Found, unbuilt: Container[str]
+) -> None:
+    """Checks; those that were not made for want of a build are left out, since that is said."""
+    told = [one for one in checks if one.variant not in unbuilt or _key(one) in found.checks]
+    result.differs += _checks(told, found)
+    _count(result, told, "check")
+
+
+def _key(one: ExpectedCheck) -> CheckKey:
+    return one.variant, one.workload, one.seed, one.inputs
 
 
 def _checks(checks: Sequence[ExpectedCheck], found: Found) -> Iterator[str]:
     """What came out otherwise: a line for each variant and way of differing."""
     alike: dict[tuple[str, str, str], list[tuple[ExpectedCheck, ExpectedCheck | None]]] = {}
     for one in checks:
-        now = found.checks.get((one.variant, one.workload, one.seed, one.inputs))
+        now = found.checks.get(_key(one))
         if now is None or now.status != one.status or _less_exact(one, now):
             key = (one.variant, one.status, now.status if now else "")
             alike.setdefault(key, []).append((one, now))
@@ -128,11 +144,23 @@ def _worst(pairs: Sequence[tuple[ExpectedCheck, ExpectedCheck | None]]) -> str:
     return f"largest error {now.error:.2g} on {place} (recorded: {one.error:.2g}{most})"
 
 
-def _compare_builds(result: Comparison, builds: Sequence[ExpectedBuild], found: Found) -> None:
+def _compare_builds(result: Comparison, builds: Sequence[ExpectedBuild], found: Found, elsewhere: str) -> None:
     """Build ids, and the code that the recipe's lines made, where the same compiler was taken."""
-    alike = [one for one in builds if not _other_compiler(one, found)]
+    untold = [_untold(one, found, elsewhere) for one in builds]
+    alike = [one for one, why in zip(builds, untold, strict=True) if not why]
+    result.unknown += dict.fromkeys(filter(None, untold))
     result.differs += [text for one in alike if (text := _build(one, found))]
     _count(result, alike, "build")
+
+
+def _untold(one: ExpectedBuild, found: Found, elsewhere: str) -> str:
+    """Why a build cannot be compared here; empty where it can."""
+    if otherwise := _otherwise_built(one, found):
+        return otherwise
+    if one.build_id not in found.builds[one.variant]:
+        return f"build of {one.variant} is of another machine: {elsewhere}" if elsewhere else ""
+    unread = one.compiled and found.same_code(one.build_id) is None
+    return f"code of {one.variant} cannot be read, or the recipe's line made none" if unread else ""
 
 
 def _build(one: ExpectedBuild, found: Found) -> str:
@@ -193,8 +221,13 @@ def _only_noise(noisy: Sequence[Ratios], told: Container[str]) -> list[str]:
 
 
 def _compare_kernels(result: Comparison, kernels: Sequence[ExpectedKernel], found: Found) -> None:
-    result.differs += [text for one in kernels for text in _kernel(one, found)]
-    _count(result, kernels, "kernel")
+    """Kernels, of the variants and architectures that a report was read of."""
+    read = {(variant, architecture) for variant, architecture, _ in found.kernels}
+    told = [one for one in kernels if (one.variant, one.architecture) in read]
+    missing = dict.fromkeys(f"{one.variant} for {one.architecture}" for one in kernels if one not in told)
+    result.unknown += [f"no kernels of {name} were read: {_why(found, 'resources')}" for name in missing]
+    result.differs += [text for one in told for text in _kernel(one, found)]
+    _count(result, told, "kernel")
 
 
 def _kernel(one: ExpectedKernel, found: Found) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`recipe.sh`: the commands that do again what a session judged, and the numbers that have to come out."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,10 @@ from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import LoopError
 from loop.base.places import Project, include_folder, shipped
 from loop.library import targets
+from loop.library.definitions import read_file
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished, SessionHead, latest_attempts
+from loop.model.target import Target
 from loop.profile.model import ResourcesOutput
 from loop.replay.expectations import Compiled, compiled, expectations
 from loop.report.templates import jinja
@@ -61,11 +64,11 @@ def recipe(project: Project, head: SessionHead, finished: Sequence[Finished], ca
         "inside": place.inside,
         "sums": tuple(_sums(project)) if whole else (),
         "whole": whole,
-        "edited": tuple(_edited(project, place, head)) if whole else (),
+        "edited": _edited(project, place, head) if whole else (),
         "machine": tuple(_machine(head)),
         "compilers": tuple(dict.fromkeys(one.compiler for one in libraries if one.compiler)),
         "libraries": [(one, _line(one, place)) for one in libraries],
-        "asks": tuple(_asks(head, finished)),
+        "asks": tuple(_asks(head, finished, read_file(project.manifest, Target).value)),
         "expected": [one.model_dump_json() for one in expected],
     }
     made = jinja(shipped("templates"), autoescape=False)
@@ -94,15 +97,20 @@ def _sums(project: Project) -> Iterator[str]:
         yield f"{chr(92) if safe != name else ''}{content_hash(path.read_bytes())}  {safe}"
 
 
-def _edited(project: Project, place: Place, head: SessionHead) -> Iterator[str]:
-    """Files that were judged and are in no commit."""
-    if head.revision.commit is None or place.top is None:
-        return
-    judged = {path.resolve().relative_to(place.top).as_posix() for path in targets.ground_files(project)}
-    yield from sorted(judged & changes(project.target, head.revision.commit).keys())
-    if project.bundled:
-        inside = tuple(f"{name}/" for name in JUDGING)
-        yield from (name for name in head.revision.changed if name.startswith(inside) and name not in judged)
+def _edited(project: Project, place: Place, head: SessionHead) -> tuple[str, ...] | None:
+    """Files that were judged and are in no commit, links out of the checkout among them; None where git fails."""
+    changed = changes(project.target, head.revision.commit) if head.revision.commit else None
+    if changed is None or place.top is None:
+        return None
+    judged = {_below(place.top, project, path): path.resolve() for path in targets.ground_files(project)}
+    edited = [name for name, path in judged.items() if name in changed or not path.is_relative_to(place.top)]
+    inside = tuple(f"{name}/" for name in JUDGING) if project.bundled else ()
+    return (*edited, *(one for one in head.revision.changed if one.startswith(inside) and one not in judged))
+
+
+def _below(top: Path, project: Project, path: Path) -> str:
+    """A file of the target as git names it: a link by its own name."""
+    return os.path.relpath(project.target.resolve() / path.relative_to(project.target), top)
 
 
 def _machine(head: SessionHead) -> Iterator[str]:
@@ -129,14 +137,15 @@ class Ask:
     words: str
 
 
-def _asks(head: SessionHead, finished: Sequence[Finished]) -> Iterator[Ask]:
+def _asks(head: SessionHead, finished: Sequence[Finished], target: Target) -> Iterator[Ask]:
     """Verify, time and read resources as the session did."""
     names, plan = (*head.variants, *head.emulated), head.plan.plan
     where = [*("--target", "$target"), *("--device", head.device)]
     seeded = [*where, "--threads", "$threads", "--seed", str(head.seed)]
     ended = latest_attempts(finished)
     if any(one.action in ("kernel.build", "kernel.verify", "kernel.emulate") for one in ended) and names:
-        words = ["verify", *names, *_sets(dict.fromkeys((*plan.workloads, *plan.checks))), *seeded]
+        extra = [name for name in plan.checks if name in target.workloads]
+        words = ["verify", *names, *_sets(dict.fromkeys((*plan.workloads, *extra))), *seeded]
         yield _ask("verify", _took("hold against float64", ended, "kernel.verify", "kernel.emulate"), words)
     measured = [one for one in outputs_of(finished, MeasureOutput) if one.measurements]
     if measured:
@@ -173,6 +182,6 @@ def write(project: Project, head: SessionHead, folder: Path, finished: Sequence[
     """Write a session's recipe into its folder; why it could not be done, empty as a rule."""
     try:
         write_atomic(folder / NAME, recipe(project, head, finished, cache))
-    except (LoopError, OSError) as error:
+    except (LoopError, OSError, ValueError) as error:
         return f"{folder / NAME} could not be written: {error}"
     return ""

@@ -70,10 +70,10 @@ def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
         at += 1
 
 
-def changes(folder: Path, commit: str) -> dict[str, int]:
+def changes(folder: Path, commit: str) -> dict[str, int] | None:
     """Files below `folder` that differ from a commit, committed or not, to lines added and removed.
 
-    Untracked files count with 0 lines. Empty outside a repository, or where the commit is not known.
+    Untracked files count with 0 lines. None outside a repository, or where the commit is not known.
     """
     here = ("--", str(folder.absolute()))
     try:
@@ -82,7 +82,7 @@ def changes(folder: Path, commit: str) -> dict[str, int]:
         counted = lines_changed(look(top, *plain, commit, *here))
         new = look(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
     except LoopError:
-        return {}
+        return None
     return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
 
 

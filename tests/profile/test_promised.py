@@ -114,3 +114,9 @@ def test_what_a_session_judged_itself_is_not_counted_again() -> None:
     """Its kept change is the next session's build."""
     (found,) = outcomes([session(1, "a", 0.5, gains=(came(1.3),)), session(2, "b", 0.65)])
     assert ("change", "s1") == (found.basis, found.session)
+
+
+def test_a_change_ends_what_an_earlier_session_promised() -> None:
+    """The first advises, the second judges a change of the same build, the third times it: one gain."""
+    rows = [session(1, "a", 0.5), session(2, "a", 0.5, gains=(came(1.2),)), session(3, "b", 0.6)]
+    assert ["change"] == [one.basis for one in outcomes(rows)]

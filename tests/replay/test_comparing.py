@@ -105,6 +105,41 @@ def test_another_compiler_cannot_be_told() -> None:
     assert compared(replace(other, checks={})).differs
 
 
+def test_another_compiler_on_another_machine_cannot_be_told() -> None:
+    """The builds are not compared, so that it is not the same."""
+    other = replace(found(), machine=place(make_machine(cores=1)), builds={"cpu": {"0000": "gcc 13"}})
+    assert ["cpu was compiled by gcc 12, here by gcc 13"] == compared(other).unknown
+
+
+def test_another_build_on_another_machine_cannot_be_told() -> None:
+    """Its flags may name the processor; only builds are enough for an answer."""
+    other = replace(found(), machine=place(make_machine(cores=1)), builds={"cpu": {"0000": "gcc 12"}})
+    only = compare([place(make_machine()), GCC.expected], other)
+    assert ([], []) == (only.compared, only.differs)
+    assert ["build of cpu is of another machine"] == [line.split(":")[0] for line in only.unknown]
+
+
+def test_code_that_cannot_be_read_cannot_be_told() -> None:
+    """A comparison that was not made is none."""
+    other = compared(replace(found(), same_code=lambda build_id: None))
+    assert ["code of cpu cannot be read, or the recipe's line made none"] == other.unknown
+    assert "1 build" not in other.compared
+
+
+def test_what_was_not_built_cannot_be_told() -> None:
+    """Neither its checks nor its kernels; the step says why."""
+    none = replace(found(), builds={}, checks={}, speeds={}, kernels={}, said={"build": "no nvcc"})
+    assert (["no build of cpu: no nvcc"], []) == (compared(none).unknown, compared(none).differs)
+
+
+def test_kernels_that_nothing_read_cannot_be_told() -> None:
+    """A kernel that is missing in a report differs."""
+    none = replace(found(), kernels={}, said={"resources": "no cuobjdump"})
+    assert ["no kernels of cpu for sm_89 were read: no cuobjdump"] == compared(none).unknown
+    renamed = replace(found(), kernels={("cpu", "sm_89", "_Z2k"): KERNEL})
+    assert ["_Z1k of cpu is not in the report of the compiler"] == compared(renamed).differs
+
+
 def test_speeds_of_another_machine_cannot_be_told() -> None:
     """Correctness can."""
     other = compared(replace(found(), machine=place(make_machine(processor="Other CPU"))))

@@ -117,6 +117,61 @@ def test_files_that_changed_meanwhile_cannot_be_checked(project: Project, tmp_pa
     assert "  scale.c\n" not in text
 
 
+def test_only_sets_that_the_target_has_are_asked_for(project: Project, tmp_path: Path) -> None:
+    """As the session checked only those."""
+    head = head_of(project)
+    plan = head.plan.plan.model_copy(update={"workloads": ("small",), "checks": ("edges", "small")})
+    planned = head.plan.model_copy(update={"plan": plan})
+    (line,) = re.findall("^ask .*", script(project, tmp_path, plan=planned), re.MULTILINE)
+    assert "ask verify kernels verify ours --workloads small --target" in line
+
+
+def test_a_link_out_of_the_checkout_is_named(project: Project, tmp_path: Path) -> None:
+    """Git has the link; no commit has what it leads to."""
+    (tmp_path / "far.h").write_text("\n")
+    (project.target / "far.h").symlink_to(tmp_path / "far.h")
+    text = script(project, tmp_path, revision=Revision(commit=committed(project.target)))
+    assert "without them this ends with `not the same`:\n#            far.h\n" in text
+
+
+def test_edits_that_git_cannot_tell_are_not_none(project: Project, tmp_path: Path) -> None:
+    """A commit that is gone."""
+    committed(project.target)
+    assert "# Edits      not known" in script(project, tmp_path, revision=Revision(commit="f" * 40))
+
+
+def only_asked(tmp_path: Path, asked: str, **programs: str) -> dict[str, str]:
+    """An environment in which `loop kernels verify` runs a line, with other programs put before the real ones."""
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    (tmp_path / "scratch").mkdir()
+    lines = {"loop": f'case "$2" in header) echo /a/b.h;; verify) {asked};; *) echo same;; esac', **programs}
+    for name, line in lines.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "scratch")}
+
+
+def test_hashes_that_were_not_checked_cannot_be_told(project: Project, tmp_path: Path) -> None:
+    """A `sha256sum` that refuses its options has found nothing wrong, and nothing right."""
+    env = only_asked(tmp_path, "echo {}", sha256sum="echo no such option >&2; exit 1")
+    command = ["sh", "-c", script(project, tmp_path), "recipe", str(project.target)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=20)
+    assert (125, "cannot tell: sha256sum did not check the files: no such option\n") == (
+        done.returncode,
+        done.stdout,
+    )
+
+
+def test_an_interrupted_recipe_leaves_no_folder(project: Project, tmp_path: Path) -> None:
+    """Whichever shell runs it."""
+    env = only_asked(tmp_path, 'kill -INT "$PPID"')
+    command = ["sh", "-c", script(project, tmp_path), "recipe", str(project.target)]
+    done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=20)
+    assert 130 == done.returncode
+    assert [] == list((tmp_path / "scratch").iterdir())
+
+
 def test_a_recipe_that_cannot_be_written_ends_no_session(project: Project, tmp_path: Path) -> None:
     """It is said."""
     assert "recipe.sh could not be written" in write(project, head_of(project), tmp_path / "no", [], tmp_path)

@@ -177,8 +177,8 @@ def test_nothing_changed_and_nothing_known_are_no_changes(tmp_path: Path) -> Non
     """Outside a repository nothing can be said, nor of a commit that is not there."""
     folder = make_repository(tmp_path / "r")
     assert {} == changes(folder, git(folder, "rev-parse", "HEAD"))
-    assert {} == changes(folder, "f" * 40)
-    assert {} == changes(tmp_path, "f" * 40)
+    assert changes(folder, "f" * 40) is None
+    assert changes(tmp_path, "f" * 40) is None
 
 
 def test_names_that_git_quotes_are_read_as_they_are(tmp_path: Path) -> None:
