@@ -63,7 +63,7 @@ def test_no_exit_code_is_one_by_default() -> None:
 
 def test_exit_codes_are_the_documented_ones() -> None:
     """Scripts depend on them."""
-    assert [0, 1, 2, 3, 75, 124, 130] == [int(code) for code in ExitCode]
+    assert [0, 1, 2, 3, 75, 124, 125, 130] == [int(code) for code in ExitCode]
 
 
 def test_errors_cost_nothing_to_import() -> None:

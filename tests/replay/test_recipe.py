@@ -165,7 +165,7 @@ def test_hashes_that_were_not_checked_cannot_be_told(project: Project, tmp_path:
 
 def test_an_interrupted_recipe_leaves_no_folder(project: Project, tmp_path: Path) -> None:
     """Whichever shell runs it."""
-    env = only_asked(tmp_path, 'kill -INT "$PPID"')
+    env = only_asked(tmp_path, 'kill -TERM "$PPID"')
     command = ["sh", "-c", script(project, tmp_path), "recipe", str(project.target)]
     done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=20)
     assert 130 == done.returncode

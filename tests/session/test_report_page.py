@@ -56,7 +56,8 @@ def rows(text: str) -> list[list[str]]:
 
 def section(text: str, title: str) -> str:
     """What stands under a heading."""
-    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    found = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return re.split(r"\n\n</details>\n(?:\n<details>\n<summary>(?:What was done|Money|Grade)|\Z)", found)[0] + "\n"
 
 
 def measured(*ratios: float, **fields: object) -> list[Finished]:
