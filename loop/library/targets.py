@@ -48,11 +48,10 @@ def ground_files(project: Project) -> list[Path]:
 
 
 def _sources(project: Project) -> Iterator[Path]:
-    beside = (project.sessions, project.target / "plans")  # A session holds its plan, as it was.
     for folder, names, files in os.walk(project.target):
         here = Path(folder)
         kept = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
-        names[:] = [name for name in kept if here / name not in beside]
+        names[:] = [name for name in kept if here / name != project.sessions]
         yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
 
 

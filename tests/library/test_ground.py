@@ -23,11 +23,3 @@ def test_an_edit_of_a_source_is_other_ground(target: Path) -> None:
     with_pattern = ground(project(target, target))
     (target / "softmax.cpp").write_text((target / "softmax.cpp").read_text() + "\n// edited\n")
     assert 3 == len({before, with_pattern, ground(project(target, target))})
-
-
-def test_a_plan_is_no_ground(target: Path) -> None:
-    """A session holds the plan that it walks; another one changes nothing that was measured."""
-    before = ground(project(target, target))
-    (target / "plans").mkdir()
-    (target / "plans" / "mine.yaml").write_text("format: 1\n")
-    assert before == ground(project(target, target))
