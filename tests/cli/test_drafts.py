@@ -31,6 +31,7 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_what_ships_with_loop_is_never_written_to(tmp_path: Path) -> None:
     """The bundled target has no patterns of its own: a draft can be looked at, and taken elsewhere."""
     before = files(shipped("patterns"))

@@ -195,6 +195,7 @@ def test_the_boundary_asks_nothing_twice(bench: Bench) -> None:
     assert set() == set(before) & set(after)
 
 
+@pytest.mark.slow
 def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
     """Ten workloads are not enough: what is found still fails, and is not called the smallest."""
     context = make_context(bench, "long_keys", checks=CHECKS, budget_s=20.0)

@@ -85,6 +85,7 @@ def test_statistics_of_patterns(folder: Path) -> None:
     assert found == told("patterns", "show", "try", *where)["statistics"]
 
 
+@pytest.mark.slow
 def test_a_pattern_is_not_said_to_be_unused_under_rows_of_its_use(tmp_path: Path) -> None:
     """Three sessions of the history decided to keep a GPU; an import counts them no second time."""
     for _ in range(2):

@@ -187,6 +187,7 @@ def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
+@pytest.mark.slow
 def test_a_variant_that_does_not_compile_has_no_instances(bench: Bench) -> None:
     """The compiler's error comes first."""
     found = looked_up(bench, "broken", "holds")

@@ -114,6 +114,7 @@ def test_a_spill_fails_the_step(bench: Bench) -> None:
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
+@pytest.mark.slow
 def test_a_spilling_kernel_is_allowed_by_any_variant_of_its_library(bench: Bench) -> None:
     """They are one binary."""
     assert looked(bench, "crowded", "allowed").ok

@@ -71,6 +71,7 @@ def test_what_nothing_tells_is_reported_and_fails_nothing(tmp_path: Path, build_
     assert "wrong nudge" not in {one.name for one in output.controls if one.killed}
 
 
+@pytest.mark.slow
 def test_the_judge_knows_by_how_much_a_mistake_is_off(bench: Bench) -> None:
     """Without asking a variant; answers to other values stand for a cheat that remembers."""
     (side,) = make_sides(bench, "in_c")
