@@ -153,4 +153,17 @@ inline int64_t diagonal_of(const double *attributes, int64_t queries, int64_t ke
   return attributes[1] == 1 ? keys - queries : 0;
 }
 
+// An output like the queries, for checks of arguments; nothing is written to it.
+inline LoopTensor output_like(const LoopTensor &q) {
+  static char elsewhere alignas(16)[16];
+  LoopTensor output = q;
+  output.data = elsewhere;
+  int64_t step = 1;
+  for (int i = 3; i >= 0; i--) {
+    output.strides[i] = step;
+    step *= q.sizes[i];
+  }
+  return output;
+}
+
 }  // namespace attention

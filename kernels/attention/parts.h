@@ -43,19 +43,6 @@ inline Error describe_part(Part part, const LoopTensor &tensor, const LoopTensor
   return kSuccess;
 }
 
-// An output like the queries, for checks of arguments; nothing is written to it.
-inline LoopTensor output_like(const LoopTensor &q) {
-  static char elsewhere alignas(16)[16];
-  LoopTensor output = q;
-  output.data = elsewhere;
-  int64_t step = 1;
-  for (int i = 3; i >= 0; i--) {
-    output.strides[i] = step;
-    step *= q.sizes[i];
-  }
-  return output;
-}
-
 }  // namespace attention
 
 #define ATTENTION_PART(variant, name, part, observe)                                                              \

@@ -50,19 +50,6 @@ Error partial_alone(const Problem &problem, const Partials &partials, cudaStream
   return split_partial<T, 128>(problem, partials, stream);
 }
 
-// Inputs of the first pass are checked as a call of attention whose output has the queries' shape.
-LoopTensor stand_in(const LoopTensor &q) {
-  LoopTensor output = q;
-  static char elsewhere alignas(16)[16];
-  output.data = elsewhere;
-  int64_t step = 1;
-  for (int i = 3; i >= 0; i--) {
-    output.strides[i] = step;
-    step *= q.sizes[i];
-  }
-  return output;
-}
-
 }  // namespace
 
 LOOP_EXPORT int attention_split_k(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream) {
@@ -74,7 +61,7 @@ LOOP_EXPORT int attention_split_partial(const LoopTensor *inputs, LoopTensor *ou
                                         void *stream) {
   if (!inputs || !outputs || !attributes) return kNullArgument;
   if (const Error error = check_partials(outputs[0])) return error;
-  const LoopTensor output = stand_in(inputs[0]);
+  const LoopTensor output = output_like(inputs[0]);  // The first pass is checked as a call of attention.
   const Entry entry = admit(inputs, &output, attributes);
   if (entry.error || entry.empty || !outputs[0].sizes[0]) return entry.error;
   if (const Error error = check_rows(inputs, &output)) return error;

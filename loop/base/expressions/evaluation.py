@@ -31,7 +31,7 @@ ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 def truth(node: ast.expr, values: Values) -> bool:
     """The answer, which has to be true or false: a count or a text is not taken for one."""
-    result = _value(node, values)
+    result = value_of(node, values)
     if not isinstance(result, bool):
         raise ExpressionError("true or false", said(result))
     return result
@@ -45,12 +45,8 @@ def finite_number(node: ast.expr, values: Values) -> float:
     return result
 
 
-def anything(node: ast.expr, values: Values) -> Any:
+def value_of(node: ast.expr, values: Values) -> Any:
     """The answer, of whatever kind."""
-    return _value(node, values)
-
-
-def _value(node: ast.expr, values: Values) -> Any:
     match node:
         case ast.Constant(value=value):
             return value
@@ -59,7 +55,7 @@ def _value(node: ast.expr, values: Values) -> Any:
         case ast.Attribute():
             return _field(node, values)
         case ast.Tuple(elts=items) | ast.List(elts=items):
-            return [_value(item, values) for item in items]
+            return [value_of(item, values) for item in items]
         case ast.Compare():
             return _is_known(node, values) if is_defined(node) else _compare(node, values)
     return _worked_out(node, values)
@@ -78,13 +74,13 @@ def _worked_out(node: ast.expr, values: Values) -> Any:
         case ast.BinOp(left=left, op=sign, right=right):
             return ARITHMETIC[type(sign)](_number(left, values), _number(right, values))
         case ast.IfExp(test=test, body=chosen, orelse=other):
-            return _value(chosen if truth(test, values) else other, values)
+            return value_of(chosen if truth(test, values) else other, values)
     raise AssertionError(f"{type(node).__name__} passed the check")
 
 
 def _field(node: ast.Attribute, values: Values) -> Any:
     """Keys of a mapping and fields of a model, and nothing else: no attribute of any object is ever read."""
-    owner = _value(node.value, values)
+    owner = value_of(node.value, values)
     if owner is None:
         raise ExpressionError(f"{dotted(node.value)} to have a field {node.attr!r}", said(owner))
     return _known(node.attr, node, _fields(owner))
@@ -108,16 +104,16 @@ def _known(name: str, node: ast.expr, known: Mapping[str, object]) -> Any:
 def _is_known(node: ast.Compare, values: Values) -> bool:
     """`is defined`, or its opposite."""
     try:
-        _value(node.left, values)
+        value_of(node.left, values)
     except ExpressionError:
         return isinstance(node.ops[0], ast.IsNot)
     return isinstance(node.ops[0], ast.Is)
 
 
 def _compare(node: ast.Compare, values: Values) -> bool:
-    left = _value(node.left, values)
+    left = value_of(node.left, values)
     for sign, operand in zip(node.ops, node.comparators, strict=True):
-        right = _value(operand, values)
+        right = value_of(operand, values)
         if not _holds(sign, left, right):
             return False
         left = right
@@ -164,7 +160,7 @@ def _is_number(value: object) -> bool:
 
 
 def _number(node: ast.expr, values: Values) -> Any:
-    result = _value(node, values)
+    result = value_of(node, values)
     if not _is_number(result):
         raise ExpressionError("a number", said(result))
     return result

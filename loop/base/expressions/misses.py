@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loop.base.expressions.evaluation import anything, finite_number, truth
+from loop.base.expressions.evaluation import finite_number, truth, value_of
 from loop.base.expressions.expression import Expression
 from loop.base.expressions.grammar import names
 from loop.base.expressions.wording import ExpressionError, said
@@ -38,20 +38,17 @@ def misses(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, .
 
 
 def _miss(part: Expression, values: Mapping[str, object]) -> Miss | None:
-    text = ast.unparse(part.tree)
+    text, got = ast.unparse(part.tree), "; ".join(told(name, values) for name in sorted(part.names))
     try:
-        if part.evaluate_bool(values):
-            return None
+        return None if part.evaluate_bool(values) else Miss(text, got, _off(part.tree, values))
     except ExpressionError as error:
-        got = "; ".join(told(name, values) for name in sorted(part.names)) or error.message
-        return Miss(text, got, None)
-    return Miss(text, "; ".join(told(name, values) for name in sorted(part.names)), _off(part.tree, values))
+        return Miss(text, got or error.message, None)
 
 
 def told(name: str, values: Mapping[str, object]) -> str:
     """`cpu.ratio is 1.31`, `wrong is cpu, eager`, `best.ratio is not known`."""
     try:
-        value = anything(Expression.parse(name).tree, values)
+        value = value_of(Expression.parse(name).tree, values)
     except ExpressionError:
         return f"{name} is not known"
     if isinstance(value, list | tuple):
