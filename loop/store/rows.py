@@ -65,6 +65,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
         threads=head.threads,
         ground=head.ground,
+        attended=head.attended,
         commit=None if head.revision.dirty else head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
