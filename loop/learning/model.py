@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.change import Kept
 from loop.model.comparison import Revisions
 from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import TOO_WIDE, Interval
@@ -103,6 +104,8 @@ class ComparedSession(Model):
     """Whether files differed from it."""
     verdicts: dict[str, dict[str, Judged]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes brought: its verdicts are on the target with them."""
     regressed: tuple[str, ...] = ()
     """Variants that were slower than their known good."""
     incorrect: tuple[str, ...] = ()
@@ -177,6 +180,8 @@ class Point(Model):
     """Geometric mean of its ratios."""
     workloads: int = 0
     """How many workloads that mean is over."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes of this variant brought: the ratio is with them."""
     breaks: tuple[str, ...] = ()
     """Why it does not go on from the point before it: `torch 2.4.0 -> 2.5.1`."""
 

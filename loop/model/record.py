@@ -13,6 +13,7 @@ from loop.model.money import Bill
 from loop.model.objective import Late, PhaseTime, Reached
 from loop.model.plan import Predicted, ResolvedPlan
 from loop.model.resources import Taken
+from loop.model.target import Role
 from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
@@ -221,6 +222,8 @@ class SessionFacts(Model):
     """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
     """Variants that are built, verified and measured."""
+    roles: dict[str, Role] = Field(default_factory=dict)
+    """Variants that are not `main`, with what they are there for."""
     seed: int
     """Base of all input seeds."""
     revision: Revision

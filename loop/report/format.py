@@ -4,6 +4,7 @@ import datetime
 import math
 from collections.abc import Sequence
 
+from loop.model.change import Kept
 from loop.model.verdict import Interval
 
 
@@ -45,6 +46,14 @@ def _end(value: float) -> str:
 def times(value: float) -> str:
     """`1.62x`; small ones keep two significant digits."""
     return f"{value:.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
+
+
+def gained(one: Kept) -> str:
+    """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
+    product = f" ({count(one.changes, 'change')})" if one.changes > 1 else ""
+    where = f" on the workloads of {one.tuning}" if one.tuning else ""
+    on = f", faster on {len(one.faster)} of {count(len(one.workloads), 'workload')}" if one.workloads else ""
+    return f"{times(one.ratio)} as fast as what it replaced{product}{where}{on}"
 
 
 def memory(size: int | None) -> str:

@@ -19,17 +19,25 @@ NAMED, LONGEST = 2, 80
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row a variant: wrong ones first, then those with a known good; None where nothing was judged."""
+    """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
     head = record.head
     compared = {one.variant for one in record.verdicts if one.against == "known_good"}
     names = sorted(
-        (*head.variants, *head.emulated), key=lambda name: (name not in _wrong(record), name not in compared)
+        (*head.variants, *head.emulated),
+        key=lambda name: (name not in _wrong(record), name in head.roles, name not in compared),
     )
     rows = [
-        (name, _right(record, finished, name), _speed(record, name), _known_good(record, name)) for name in names
+        (_named(record, name), _right(record, finished, name), _speed(record, name), _known_good(record, name))
+        for name in names
     ]
     heads = columns("Variant", "Right", f"Against {head.baseline}", "Against its known good")
     return filled(heads, tuple(row for row in rows if row[1:] != (NOTHING,) * 3))
+
+
+def _named(record: SessionRecord, name: str) -> str:
+    """`fa1`, or `fa1 (example)`."""
+    role = record.head.roles.get(name)
+    return f"{name} ({role})" if role else name
 
 
 def _wrong(record: SessionRecord) -> set[str]:

@@ -105,6 +105,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         target_folder="bundled" if setting.project.bundled else str(setting.project.target),
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
+        roles={name: one.role for name, one in setting.target.variants.items() if one.role != "main"},
         emulated=choose_emulated(request.variants, setting.target, device),
         device=device,
         threads=choose_threads(request.threads),
