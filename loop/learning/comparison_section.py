@@ -186,7 +186,7 @@ def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
 def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
     took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
-    cost = ("cost", *(UNKNOWN if one.usd is None else say.usd(one.usd) for one in sessions))
+    cost = ("cost", *(UNKNOWN if one.usd is None else say.billed(one.usd) for one in sessions))
     parts = tuple((f"of it {name}", *(_charged(one, name) for one in sessions)) for name in resources)
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 

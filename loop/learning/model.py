@@ -9,7 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.change import Kept
 from loop.model.comparison import Revisions
-from loop.model.money import Charge, EvidenceClass, Unmeasured
+from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import TOO_WIDE, Interval
 
 Moved = Literal["higher", "lower", "within"]
@@ -227,19 +227,13 @@ class Tally(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """Savings of one pattern in one class of evidence, summed up."""
+    """What one pattern spared, as measured in sessions here, summed up."""
 
     pattern: str
     """Name of the pattern."""
-    evidence: EvidenceClass
-    """Class of evidence."""
     sessions: int
-    """Sessions in which it saved something."""
+    """Sessions in which it spared something."""
     minutes: float
-    """Sum of the minutes avoided."""
-    minutes_low: float
-    """The same from the most favourable rows."""
-    minutes_high: float
-    """The same from the least favourable rows."""
+    """Sum of the minutes."""
     usd: float
     """Sum of the dollars."""

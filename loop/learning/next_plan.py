@@ -4,13 +4,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
-from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
 from loop.model.change import Kept
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
-from loop.model.money import EVIDENCE
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
@@ -20,7 +19,6 @@ LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
 ENOUGH = 2
 """Sessions that measured the same files, after which one that could not judge is not repeated."""
-BEST_FIRST = tuple(EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Benefit:
     text: str
     minutes: float | None
     """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
-    evidence: str | None
-    """Class of evidence; None where nothing is known."""
+    evidence: Literal["measured"] | None
+    """None where nothing is known."""
     gain: Promise | None = None
     """The gain that the last profile promised; None where none did."""
 
@@ -302,13 +300,12 @@ def benefit(
         return _faster(idea.variant, rows)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
-    parts = [(best, standings[name]) for name in chain if name in standings and (best := _best(standings[name]))]
+    parts = [(known.saved, known) for name in chain if (known := standings.get(name)) and known.saved]
     if not parts:
         return Benefit("an answer; no session shows what its patterns avoid", None, None)
-    evidence = max((best.evidence for best, _ in parts), key=BEST_FIRST.index)
-    minutes = sum(best.minutes / best.sessions * known.success.mean for best, known in parts)
+    minutes = sum(saved.minutes / saved.sessions * known.success.mean for saved, known in parts)
     names = ", ".join(known.pattern for _, known in parts)
-    return Benefit(f"{minutes:.0f} minutes that {names} avoid, on {evidence} evidence", minutes, evidence)
+    return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
 
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
@@ -319,9 +316,3 @@ def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     workload, promise = made[-1]
     gain = f"{variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
     return Benefit(gain, None, None, promise)
-
-
-def _best(known: Statistics) -> Saved | None:
-    """The savings that rest on the best evidence."""
-    counted = [one for one in known.saved if one.sessions and one.minutes > 0]
-    return min(counted, key=lambda one: BEST_FIRST.index(one.evidence), default=None)

@@ -154,10 +154,12 @@ class SessionRow(Model):
     """Version of loop."""
     environment: Environment
     """What its numbers stand beside."""
+    attended: bool = False
+    """Whether somebody stated that an engineer attends to it."""
     charges: tuple[Charge, ...] = ()
     """Priced use."""
     savings: tuple[Saving, ...] = ()
-    """Avoided cost, pattern by pattern."""
+    """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
     """Sum of the charges."""
     unmeasured: tuple[Unmeasured, ...] = ()

@@ -249,10 +249,17 @@ class SessionHead(SessionFacts):
     """Variants made for a GPU that are verified under the emulator instead."""
     threads: int
     """Threads of each process on the CPU."""
+    attended: bool = False
+    """Whether the user states that an engineer attends to it."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU it runs on; None on a processor."""
+        return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
 
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""

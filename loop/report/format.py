@@ -67,6 +67,11 @@ def usd(value: float) -> str:
     return f"{sign}${amount:.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
 
 
+def billed(value: float) -> str:
+    """`$1.28`; a dash where nothing was billed."""
+    return usd(value) if value else "-"
+
+
 def rate(usd_per_hour: float) -> str:
     """`$0.70683`, `$50.00`: as many decimals as the rate has, two at least."""
     text = f"{usd_per_hour:.5f}".rstrip("0")

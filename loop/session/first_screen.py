@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import Against, SpeedVerdict
+from loop.money.section import money_line
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Table, columns, filled
@@ -77,13 +78,14 @@ def _words(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(counted))
 
 
-def lines(record: SessionRecord, not_exercised: Sequence[str], cost: str) -> Iterator[str]:
-    """Objective, grade, cost, and what was not exercised, a line each."""
+def lines(record: SessionRecord, not_exercised: Sequence[str]) -> Iterator[str]:
+    """Objective, grade, time, cost, and what was not exercised, a line each."""
     said = verdict(record)
     if said:
         yield f"{said[0].upper()}{said[1:]}."
     yield f"Grade {record.grade}: {record.grade_reason.rstrip('.')}."
-    yield f"Cost: {cost}. Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
+    yield f"Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
+    yield money_line(record.bill, record.seconds)
     if not_exercised:
         more = len(not_exercised) - NAMED
         named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in not_exercised[:NAMED])

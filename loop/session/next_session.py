@@ -18,7 +18,7 @@ from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import weights
-from loop.money.charging import rates_of
+from loop.money.charging import hourly_usd
 from loop.optimize.candidate import KEPT
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device
@@ -99,10 +99,7 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
 
 def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
     """Its minutes at the rates of who would have spent them."""
-    gpu = head.machine.gpus[0] if head.machine.gpus else None
-    held = rates_of(rates(setting.project), head.device, gpu)
-    by_hour = sum(rate.usd_per_hour for rate in held)
-    return None if brings.minutes is None else brings.minutes / 60 * by_hour
+    return None if brings.minutes is None else brings.minutes / 60 * hourly_usd(rates(setting.project), head)
 
 
 def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:

@@ -68,6 +68,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
         threads=head.threads,
         ground=head.ground,
+        attended=head.attended,
         kept=kept(steps),
         left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
