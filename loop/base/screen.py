@@ -44,6 +44,12 @@ def watched(stream: IO[str]) -> bool:
     return stream.isatty() and not plain
 
 
+def coloured(stream: IO[str]) -> bool:
+    """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
+    forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
+    return forced or watched(stream)
+
+
 def width(stream: IO[str]) -> int:
     """Columns of the terminal; 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
@@ -55,6 +61,7 @@ class Screen:
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
         self.live = watched(self.err) and not quiet
+        self.colours = coloured(self.err)
         self.quiet = quiet
         """Say nothing but errors: for `--json` without a watcher."""
 
@@ -83,7 +90,7 @@ class Screen:
         shown = inert(text)
         if self.err.isatty():
             shown = fold(shown, width(self.err))
-        if word and self.live:
+        if word and self.colours:
             shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
         put(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
 
