@@ -49,7 +49,7 @@ def times(value: float) -> str:
 
 def memory(size: int | None) -> str:
     """MiB; a quantity that could not be read is a dash."""
-    return "-" if size is None else f"{significant(size / 2**20) if size else '0.00'} MiB"
+    return "-" if size is None else f"{significant(size / 2**20)} MiB"
 
 
 def giga(value: float | None) -> str:

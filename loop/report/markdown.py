@@ -83,7 +83,7 @@ def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-EMPTY = ("", "-", "0", "0.00 MiB", "0 %")
+EMPTY = ("", "-", "0", "0 MiB", "0 %")
 """Cells that say nothing where all of a column do."""
 
 

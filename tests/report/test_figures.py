@@ -113,10 +113,10 @@ def test_a_legend_stays_inside_its_figure() -> None:
     alone = ratios([make_speed("w0")], "library")
     assert made is not None
     assert alone is not None
-    places = [float(x) for x in re.findall(r'<text class="ink" x="([\d.]+)" y="(?:46|64|82)"', made.body)]
+    places = [float(x) for x in re.findall(r'<text class="ink" x="([\d.]+)" y="(?:46|64|82|100|118)"', made.body)]
     assert 9 == len(places)
     assert max(places) + 150 <= WIDTH
-    assert alone.height + 36 + 8 * 14 == made.height
+    assert alone.height + 72 + 8 * 14 == made.height
 
 
 def test_a_roofline_says_how_many_variants_it_leaves_out() -> None:

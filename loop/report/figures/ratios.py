@@ -112,7 +112,9 @@ def _legend(variants: Sequence[str]) -> Iterator[_Named]:
 def _row(
     shown: Sequence[SpeedVerdict], workload: str, variants: Sequence[str], top: float, height: float, axis: _Axis
 ) -> list[str]:
-    parts = [svg.text(12, top + NAMED, workload, room=RIGHT - LEFT)]
+    wide = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
+    parts = [svg.rect(LEFT, top + 3, wide, NAMED, "paper")]  # No line of the axis runs through the name.
+    parts.append(svg.text(LEFT, top + NAMED, workload, room=RIGHT - LEFT))
     parts.append(svg.line(12, top + height, RIGHT, top + height, "line", wide=0.5))
     for which, name in enumerate(variants):
         for one in (one for one in shown if (one.workload, one.variant) == (workload, name)):

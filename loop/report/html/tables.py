@@ -8,6 +8,7 @@ from markdown_it.tree import SyntaxTreeNode
 from loop.base.statuses import kind
 from loop.report.html.sorting import sort_value
 
+_FIRST = re.compile("[a-z]+")
 _LETTERS = re.compile("[\u2581-\u2593]")
 """Of a bar or a curve made of letters."""
 
@@ -45,6 +46,7 @@ def _cell(cell: SyntaxTreeNode, place: int, html: str) -> str:
         value = sort_value(text)
     by = f' data-sort="{value!r}"' if value is not None else ""
     word = kind(text) if place else ""
-    shown = f'<span class="{word}">{html}</span>' if word else html
+    first = _FIRST.match(html)
+    shown = f'<span class="{word}">{first[0]}</span>{html[first.end() :]}' if word and first else html
     cls = ' class="letters"' if letters else _class(cell)
     return f"<td{cls}{by}>{shown}</td>"
