@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
+from loop.model.change import Kept
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
-from loop.model.money import EVIDENCE
 from loop.model.record import RESUMABLE
 from loop.profile.promised import in_words, outcomes, renewed
+from loop.report import format as say
 
 AHEAD = 1.5
 """A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
@@ -17,7 +18,6 @@ LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
 ENOUGH = 2
 """Sessions that measured the same files, after which one that could not judge is not repeated."""
-BEST_FIRST = tuple(EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Idea:
     """The variant it is about; None for all."""
     resume: str | None = None
     """The session that is gone on with, instead of a new one."""
+    take: Kept | None = None
+    """The kept change that is to be taken over before."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Benefit:
     text: str
     minutes: float | None
     """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
-    evidence: str | None
-    """Class of evidence; None where nothing is known."""
+    evidence: Literal["measured"] | None
+    """None where nothing is known."""
     gain: Promise | None = None
     """The gain that the last profile promised; None where none did."""
 
@@ -69,6 +71,7 @@ def ideas(
     searchable = tunable if _usable("tuning", standings) else ()
     found = [
         *_waiting(own),
+        *_taken_over(own, ground),
         *_incorrect(own),
         *_regressed(own),
         *_failed(own),
@@ -85,6 +88,14 @@ def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         if row.status in RESUMABLE:
             why = f"{row.id} is {row.status}: {row.reason}"
             yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
+
+
+def _taken_over(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
+    """What the last session kept is not in these files yet."""
+    for row in rows[-1:]:
+        for one in row.kept if row.ground == ground else ():
+            why = (f"{one.variant} is {say.gained(one)}, by {row.id}",)
+            yield Idea("quick", f"Take over the kept change of {one.variant}, then verify it", why, take=one)
 
 
 def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -167,7 +178,7 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
     measured = [row for row in rows if row.ratios]
     if not measured:
         yield Idea("baseline", "Build, verify and measure against the library", ("no session has measured speed",))
-    elif all(row.ground != ground for row in measured):
+    elif all(ground not in (row.measured, row.ground) for row in measured):
         why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
         yield Idea("baseline", "Verify and measure what has changed", (why,))
 
@@ -217,7 +228,7 @@ def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
 
 def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], for_gpu: bool) -> Idea:
     """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
-    here = [row for row in rows if row.ground == ground]
+    here = [row for row in rows if row.measured == ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
@@ -244,17 +255,18 @@ def benefit(
     rows: Sequence[SessionRow] = (),
 ) -> Benefit:
     """What running a chain of patterns may bring. `rows`: sessions of one target, oldest first."""
+    if idea.take:
+        return Benefit("the gain that was measured, in your own files", None, "measured")
     if idea.plan in ("optimize", "tune") and idea.variant:
         return _faster(idea.variant, rows)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
-    parts = [(best, standings[name]) for name in chain if name in standings and (best := _best(standings[name]))]
+    parts = [(known.saved, known) for name in chain if (known := standings.get(name)) and known.saved]
     if not parts:
         return Benefit("an answer; no session shows what its patterns avoid", None, None)
-    evidence = max((best.evidence for best, _ in parts), key=BEST_FIRST.index)
-    minutes = sum(best.minutes / best.sessions * known.success.mean for best, known in parts)
+    minutes = sum(saved.minutes / saved.sessions * known.success.mean for saved, known in parts)
     names = ", ".join(known.pattern for _, known in parts)
-    return Benefit(f"{minutes:.0f} minutes that {names} avoid, on {evidence} evidence", minutes, evidence)
+    return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
 
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
@@ -265,9 +277,3 @@ def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     promise = renewed(made[-1].promise, outcomes(rows))
     gain = f"{variant} faster on {made[-1].workload}, by advice on {promise.advice}: {in_words(promise)}"
     return Benefit(gain, None, None, promise)
-
-
-def _best(known: Statistics) -> Saved | None:
-    """The savings that rest on the best evidence."""
-    counted = [one for one in known.saved if one.sessions and one.minutes > 0]
-    return min(counted, key=lambda one: BEST_FIRST.index(one.evidence), default=None)

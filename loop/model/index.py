@@ -5,6 +5,7 @@ import datetime
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.change import Kept
 from loop.model.dtypes import Device
 from loop.model.gain import GainOutcome, Promised
 from loop.model.money import Charge, Saving, Unmeasured
@@ -139,6 +140,10 @@ class SessionRow(Model):
     """Threads of each process on the CPU."""
     ground: str = ""
     """Hash of the target's files."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes brought, by variant."""
+    left: str = ""
+    """Hash of the target's files with the kept changes; empty where none was kept."""
     complete: bool = False
     """Whether every pattern that its plan lists was walked to its end."""
     commit: str | None = None
@@ -147,10 +152,12 @@ class SessionRow(Model):
     """Version of loop."""
     environment: Environment
     """What its numbers stand beside."""
+    attended: bool = False
+    """Whether somebody stated that an engineer attends to it."""
     charges: tuple[Charge, ...] = ()
     """Priced use."""
     savings: tuple[Saving, ...] = ()
-    """Avoided cost, pattern by pattern."""
+    """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
     """Sum of the charges."""
     unmeasured: tuple[Unmeasured, ...] = ()
@@ -195,6 +202,11 @@ class SessionRow(Model):
     """Steps that failed."""
     recorded: bool = False
     """Whether it was recorded elsewhere and imported."""
+
+    @property
+    def measured(self) -> str:
+        """Hash of the files that its speeds are of: those that it left behind."""
+        return self.left or self.ground
 
     @property
     def judged(self) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.model.base import Model
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
-from loop.model.money import Bill
 from loop.model.plan import ResolvedPlan
 from loop.model.record import (
     RESUMABLE,
@@ -31,7 +30,8 @@ from loop.model.record import (
 from loop.model.target import CAbiVariant
 from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
-from loop.money.savings import applied, unchanged
+from loop.money.savings import judged_before, priors
+from loop.money.section import money_line
 from loop.optimize.gains import gains
 from loop.replay import recipe
 from loop.session import clock, grading, samples
@@ -68,16 +68,15 @@ def conclude(
     status, reason = summary.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    plan, card = head.plan.plan, rates(setting.project)
-    facts = session_facts(card, head.device, plan.budget.minutes)
+    plan, card = head.plan.plan, rates(setting.project).attended(head.attended)
+    facts = session_facts(card, head)
     ended = status in ("passed", "failed")
     objective = Objective.of(head).judge(finished, facts(finished)) if ended else None
     letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
-    used = applied(finished, head.plan)
-    before = sessions.concluded(setting.project.sessions, head.target)
-    before = {name: steps for name, steps in before.items() if name < head.id}
-    same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
-    repeated = unchanged(finished, before, same_files)
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
+    rows = [row for row in rows if not row.recorded and row.id < head.id]
+    repeats = status != "passed" or judged_before(rows, head.ground)
+    ran = dict.fromkeys(record.pattern for record in finished)
     record = SessionRecord(
         head=head,
         status=status,
@@ -88,10 +87,8 @@ def conclude(
         bill=bill(
             measured_use(setting, head, folder, took.seconds, now),
             card,
-            used,
-            histories(),
-            repeated=repeated,
-            finished=every_attempt(folder),
+            () if repeats else every_attempt(folder),
+            priors=priors([head.plan.find(name).pattern for name in ran], histories(), rows),
             gains=gains(finished),
             notes=[took.note] if took.note else [],
             today=now.date(),
@@ -125,8 +122,7 @@ def measured_use(
     """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
     joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
     ai, reason = spending.used(folder)
-    gpu = head.machine.gpus[0] if head.device == "cuda" and head.machine.gpus else None
-    return Used(seconds, head.device, gpu, joules, over_s, ai, reason or NO_AI)
+    return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI)
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
@@ -215,7 +211,8 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
         screen.data(to_json(outcome(record, folder, recalled)))
     for line in (*_found_wrong(record, finished), *_account(record, finished)):
         screen.say(line)
-    screen.say(f"grade {record.grade}; cost {cost_text(record.bill)}; report {folder.report}")
+    screen.say(f"grade {record.grade}; report {folder.report}")
+    screen.say(money_line(record.bill, record.seconds))
     if record.status not in RESUMABLE:
         screen.say(f"next: {record.proposal.splitlines()[-1]}")
     _, _, said = words(headline(record, finished)).partition(":")
@@ -241,12 +238,6 @@ def _account(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[st
     yield from filter(None, (waiting_for(finished), *(f"note: {note}" for note in record.bill.notes)))
     if record.objective is not None:
         yield verdict(record)
-
-
-def cost_text(bill: Bill) -> str:
-    """`$0.1200`; a GPU whose price nobody knows is named beside it: it was not free."""
-    unpriced = any(one.resource == "gpu" for one in bill.unmeasured)
-    return f"${bill.usd:.4f}{' and a GPU of unknown price' if unpriced else ''}"
 
 
 def waiting_for(finished: Sequence[Finished]) -> str:

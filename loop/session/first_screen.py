@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import Against, SpeedVerdict
+from loop.money.section import money_line
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Table, columns, filled
@@ -18,17 +19,25 @@ NAMED, LONGEST = 2, 80
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row a variant: wrong ones first, then those with a known good; None where nothing was judged."""
+    """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
     head = record.head
     compared = {one.variant for one in record.verdicts if one.against == "known_good"}
     names = sorted(
-        (*head.variants, *head.emulated), key=lambda name: (name not in _wrong(record), name not in compared)
+        (*head.variants, *head.emulated),
+        key=lambda name: (name not in _wrong(record), name in head.roles, name not in compared),
     )
     rows = [
-        (name, _right(record, finished, name), _speed(record, name), _known_good(record, name)) for name in names
+        (_named(record, name), _right(record, finished, name), _speed(record, name), _known_good(record, name))
+        for name in names
     ]
     heads = columns("Variant", "Right", f"Against {head.baseline}", "Against its known good")
     return filled(heads, tuple(row for row in rows if row[1:] != (NOTHING,) * 3))
+
+
+def _named(record: SessionRecord, name: str) -> str:
+    """`fa1`, or `fa1 (example)`."""
+    role = record.head.roles.get(name)
+    return f"{name} ({role})" if role else name
 
 
 def _wrong(record: SessionRecord) -> set[str]:
@@ -69,13 +78,14 @@ def _words(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(counted))
 
 
-def lines(record: SessionRecord, not_exercised: Sequence[str], cost: str) -> Iterator[str]:
-    """Objective, grade, cost, and what was not exercised, a line each."""
+def lines(record: SessionRecord, not_exercised: Sequence[str]) -> Iterator[str]:
+    """Objective, grade, time, cost, and what was not exercised, a line each."""
     said = verdict(record)
     if said:
         yield f"{said[0].upper()}{said[1:]}."
     yield f"Grade {record.grade}: {record.grade_reason.rstrip('.')}."
-    yield f"Cost: {cost}. Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
+    yield f"Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
+    yield money_line(record.bill, record.seconds)
     if not_exercised:
         more = len(not_exercised) - NAMED
         named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in not_exercised[:NAMED])

@@ -141,13 +141,12 @@ def _account(given: ReportInput) -> Shown:
     """What it cost, what is known by now, and what comes next."""
     record, finished, head = given.record, given.finished, given.record.head
     missing = tuple(dict.fromkeys((*record.not_exercised, *_skipped(finished))))
-    paid = money(record.bill)
     return {
         "patterns": course.patterns(finished, head.plan),
         "predicted": predicted(record, finished),
         "calibration": given.calibration,
-        "money": paid,
-        "summary": tuple(first_screen.lines(record, missing, paid["total"])),
+        "money": money(record.bill, record.seconds),
+        "summary": tuple(first_screen.lines(record, missing)),
         "earlier": earlier.earlier(record, given.earlier),
         "recorded": earlier.recorded(given.histories) if head.target_folder == "bundled" else (),
         "not_exercised": missing,

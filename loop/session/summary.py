@@ -8,6 +8,7 @@ from loop.base.errors import UsageError
 from loop.debug.section import diagnoses
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
+from loop.money.section import money_line
 from loop.report import format as say
 from loop.report.markdown import Table, block, code, columns, escape, filled, paragraph, table
 from loop.report.plain import plain, shortened
@@ -89,9 +90,8 @@ def _head(record: SessionRecord, finished: Sequence[Finished], limit: int) -> st
 
 
 def _foot(record: SessionRecord, limit: int, link: str) -> str:
-    costs = (
-        f"Grade {escape(shortened(record.grade, 20))}, {say.seconds(record.seconds)}, {say.usd(record.bill.usd)}."
-    )
+    costs = f"Grade {escape(shortened(record.grade, 20))}, {say.seconds(record.seconds)}. "
+    costs += escape(money_line(record.bill, record.seconds))
     command = record.head.report_command
     known = command if _size(command) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     again = f"The whole report: {code(known)}"

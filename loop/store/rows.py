@@ -9,6 +9,7 @@ from typing import TypedDict
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
+from loop.model.change import DecisionOutput, kept
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
 from loop.model.output import outputs_of
@@ -65,6 +66,9 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
         threads=head.threads,
         ground=head.ground,
+        attended=head.attended,
+        kept=kept(steps),
+        left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
