@@ -393,3 +393,5 @@ class Workload(Model):
     or one of the target's own."""
     seed: int = 0
     """Seed of the values."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Time that its calls take in the user's program, relative to the other workloads."""
