@@ -117,6 +117,7 @@ WORKING = (
             option("--max-usd", float | None, None, "The same in dollars, at the rate card's prices."),
             WATCH_PREEMPTION,
             AI_USD,
+            option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
             option(
                 "--agent",
                 str | None,

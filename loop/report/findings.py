@@ -7,6 +7,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from loop.base.stats import geometric_mean
+from loop.model.change import standing
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
 from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
@@ -177,12 +178,9 @@ def speeds(
 ) -> tuple[VariantSpeed, ...]:
     """Every timed variant, one row a workload, by the session's verdicts; then its calls as an operator."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
-    by_variant: dict[str, list[Measurement]] = {}
-    outputs = outputs_of(finished, MeasureOutput)
-    for one in (one for output in outputs for one in output.measurements):
-        if one.against == "baseline" and (one.variant, one.workload.name) in judged:
-            by_variant.setdefault(one.variant, []).append(one)
-    operators = [one for output in outputs for one in output.as_operator]
+    outputs = outputs_of(standing(finished), MeasureOutput)
+    by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
+    operators = {(o.variant, o.workload): o for output in outputs for o in output.as_operator}.values()
     base, made = record.head.baseline, []
     for name, mine in by_variant.items():
         verdicts = [judged[name, one.workload.name] for one in mine]
@@ -197,6 +195,20 @@ def speeds(
         rows += [_operator_row(one, len(heads)) for one in operators if one.variant == name]
         made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
     return tuple(made)
+
+
+def _last_timed(
+    measurements: Iterable[Measurement], judged: Mapping[tuple[str, str], SpeedVerdict]
+) -> dict[str, list[Measurement]]:
+    """By variant the measurements that the verdicts are from, one a workload; else the first."""
+    found: dict[str, dict[str, Measurement]] = {}
+    for one in measurements:
+        verdict = judged.get((one.variant, one.workload.name)) if one.against == "baseline" else None
+        if verdict is not None:
+            mine = found.setdefault(one.variant, {})
+            if one.workload.name not in mine or one.ratio == verdict.ratio:
+                mine[one.workload.name] = one
+    return {name: list(mine.values()) for name, mine in found.items()}
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:

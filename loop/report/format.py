@@ -4,6 +4,7 @@ import datetime
 import math
 from collections.abc import Sequence
 
+from loop.model.change import Kept
 from loop.model.verdict import Interval
 
 
@@ -47,6 +48,14 @@ def times(value: float) -> str:
     return f"{value:,.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
 
 
+def gained(one: Kept) -> str:
+    """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
+    product = f" ({count(one.changes, 'change')})" if one.changes > 1 else ""
+    where = f" on the workloads of {one.tuning}" if one.tuning else ""
+    on = f", faster on {len(one.faster)} of {count(len(one.workloads), 'workload')}" if one.workloads else ""
+    return f"{times(one.ratio)} as fast as what it replaced{product}{where}{on}"
+
+
 def memory(size: int | None) -> str:
     """MiB; a quantity that could not be read is a dash."""
     return "-" if size is None else f"{significant(size / 2**20)} MiB"
@@ -61,6 +70,11 @@ def usd(value: float) -> str:
     """`$1.28`; amounts under a dollar keep two significant digits."""
     sign, amount = ("-" if value < 0 else ""), abs(value)
     return f"{sign}${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
+
+
+def billed(value: float) -> str:
+    """`$1.28`; a dash where nothing was billed."""
+    return usd(value) if value else "-"
 
 
 def rate(usd_per_hour: float) -> str:

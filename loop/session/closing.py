@@ -30,7 +30,7 @@ from loop.model.record import (
 from loop.model.target import CAbiVariant
 from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
-from loop.money.savings import applied, unchanged
+from loop.money.savings import judged_before, priors
 from loop.optimize.gains import gains
 from loop.replay import recipe
 from loop.session import clock, grading, samples
@@ -66,16 +66,15 @@ def conclude(
     status, reason = summary.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    plan, card = head.plan.plan, rates(setting.project)
-    facts = session_facts(card, head.device, plan.budget.minutes)
+    plan, card = head.plan.plan, rates(setting.project).attended(head.attended)
+    facts = session_facts(card, head)
     ended = status in ("passed", "failed")
     objective = Objective.of(head).judge(finished, facts(finished)) if ended else None
     letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
-    used = applied(finished, head.plan)
-    before = sessions.concluded(setting.project.sessions, head.target)
-    before = {name: steps for name, steps in before.items() if name < head.id}
-    same_files = {name for name in before if SessionFolder(folder.path.parent / name).head().ground == head.ground}
-    repeated = unchanged(finished, before, same_files)
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
+    rows = [row for row in rows if not row.recorded and row.id < head.id]
+    repeats = status != "passed" or judged_before(rows, head.ground)
+    ran = dict.fromkeys(record.pattern for record in finished)
     record = SessionRecord(
         head=head,
         status=status,
@@ -86,10 +85,8 @@ def conclude(
         bill=bill(
             measured_use(setting, head, folder, took.seconds, now),
             card,
-            used,
-            histories(),
-            repeated=repeated,
-            finished=every_attempt(folder),
+            () if repeats else every_attempt(folder),
+            priors=priors([head.plan.find(name).pattern for name in ran], histories(), rows),
             gains=gains(finished),
             notes=[took.note] if took.note else [],
             today=now.date(),
@@ -123,8 +120,7 @@ def measured_use(
     """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
     joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
     ai, reason = spending.used(folder)
-    gpu = head.machine.gpus[0] if head.device == "cuda" and head.machine.gpus else None
-    return Used(seconds, head.device, gpu, joules, over_s, ai, reason or NO_AI)
+    return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI)
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:

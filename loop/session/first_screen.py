@@ -9,7 +9,7 @@ from loop.debug.section import Diagnosis, diagnoses
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import Against, SpeedVerdict
-from loop.money.section import money
+from loop.money.section import money_line
 from loop.optimize.section import spared
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
@@ -77,16 +77,21 @@ def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row a variant: wrong ones first, then those with a known good; None where nothing was judged."""
+    """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
     head = record.head
     wrong = {one.variant: one.verdict for one in record.verdicts if not isinstance(one, SpeedVerdict)}
     compared = {one.variant for one in record.verdicts if one.against == "known_good"}
-    names = sorted((*head.variants, *head.emulated), key=lambda name: (name not in wrong, name not in compared))
+    names = sorted(
+        (*head.variants, *head.emulated),
+        key=lambda name: (name not in wrong, name in head.roles, name not in compared),
+    )
     rows = []
     for name in names:
         mine = [one for one in speed_verdicts(record.verdicts) if one.variant == name]
         speed = NOTHING if name in wrong else _against(mine)
-        rows.append((name, speed, _known_good(record, name), _right(record, finished, name, wrong.get(name))))
+        role = head.roles.get(name)
+        shown = f"{name} ({role})" if role else name
+        rows.append((shown, speed, _known_good(record, name), _right(record, finished, name, wrong.get(name))))
     heads = columns("Variant", f"Against {head.baseline}", "Against the known good", "Right")
     return filled(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
 
@@ -148,7 +153,8 @@ def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:
         yield f"{said[0].upper()}{said[1:]}."
     yield f"Grade {shortened(record.grade, 20)}: {shortened(record.grade_reason.rstrip('.'), SENTENCE)}."
     planned = say.seconds(60 * record.head.plan.plan.budget.minutes)
-    yield f"Cost: {money(record.bill)['total']}. Time: {say.seconds(record.seconds)} of {planned} planned."
+    yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
+    yield money_line(record.bill, record.seconds)
     if missing:
         more = len(missing) - NAMED
         named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in missing[:NAMED])

@@ -133,7 +133,7 @@ def _account(given: ReportInput) -> Shown:
     return {
         "predicted": predicted(record, finished),
         "calibration": given.calibration,
-        "money": money(record.bill),
+        "money": money(record.bill, record.seconds),
         "earlier": earlier.earlier(record, given.earlier),
         "recorded": earlier.recorded(given.histories) if head.target_folder == "bundled" else (),
         "not_exercised": first_screen.not_exercised(record, finished),

@@ -119,6 +119,7 @@ def environment(templates: Path) -> Environment:
     made = jinja(templates, finalize=_finalize)
     made.filters |= {
         "usd": say.usd,
+        "billed": say.billed,
         "seconds": say.seconds,
         "minutes": say.minutes,
         "times": say.times,

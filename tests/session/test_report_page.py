@@ -11,12 +11,12 @@ from jinja2 import UndefinedError
 
 from loop.library.histories import histories
 from loop.model.grade import RULE
+from loop.model.money import Prior
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
 from loop.money.bill import bill
 from loop.money.charging import Used
-from loop.money.savings import Applied
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
@@ -27,12 +27,10 @@ from tests.makers import (
     make_card,
     make_check,
     make_finished,
-    make_history,
     make_machine,
     make_measured,
     make_measurement,
     make_no_speed,
-    make_pattern,
     make_record,
     make_report,
     make_session_head,
@@ -176,7 +174,7 @@ def test_a_session_in_which_nothing_happened_has_sentences_and_no_tables() -> No
     """Aborted before the first step."""
     text = report(make_record(status="aborted", reason="interrupted by SIGINT"))
     assert "**Aborted: interrupted by SIGINT.**" == text.splitlines()[2]
-    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "Nothing was charged."):
+    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "nothing was billed."):
         assert words in text
     assert [] == rows(text)
     assert "loop run session --resume 2026-11-21-120000-baseline" in text
@@ -262,16 +260,15 @@ def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
     assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
 
 
-def test_charges_savings_and_returns_are_kept_apart() -> None:
-    """One ROI a class of evidence, with its arithmetic; the unmeasured is named."""
-    without = {"history": "environment_minutes", "evidence": "e"}
-    applied = [Applied(make_pattern("environment", ("t",), without=without), 180.0)]
-    made = bill(Used(180.0, "cpu"), make_card(), applied, [make_history()])
+def test_what_was_charged_and_what_others_lost_are_kept_apart() -> None:
+    """A prior has its minutes, its weight and whose they are, and no dollars; the unmeasured is named."""
+    lost = Prior(pattern="environment", minutes=63.5, source="N 60, M 67 min", failures=1, sessions=3)
+    made = bill(Used(180.0, "cpu"), make_card(), priors=[lost])
     text = section(report(make_record(bill=made)), "Money")
-    assert (
-        "On history evidence (the recorded history): $36.30 avoided, ROI 19.2 = ($36.30 - $1.80) / $1.80" in text
-    )
-    assert "N 60, M 67 min (recorded on an NVIDIA L4)" in text
+    assert ["environment", "63.5 min", "1 of 3 sessions", "23.8 min", "N 60, M 67 min"] == [
+        cell.strip() for cell in rows(text)[-1]
+    ]
+    assert "ROI not measurable yet: no time without a pattern was measured here." in text
     assert "- AI: not measured (" in text
     assert "- energy: not measured (" in text
 
