@@ -196,9 +196,9 @@ def spelled(entry: Mapping[str, Scalar]) -> str:
 
 
 def read_words(text: str) -> dict[str, Scalar]:
-    """The entry that `spelled` wrote. Raises WorkloadError for a word without a value."""
+    """The entry that `spelled` wrote, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
-    for word in text.split():
+    for word in text.replace(",", " ").split():
         key, found, value = word.partition("=")
         if not found or not value:
             raise WorkloadError(key, f"{key}=VALUE", repr(word))
