@@ -157,10 +157,7 @@ def of_pattern(
     recorded: tuple[HistorySession, ...] = (),
 ) -> Statistics:
     """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
-    by_place: dict[tuple[str | None, ...], list[PatternRun]] = {}
-    for row, run in runs:
-        by_place.setdefault(place_of(row), []).append(run)
-    scopes = [_scope(place, mine, here) for place, mine in by_place.items()]
+    scopes = _scopes(runs, here)
     weights = {one.place: one.weight for one in scopes}
     good = sum(one.weight * one.successes for one in scopes)
     bad = sum(one.weight * one.broken for one in scopes)
@@ -178,17 +175,28 @@ def of_pattern(
         success=success,
         duration=expected(estimate_s, summed(times)),
         saved=saved,
-        scopes=tuple(sorted(scopes, key=lambda one: -(one.successes + one.broken))),
-        last=last[1].started.astimezone(datetime.UTC).isoformat() if last and last[1].started else "",
+        scopes=scopes,
+        last=_began(last[1]) if last else "",
         session=last[0].id if last else "",
         recorded=recorded,
         experience=experience(runs),
     )
 
 
-def _scope(place: tuple[str | None, ...], runs: Sequence[PatternRun], here: Place | None) -> Scope:
-    good = sum(bool(run.success) for run in runs)
-    return Scope(place, good, len(runs) - good, alike(place, here) if here is not None else 1.0)
+def _scopes(runs: Sequence[Run], here: Place | None) -> tuple[Scope, ...]:
+    """Environments with their runs, those with most first."""
+    found: dict[tuple[str | None, ...], list[bool]] = {}
+    for row, run in runs:
+        found.setdefault(place_of(row), []).append(bool(run.success))
+    scopes = (
+        Scope(place, sum(good), len(good) - sum(good), alike(place, here) if here is not None else 1.0)
+        for place, good in found.items()
+    )
+    return tuple(sorted(scopes, key=lambda one: -(one.successes + one.broken)))
+
+
+def _began(run: PatternRun) -> str:
+    return run.started.astimezone(datetime.UTC).isoformat() if run.started else ""
 
 
 def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
