@@ -30,7 +30,8 @@ $(VENV)/.tools: $(VENV)/.made
 	@touch $@
 
 session: $(VENV)/.made  ## set up, then run a session: PLAN=quick SESSION_FLAGS="--variant cpu"
-	$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS)
+	@$(BIN)/loop run session $(PLAN) $(SESSION_FLAGS); code=$$?; \
+	  echo "to call loop yourself: . $(BIN)/activate" >&2; exit $$code
 
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 

@@ -40,7 +40,14 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
     monkeypatch.setattr("loop.machine.busy.PROC", tmp_path / "nothing else runs")
-    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LOOP_THREADS", "LOOP_CHILD"):
+    for name in (
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CONFIG_HOME",
+        "LOOP_THREADS",
+        "LOOP_CHILD",
+        "FORCE_COLOR",
+    ):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

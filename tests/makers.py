@@ -172,7 +172,7 @@ def make_built(*builds: Build) -> BuildOutput:
 
 
 def make_card(**fields: Any) -> RateCard:
-    """An L4 of GCP at 0.72 dollars an hour, an engineer at 36: a cent a second."""
+    """An L4 of GCP at 0.72 dollars an hour, an engineer who attends at 36: a cent a second."""
     dated = {"source": "a test", "as_of": datetime.date(2026, 11, 1)}
     rates = (
         {"name": "l4", "resource": "gpu", "usd_per_hour": 0.72, "cloud": "gcp", **dated},
@@ -183,7 +183,7 @@ def make_card(**fields: Any) -> RateCard:
 
 def make_bill(**fields: Any) -> Bill:
     """A bill over nothing."""
-    base = {"charges": (), "unmeasured": (), "savings": (), "usd": 0.0, "saved_usd": {}, "roi": {}}
+    base = {"charges": (), "unmeasured": (), "savings": (), "usd": 0.0}
     return Bill.model_validate({**base, **fields})
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from loop.base.errors import LoopError
+from loop.base.statuses import COLOURS, KINDS
 from loop.base.terminals import inert
 
-COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "aborted": "31", "paused": "33"}
 CLEAR_LINE = "\r\x1b[K"
 _COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line: it is never folded, for it is there to be copied."""
@@ -44,6 +44,12 @@ def watched(stream: IO[str]) -> bool:
     return stream.isatty() and not plain
 
 
+def coloured(stream: IO[str]) -> bool:
+    """Whether words have colours: where a person watches, or FORCE_COLOR is set. NO_COLOR goes before it."""
+    forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
+    return forced or watched(stream)
+
+
 def width(stream: IO[str]) -> int:
     """Columns of the terminal; 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
@@ -55,6 +61,7 @@ class Screen:
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
         self.live = watched(self.err) and not quiet
+        self.colours = coloured(self.err)
         self.quiet = quiet
         """Say nothing but errors: for `--json` without a watcher."""
 
@@ -75,14 +82,15 @@ class Screen:
     def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
         """A line of talk that begins with a status in its colour, at least `room` characters wide."""
         if not self.quiet:
-            self._talk(f"{before}{status.ljust(room)}{text}", status, COLOURS.get(status, "0"))
+            colour = COLOURS[KINDS.get(status, "soft")].terminal
+            self._talk(f"{before}{status.ljust(room)}{text}", status, colour)
 
     def _talk(self, text: str, word: str = "", colour: str = "") -> None:
         """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""
         shown = inert(text)
         if self.err.isatty():
             shown = fold(shown, width(self.err))
-        if word and self.live:
+        if word and self.colours:
             shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
         put(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
 

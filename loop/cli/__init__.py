@@ -38,7 +38,7 @@ GROUPS = {
 STARTING = {command.words.split()[0] for command in WORKING}
 """First words of commands that start processes: they are watched by one of their own."""
 
-app = group("Run GPU-kernel optimisation sessions, and learn from them.")
+app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
 build(app, GROUPS, (*LOOKING, *WORKING, *COST))
 
 

@@ -115,6 +115,7 @@ def _seen(folder: SessionFolder, row: SessionRow) -> ComparedSession:
         commit=head.revision.commit,
         dirty=head.revision.dirty,
         verdicts=_verdicts(record) if record else {},
+        kept=row.kept,
         regressed=row.regressed,
         incorrect=row.incorrect,
         seconds=row.seconds if record else None,

@@ -9,7 +9,7 @@ COST = (
     Command(
         "cost show",
         "loop.money.command:show_costs",
-        "What sessions cost and saved; what nobody measured is `?`, never 0.",
+        "What sessions cost, and what was measurably spared; what nobody measured is `?`.",
         (
             "loop cost show",
             "loop cost show --sessions last~4..last --json",
@@ -59,7 +59,7 @@ COST = (
                 "--waiting",
                 str | None,
                 None,
-                "Who waits for a restart: nobody, agent, engineer. Default: the card's.",
+                "Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
             ),
             option("--recorded", bool, False, "What the money says of the recorded history's decisions."),
             TARGET,

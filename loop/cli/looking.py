@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from loop.cli import names
 from loop.cli.options import JSON, MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
 DRAFT = argument("name", str, ..., "Name of a draft; see `loop patterns drafts`.")
-NAME = argument("name", str, ..., None)
+PATTERN = argument("name", str, ..., "Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns)
 
 LOOKING = (
     Command(
@@ -29,9 +30,7 @@ LOOKING = (
         """,
         ("loop worktrees", "loop worktrees --remove"),
         (
-            argument(
-                "names", list[str] | None, None, "Those to remove. Default: all left over.", metavar="NAME..."
-            ),
+            argument("names", list[str] | None, None, "Those to remove. Default: all left over.", metavar="NAME"),
             option("--remove", bool, False, "Take them away; commits and branches stay."),
             option("--discard-edits", bool, False, "Also those with uncommitted edits, which are lost."),
             TARGET,
@@ -56,7 +55,14 @@ LOOKING = (
             'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
         ),
         (
-            argument("session_id", str, "last", "An id, its beginning, or last.", metavar="ID"),
+            argument(
+                "session_id",
+                str,
+                "last",
+                "An id, its beginning, or last.",
+                metavar="ID",
+                autocompletion=names.sessions,
+            ),
             option("--format", str, "md", "md, html, json, trace, csv or summary.", name="form"),
             option("--output", Path | None, None, "Write this file instead; a report's figures beside it."),
             TARGET,
@@ -83,14 +89,24 @@ LOOKING = (
         "loop.cli.patterns:show_pattern",
         "One pattern in full.",
         ("loop patterns show baseline-first",),
-        (NAME, TARGET, JSON),
+        (PATTERN, TARGET, JSON),
     ),
     Command(
         "patterns stats",
         "loop.learning.statistics_command:show_statistics",
         "What the sessions say of patterns: how often they work, how long they take, what they save.",
         ("loop patterns stats", "loop patterns stats baseline-first --json"),
-        (argument("name", str | None, None, "One pattern, in full. Default: all, a row each."), TARGET, JSON),
+        (
+            argument(
+                "name",
+                str | None,
+                None,
+                "One pattern, in full. Default: all, a row each.",
+                autocompletion=names.patterns,
+            ),
+            TARGET,
+            JSON,
+        ),
     ),
     Command(
         "patterns search",
@@ -100,7 +116,7 @@ LOOKING = (
         Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
-        (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD..."), TARGET, JSON),
+        (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD"), TARGET, JSON),
     ),
     Command(
         "patterns check",
@@ -177,7 +193,11 @@ LOOKING = (
         "loop.cli.patterns:show_plan",
         "One plan.",
         ("loop plan show baseline",),
-        (NAME, TARGET, JSON),
+        (
+            argument("name", str, ..., "Name of a plan; see `loop plan list`.", autocompletion=names.plans),
+            TARGET,
+            JSON,
+        ),
     ),
     Command(
         "plan next",
@@ -205,7 +225,13 @@ LOOKING = (
         "loop.cli.sessions:show_session",
         "One session: its facts and its steps.",
         ("loop sessions show last",),
-        (argument("name", str, ..., "An id, its beginning, or last.", metavar="ID"), TARGET, JSON),
+        (
+            argument(
+                "name", str, ..., "An id, its beginning, or last.", metavar="ID", autocompletion=names.sessions
+            ),
+            TARGET,
+            JSON,
+        ),
     ),
     Command(
         "sessions replayed",
@@ -242,7 +268,12 @@ LOOKING = (
         ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
         (
             argument(
-                "names", list[str], ..., "Two or more: ids, beginnings of ids, last, last~1.", metavar="ID..."
+                "names",
+                list[str],
+                ...,
+                "Two or more: ids, beginnings of ids, last, last~1.",
+                metavar="ID",
+                autocompletion=names.sessions,
             ),
             TARGET,
             MARKDOWN,
@@ -256,7 +287,7 @@ LOOKING = (
         ("loop sessions trend --variant cpu",),
         (
             TARGET,
-            option("--variant", str | None, None, "Only this one. Default: all."),
+            option("--variant", str | None, None, "Only this one. Default: all.", autocompletion=names.variants),
             option("--last", int, 50, "Sessions to look back on.", min=1, max=1000),
             MARKDOWN,
             JSON,

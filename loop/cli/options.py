@@ -2,14 +2,39 @@
 
 from pathlib import Path
 
+from loop.cli import names
 from loop.cli.table import argument, option
 
-TARGET = option("--target", Path | None, None, "Folder with a target.yaml. Default: ./target.yaml, else bundled.")
+TARGET = option(
+    "--target",
+    Path | None,
+    None,
+    "Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
+    metavar="FOLDER",
+    autocompletion=names.targets,
+)
 JSON = option("--json", bool, False, "One JSON object on stdout.")
 MARKDOWN = option("--md", bool, False, "Markdown, for a pull request.", name="as_markdown")
-DEVICE = option("--device", str, "auto", "auto, cpu or cuda.")
-VARIANTS = option("--variant", list[str] | None, None, "Only this variant; may be repeated.", name="variants")
-VARIANT_NAMES = argument("variants", list[str] | None, None, "Variants; all of the device when none is named.")
+DEVICE = option(
+    "--device", str, "auto", "auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"], metavar="NAME"
+)
+VARIANTS = option(
+    "--variant",
+    list[str] | None,
+    None,
+    "Only this variant; may be repeated.",
+    name="variants",
+    metavar="NAME",
+    autocompletion=names.variants,
+)
+VARIANT_NAMES = argument(
+    "variants",
+    list[str] | None,
+    None,
+    "Names of variants. Default: all that run on the device.",
+    metavar="VARIANT",
+    autocompletion=names.variants,
+)
 THREADS = option(
     "--threads",
     int | None,
@@ -18,7 +43,12 @@ THREADS = option(
 )
 SEED = option("--seed", int, 0, "Base of all input seeds.")
 SETS = option(
-    "--workloads", list[str] | None, None, "Workload set, or a workload as in 'B=1 S=65 D=64'; may be repeated."
+    "--workloads",
+    list[str] | None,
+    None,
+    "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated.",
+    metavar="NAME",
+    autocompletion=names.workload_sets,
 )
 HYPOTHESIS = option("--hypothesis", str, "", "What you think is wrong, and changed.", envvar="LOOP_HYPOTHESIS")
 AI_USD = option("--ai-usd", float | None, None, "What AI cost, where nothing measures it: stated.")

@@ -53,7 +53,7 @@ def say_damage(found: list[Listed], screen: Screen) -> None:
 
 
 def _cell(key: str, value: object) -> str:
-    if value is None:
+    if value is None or (key == "usd" and not value):
         return "-"
     if isinstance(value, float):
         return seconds_text(value) if key == "seconds" else f"{value:.4f}"

@@ -147,4 +147,4 @@ def _against(seconds: float, budget_s: float) -> str:
 
 
 def _usd(value: float) -> str:
-    return f"${value:.4f}"
+    return f"${value:.4f}" if value else "nothing billed"

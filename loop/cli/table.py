@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter, Signature, cleandoc
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, get_origin
 
@@ -18,7 +19,12 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class _Quick:
-    """Converts only what was given: typer imports pydantic to convert, which takes as long as all else."""
+    """Converts only what was given: typer imports pydantic to convert, which takes as long as all else.
+
+    Its help names no types of Python's, and cuts no sentence off.
+    """
+
+    help: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, each with that rule."""
@@ -26,7 +32,13 @@ class _Quick:
         for parameter in parameters:
             if not isinstance(parameter.process_value, partial):
                 parameter.process_value = partial(_converted, parameter.process_value, parameter)
+                if parameter.param_type_name == "argument":
+                    parameter.display_type_rich = lambda ctx: ""
         return parameters
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The first line of its help, for the list of a group's commands."""
+        return (self.help or "").partition("\n")[0]
 
 
 def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
@@ -41,26 +53,35 @@ class QuickGroup(_Quick, TyperGroup):
     """A group of commands that starts at once."""
 
 
-def group(text: str) -> typer.Typer:
-    """A group of commands with its one-line help."""
+HELP = {"help_option_names": ["-h", "--help"]}
+KINDS = {"Path": "PATH", "float": "NUMBER", "int": "NUMBER", "str": "TEXT"}
+"""How help calls a value whose row does not say, by what stands in the annotation."""
+
+
+def group(text: str, *, completion: bool = False) -> typer.Typer:
+    """A group of commands with its one-line help; `completion`: with typer's options for shells."""
     return typer.Typer(
         cls=QuickGroup,
         help=text,
         no_args_is_help=True,
-        add_completion=False,
+        context_settings=HELP,
+        add_completion=completion,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
 
 
 def option(flag: str, kind: Any, default: Any, text: str, *, name: str = "", **settings: Any) -> Parameter:
-    """An option; `name`: of the story's parameter, where it is not the flag's."""
+    """An option; `name`: of the story's parameter, where it is not the flag's; `autocompletion`: see `names`."""
+    if kind is not bool:
+        settings.setdefault("metavar", next(word for key, word in KINDS.items() if key in str(kind)))
     made = typer.Option(flag, help=text, **settings)
     return _parameter(name or flag.removeprefix("--").replace("-", "_"), Annotated[kind, made], default)
 
 
 def argument(name: str, kind: Any, default: Any, text: str | None, **settings: Any) -> Parameter:
     """What is given by its place; `default`: `...` where it has to be given."""
+    settings.setdefault("metavar", name.upper())
     return _parameter(name, Annotated[kind, typer.Argument(help=text, **settings)], default)
 
 
@@ -97,7 +118,7 @@ class Command:
 
         call.__doc__ = self._text
         call.__signature__ = Signature(self.parameters)  # type: ignore[attr-defined]
-        settings = {"allow_interspersed_args": False} if self.rest else None
+        settings = HELP | ({"allow_interspersed_args": False} if self.rest else {})
         app.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)(call)
 
     def add_as_default(self, app: typer.Typer) -> None:
@@ -125,6 +146,8 @@ class Command:
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
         screen = screen_for(bool(given.get("json") or given.get("events")))
+        if "target" in given and given["target"] is None:
+            _say_target(screen)
         values = {**given, **self.fixed}
         lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
         values |= {name: tuple(values[name] or ()) for name in lists}
@@ -133,6 +156,14 @@ class Command:
         if "json" in values:
             values["as_json"] = values.pop("json")
         return int(getattr(module, name)(**values, screen=screen))
+
+
+def _say_target(screen: Any) -> None:
+    """Outside a target's folder: that the bundled target is taken."""
+    from loop.base.places import BUNDLED_TARGET, MANIFEST
+
+    if not Path(MANIFEST).is_file():
+        screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
 
 
 def _is_list(kind: Any) -> bool:

@@ -1,5 +1,6 @@
 """The table of commands that start processes: sessions, single steps of the bench, bisections."""
 
+from loop.cli import names
 from loop.cli.options import (
     AI_USD,
     DEVICE,
@@ -48,7 +49,7 @@ WORKING = (
             option(
                 "--metric", str, "latency", "latency, correctness or resources (registers, spills and the like)."
             ),
-            option("--variant", str | None, None, "The variant in question."),
+            option("--variant", str | None, None, "The variant in question.", autocompletion=names.variants),
             SETS,
             option(
                 "--probe",
@@ -95,7 +96,13 @@ WORKING = (
             'loop run session optimize --agent "claude -p --output-format json --permission-mode acceptEdits"',
         ),
         (
-            argument("plan", str | None, None, "Name of a plan; see `loop plan list`. [baseline]"),
+            argument(
+                "plan",
+                str | None,
+                None,
+                "Name of a plan; see `loop plan list`. Default: baseline.",
+                autocompletion=names.plans,
+            ),
             TARGET,
             DEVICE,
             VARIANTS,
@@ -110,6 +117,7 @@ WORKING = (
             option("--max-usd", float | None, None, "The same in dollars, at the rate card's prices."),
             WATCH_PREEMPTION,
             AI_USD,
+            option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
             option(
                 "--agent",
                 str | None,
@@ -119,7 +127,13 @@ WORKING = (
             ),
             option("--agent-changes", int, 1, "How many changes it makes.", min=1),
             option("--agent-minutes", float, 30, "Its limit for one.", min=0.01),
-            option("--resume", str | None, None, "Go on with this session (an id, or last)."),
+            option(
+                "--resume",
+                str | None,
+                None,
+                "Go on with this session (an id, or last).",
+                autocompletion=names.sessions,
+            ),
             option("--decline", bool, False, "With --resume: no further change; end the session."),
             option("--again", bool, False, "Try what lost in an earlier session on the same sources."),
             HYPOTHESIS,
@@ -134,7 +148,14 @@ WORKING = (
         "Run one pattern as a session of its own.",
         ("loop run pattern baseline-first --variant cpu",),
         (
-            argument("pattern", str, ..., "Name of a pattern; see `loop patterns list`.", metavar="NAME"),
+            argument(
+                "pattern",
+                str,
+                ...,
+                "Name of a pattern; see `loop patterns list`.",
+                metavar="NAME",
+                autocompletion=names.patterns,
+            ),
             TARGET,
             DEVICE,
             VARIANTS,
@@ -157,7 +178,7 @@ WORKING = (
         "loop.cli.bench:show_variant",
         "One variant: its recipe and its workloads.",
         ("loop kernels show cpu",),
-        (argument("name", str, ..., None), TARGET, JSON),
+        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
     ),
     Command(
         "kernels header",

@@ -137,5 +137,6 @@ def _point(variant: str, one: ComparedSession, judged: Sequence[Judged], breaks:
         state="incorrect" if wrong else "none" if not judged else "unsure" if unsure else "right",
         ratio=geometric_mean(ratios) if ratios else None,
         workloads=len(judged),
+        kept=tuple(each for each in one.kept if each.variant == variant),
         breaks=tuple(breaks),
     )

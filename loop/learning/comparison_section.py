@@ -67,6 +67,7 @@ def _variant(variant: str, found: Comparison, wide: bool) -> Section:
     return Section(
         f"{variant} against {baseline}",
         table=filled(heads, (*cells, *_mean(rows, len(found.sessions)))),
+        lines=tuple(_kept(variant, found.sessions)),
         after=(*_verdicts(rows, found.sessions), *_regressions(variant, found.sessions), *_vague(rows)),
     )
 
@@ -113,6 +114,16 @@ def _verdicts(rows: Sequence[Row], sessions: Sequence[ComparedSession]) -> Itera
         if row.verdict_changed:
             there = [cell.verdict for cell in row.cells if cell]
             yield f"verdict changed on {row.workload}: {' -> '.join(there)}"
+
+
+def _kept(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
+    """What a session's kept changes brought, and on which workloads."""
+    for letter, one in _lettered(sessions):
+        for kept in (kept for kept in one.kept if kept.variant == variant):
+            on = "; ".join(
+                f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in kept.workloads.items()
+            )
+            yield f"{letter} kept a change: {say.gained(kept)}{on and f': {on}'}"
 
 
 def _regressions(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
@@ -175,7 +186,7 @@ def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
 def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
     took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
-    cost = ("cost", *(UNKNOWN if one.usd is None else say.usd(one.usd) for one in sessions))
+    cost = ("cost", *(UNKNOWN if one.usd is None else say.billed(one.usd) for one in sessions))
     parts = tuple((f"of it {name}", *(_charged(one, name) for one in sessions)) for name in resources)
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
@@ -231,5 +242,6 @@ def _trend_row(point: Point) -> tuple[str, ...]:
     commit = (point.commit or "unknown")[:12] + (" + changes" if point.dirty else "")
     ratio = say.times(point.ratio) if point.ratio else "-"
     breaks = f"new baseline: {'; '.join(point.breaks)}" if point.breaks else ""
-    remark = "; ".join(filter(None, (STATES[point.state], breaks)))
+    changes = (f"kept: {say.times(one.ratio)} what it replaced" for one in point.kept)
+    remark = "; ".join(filter(None, (STATES[point.state], *changes, breaks)))
     return point.session, commit, ratio, str(point.workloads), remark

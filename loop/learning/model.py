@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.change import Kept
 from loop.model.comparison import Revisions
-from loop.model.money import Charge, EvidenceClass, Unmeasured
+from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import TOO_WIDE, Interval
 
 Moved = Literal["higher", "lower", "within"]
@@ -103,6 +104,8 @@ class ComparedSession(Model):
     """Whether files differed from it."""
     verdicts: dict[str, dict[str, Judged]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes brought: its verdicts are on the target with them."""
     regressed: tuple[str, ...] = ()
     """Variants that were slower than their known good."""
     incorrect: tuple[str, ...] = ()
@@ -177,6 +180,8 @@ class Point(Model):
     """Geometric mean of its ratios."""
     workloads: int = 0
     """How many workloads that mean is over."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes of this variant brought: the ratio is with them."""
     breaks: tuple[str, ...] = ()
     """Why it does not go on from the point before it: `torch 2.4.0 -> 2.5.1`."""
 
@@ -222,19 +227,13 @@ class Tally(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """Savings of one pattern in one class of evidence, summed up."""
+    """What one pattern spared, as measured in sessions here, summed up."""
 
     pattern: str
     """Name of the pattern."""
-    evidence: EvidenceClass
-    """Class of evidence."""
     sessions: int
-    """Sessions in which it saved something."""
+    """Sessions in which it spared something."""
     minutes: float
-    """Sum of the minutes avoided."""
-    minutes_low: float
-    """The same from the most favourable rows."""
-    minutes_high: float
-    """The same from the least favourable rows."""
+    """Sum of the minutes."""
     usd: float
     """Sum of the dollars."""

@@ -1,23 +1,24 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
-from loop.learning.model import Saved
 from loop.learning.statistics import Statistics
+from loop.model.change import Kept
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
-from loop.model.money import EVIDENCE
 from loop.model.record import RESUMABLE
+from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
+from loop.report import format as say
 
-AHEAD = 1.5
-"""A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
 LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
 ENOUGH = 2
 """Sessions that measured the same files, after which one that could not judge is not repeated."""
-BEST_FIRST = tuple(EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Idea:
     """The variant it is about; None for all."""
     resume: str | None = None
     """The session that is gone on with, instead of a new one."""
+    take: Kept | None = None
+    """The kept change that is to be taken over before."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,8 @@ class Benefit:
     text: str
     minutes: float | None
     """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
-    evidence: str | None
-    """Class of evidence; None where nothing is known."""
+    evidence: Literal["measured"] | None
+    """None where nothing is known."""
     gain: Promise | None = None
     """The gain that the last profile promised; None where none did."""
 
@@ -56,6 +59,7 @@ def ideas(
     standings: Mapping[str, Statistics],
     compiled: Collection[str],
     tunable: Collection[str] = (),
+    weights: Mapping[str, float] = MappingProxyType({}),
     *,
     for_gpu: bool = True,
 ) -> tuple[Idea, ...]:
@@ -63,18 +67,20 @@ def ideas(
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
     variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
-    `tunable`: those of them that the target has values to search of. `for_gpu`: whether any is made for a GPU.
+    `tunable`: those of them that the target has values to search of. `weights`: of its workloads, by name.
+    `for_gpu`: whether any is made for a GPU.
     """
     own = [row for row in rows if not row.recorded and row.status is not None]
     searchable = tunable if _usable("tuning", standings) else ()
     found = [
         *_waiting(own),
+        *_taken_over(own, ground),
         *_incorrect(own),
         *_regressed(own),
         *_failed(own),
         *_unmeasured(own, ground),
         *_missed(own),
-        *_slow(own, ground, lost, compiled, searchable),
+        *_slow(own, ground, lost, compiled, searchable, weights),
     ]
     return (*found, _nothing(own, ground, searchable, for_gpu))
 
@@ -85,6 +91,14 @@ def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         if row.status in RESUMABLE:
             why = f"{row.id} is {row.status}: {row.reason}"
             yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
+
+
+def _taken_over(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
+    """What the last session kept is not in these files yet."""
+    for row in rows[-1:]:
+        for one in row.kept if row.ground == ground else ():
+            why = (f"{one.variant} is {say.gained(one)}, by {row.id}",)
+            yield Idea("quick", f"Take over the kept change of {one.variant}, then verify it", why, take=one)
 
 
 def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -167,7 +181,7 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
     measured = [row for row in rows if row.ratios]
     if not measured:
         yield Idea("baseline", "Build, verify and measure against the library", ("no session has measured speed",))
-    elif all(row.ground != ground for row in measured):
+    elif all(ground not in (row.measured, row.ground) for row in measured):
         why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
         yield Idea("baseline", "Verify and measure what has changed", (why,))
 
@@ -178,26 +192,62 @@ def _slow(
     lost: Mapping[str, int],
     compiled: Collection[str],
     tunable: Collection[str],
+    weights: Mapping[str, float],
 ) -> Iterator[Idea]:
-    """Compiled variants behind the baseline, the slowest first; those on which changes kept losing come last.
+    """Compiled variants behind the baseline, what is worth most first; those whose changes kept losing come last.
 
     What ended on these files once, with nothing kept, is not proposed on them again.
     """
-    ratios: dict[str, tuple[float, SessionRow]] = {}
-    for row in rows:
-        sure = {variant: ratio for variant, ratio in row.ratios.items() if variant not in row.unsure}
-        ratios |= {variant: (ratio, row) for variant, ratio in sure.items()}
-    behind = {name: known for name, known in ratios.items() if known[0] < AHEAD and name in compiled}
-    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, behind[name][0])):
-        ratio, row = behind[variant]
-        why = [f"{variant} ran at {ratio:.2f} of the baseline's speed in {row.id}"]
-        given_up = lost.get(variant, 0)
+    promised = _promised(rows)
+    sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in compiled}
+    behind = {name: _worth(name, row, weights, promised) for name, row in sure.items()}
+    behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
+    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
+        one, given_up = behind[variant], lost.get(variant, 0)
+        why = [one.why, f"{variant} ran at {one.ratio:.2f} of the baseline's speed in {sure[variant].id}"]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
         if given_up < LOST and not _ran("optimize", variant, rows, ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
         elif variant in tunable and not _ran("tune", variant, rows, ground):
             yield _search(variant, *why)
+
+
+@dataclass(frozen=True)
+class _Worth:
+    """What making a variant faster is worth, on the workload where that is most."""
+
+    ratio: float
+    """Mean against the baseline, by weight."""
+    saved: float
+    """Share of the time."""
+    why: str
+
+
+def _worth(
+    variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
+) -> _Worth:
+    speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
+    shares = {name: weights.get(name, 1.0) for name in speeds}
+    whole = sum(shares.values())
+    mean = math.exp(sum(shares[name] * math.log(ratio) for name, ratio in speeds.items()) / whole)
+    options = []
+    for name, ratio in speeds.items():
+        advice = promised.get((variant, name))
+        gain = math.sqrt(math.prod(advice.expected)) if advice else max(1.0, AHEAD / ratio)
+        source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
+        share = shares[name] / whole
+        said = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        options.append((worth(ratio, share, gain), f"{said}, and {source} {say.times(gain)} there"))
+    saved, why = max(options)
+    return _Worth(mean, saved, why)
+
+
+def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
+    """Variant and workload to what the last profile of the variant promises by now."""
+    last = {one.variant: one for row in rows for one in row.promises}
+    came = outcomes(rows) if last else ()
+    return {(one.variant, one.workload): renewed(one.promise, came) for one in last.values()}
 
 
 def _search(variant: str, *why: str) -> Idea:
@@ -217,7 +267,7 @@ def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
 
 def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], for_gpu: bool) -> Idea:
     """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
-    here = [row for row in rows if row.ground == ground]
+    here = [row for row in rows if row.measured == ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
@@ -244,30 +294,25 @@ def benefit(
     rows: Sequence[SessionRow] = (),
 ) -> Benefit:
     """What running a chain of patterns may bring. `rows`: sessions of one target, oldest first."""
+    if idea.take:
+        return Benefit("the gain that was measured, in your own files", None, "measured")
     if idea.plan in ("optimize", "tune") and idea.variant:
         return _faster(idea.variant, rows)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
-    parts = [(best, standings[name]) for name in chain if name in standings and (best := _best(standings[name]))]
+    parts = [(known.saved, known) for name in chain if (known := standings.get(name)) and known.saved]
     if not parts:
         return Benefit("an answer; no session shows what its patterns avoid", None, None)
-    evidence = max((best.evidence for best, _ in parts), key=BEST_FIRST.index)
-    minutes = sum(best.minutes / best.sessions * known.success.mean for best, known in parts)
+    minutes = sum(saved.minutes / saved.sessions * known.success.mean for saved, known in parts)
     names = ", ".join(known.pattern for _, known in parts)
-    return Benefit(f"{minutes:.0f} minutes that {names} avoid, on {evidence} evidence", minutes, evidence)
+    return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
 
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     """What the last profile of a variant promised, by what has come of such advice since."""
-    made = [one for row in rows for one in row.promises if one.variant == variant]
+    made = [(workload, one) for (name, workload), one in _promised(rows).items() if name == variant]
     if not made:
         return Benefit(f"{variant} faster; no profile has promised how much", None, None)
-    promise = renewed(made[-1].promise, outcomes(rows))
-    gain = f"{variant} faster on {made[-1].workload}, by advice on {promise.advice}: {in_words(promise)}"
+    workload, promise = made[-1]
+    gain = f"{variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
     return Benefit(gain, None, None, promise)
-
-
-def _best(known: Statistics) -> Saved | None:
-    """The savings that rest on the best evidence."""
-    counted = [one for one in known.saved if one.sessions and one.minutes > 0]
-    return min(counted, key=lambda one: BEST_FIRST.index(one.evidence), default=None)

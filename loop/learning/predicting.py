@@ -13,7 +13,7 @@ from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.money.charging import gpu_rate, rates_of
+from loop.money.charging import gpu_rate, hourly_usd, rates_of
 from loop.steps.setting import Setting
 from loop.store import index
 
@@ -57,28 +57,23 @@ def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
 
 
 def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
-    """A forecast with its cost: the GPU, whoever waits, and AI where the card charges it by the hour."""
-    held = rates_of(card, head.device, _gpu(head))
-    by_hour = sum(rate.usd_per_hour for rate in held)
-    ai = card.find(card.ai) if card.ai else None
+    """A forecast with its cost: the GPU, whoever is stated to attend, and AI where the card has its hours."""
+    held = rates_of(card, head.device, head.gpu)
+    ai = card.find(card.ai)
     least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in held)
-    return found.priced(by_hour + (ai.usd_per_hour if ai else 0.0), least)
-
-
-def _gpu(head: SessionHead) -> str | None:
-    return head.machine.gpus[0] if head.machine.gpus else None
+    return found.priced(hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0), least)
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
     """The GPU that a session would hold and the card has no price of: it is in no predicted cost."""
-    free = head.device != "cuda" or gpu_rate(card, _gpu(head)) is not None
-    return None if free else _gpu(head) or "a GPU"
+    free = head.device != "cuda" or gpu_rate(card, head.gpu) is not None
+    return None if free else head.gpu or "a GPU"
 
 
 def predicted_cost(card: RateCard, head: SessionHead) -> str:
-    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing was predicted."""
+    """`$1.32 ($0.58 to $2.98)`, and what is not in it; empty where nothing would be billed."""
     known, missing = head.predicted, unpriced_gpu(card, head)
-    if known is None:
+    if known is None or not (known.high_usd or missing):
         return ""
     more = f" without {missing}, of unknown price" if missing else ""
     return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"

@@ -20,7 +20,7 @@ from loop.learning.experience import NOTHING, Experience
 from loop.learning.model import Saved, Tally
 from loop.model.history import HistorySession
 from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.money import EvidenceClass, Saving
+from loop.model.money import Saving
 
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
 LEVEL = 0.9
@@ -79,8 +79,8 @@ class Statistics:
     """Runs that ended with an error of their own."""
     success: Rate
     duration: Duration
-    saved: tuple[Saved, ...]
-    """One a class of evidence."""
+    saved: Saved | None
+    """What it measurably spared; None for nothing."""
     scopes: tuple[Scope, ...]
     """Environments, those with most runs first."""
     last: str
@@ -142,22 +142,19 @@ def _tally(pattern: str, where: Environment, runs: Sequence[tuple[SessionRow, Pa
 
 
 def savings(rows: Iterable[SessionRow]) -> list[Saved]:
-    """Savings of each pattern in each class of evidence, summed up."""
-    groups: dict[tuple[str, EvidenceClass], list[Saving]] = {}
+    """What each pattern spared, summed up."""
+    groups: dict[str, list[Saving]] = {}
     for row in rows:
         for one in row.savings:
-            groups.setdefault((one.pattern, one.evidence), []).append(one)
+            groups.setdefault(one.pattern, []).append(one)
     return [
         Saved(
             pattern=pattern,
-            evidence=evidence,
-            sessions=sum(one.minutes != 0 for one in mine),
+            sessions=len(mine),
             minutes=math.fsum(one.minutes for one in mine),
-            minutes_low=math.fsum(one.minutes_low for one in mine),
-            minutes_high=math.fsum(one.minutes_high for one in mine),
             usd=math.fsum(one.usd for one in mine),
         )
-        for (pattern, evidence), mine in groups.items()
+        for pattern, mine in groups.items()
     ]
 
 
@@ -178,10 +175,10 @@ def of_patterns(
     here = here if here is not None else latest(tallies)
     names = dict.fromkeys((*estimates_s, *(one.pattern for one in tallies)))
     runs = {name: [one for one in tallies if one.pattern == name] for name in names}
-    savings = {name: tuple(one for one in saved if one.pattern == name) for name in names}
+    spared = {one.pattern: one for one in saved}
     elsewhere = {name: tuple(row for row in recorded if name in row.applied) for name in names}
     found = {
-        name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], savings[name], here, elsewhere[name])
+        name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], spared.get(name), here, elsewhere[name])
         for name in names
     }
     return {name: replace(one, experience=experiences.get(name, NOTHING)) for name, one in found.items()}
@@ -191,7 +188,7 @@ def of_pattern(
     name: str,
     estimate_s: float,
     tallies: Sequence[Tally],
-    saved: tuple[Saved, ...],
+    saved: Saved | None,
     here: Place | None,
     recorded: tuple[HistorySession, ...] = (),
 ) -> Statistics:

@@ -19,7 +19,6 @@ from loop.library import definitions
 from loop.library.definitions import Read
 from loop.library.histories import histories, recorded
 from loop.model.history import RESOURCES, HistorySession
-from loop.model.money import EVIDENCE
 from loop.model.pattern import Pattern
 from loop.profile import promised
 from loop.report import format as say
@@ -72,7 +71,7 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
         raise UsageError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
     if as_json:
         wanted = [found[name]] if name else list(found.values())
-        screen.data(json.dumps({"schema_version": 1, "patterns": [as_fields(one) for one in wanted]}, indent=1))
+        screen.data(json.dumps({"schema_version": 2, "patterns": [as_fields(one) for one in wanted]}, indent=1))
     elif name:
         screen.data(fold("\n".join(lines(found[name])), width(screen.out)))
     else:
@@ -85,7 +84,7 @@ def _table(found: Mapping[str, Statistics], patterns: Mapping[str, Read[Pattern]
     heads = ("pattern", "status", "runs", "answered", "takes", "saved", "last")
     screen.table(heads, [_row(one, one.pattern in patterns) for one in ranked], wrap=0)
     screen.say("answered: share of runs that passed or found something wrong, 90 % interval")
-    screen.say("takes: 80 % of runs; saved: minutes by evidence (m measured, h history, p prior)")
+    screen.say("takes: 80 % of runs; saved: as measured here")
     screen.say("runs: own ones + sessions recorded elsewhere that applied it")
     screen.say("\n".join(statistics.RULE))
 
@@ -98,7 +97,7 @@ def _row(one: Statistics, defined: bool) -> tuple[str, ...]:
         f"{one.applied}+{len(one.recorded)}" if one.recorded else str(one.applied),
         f"{100 * one.success.low:.0f}-{100 * one.success.high:.0f} %" if one.applied else "-",
         f"{short(low)}-{short(high)}",
-        " ".join(f"{saved.evidence[0]} {saved.minutes:.0f}" for saved in one.saved if saved.sessions) or "-",
+        say.minutes(one.saved.minutes) if one.saved else "-",
         one.last[:10] or "-",
     )
 
@@ -119,12 +118,9 @@ def lines(one: Statistics) -> list[str]:
         f"the next run takes {seconds_text(one.duration.seconds)}, between {seconds_text(low)} and "
         f"{seconds_text(high)} in 80 % of cases, from {shrunk}"
     )
-    text += [
-        f"saved {saved.minutes:.1f} min [{saved.minutes_low:.1f}, {saved.minutes_high:.1f}], ${saved.usd:.2f}, "
-        f"in {saved.sessions} session{'' if saved.sessions == 1 else 's'} on {saved.evidence} evidence "
-        f"({EVIDENCE[saved.evidence]})"
-        for saved in one.saved
-    ]
+    if one.saved:
+        in_ = say.count(one.saved.sessions, "session")
+        text.append(f"saved {say.minutes(one.saved.minutes)}, {say.usd(one.saved.usd)}, as measured in {in_}")
     text += _places(one)
     if one.last:
         text.append(f"last used {one.last[:10]}, in {one.session}")
@@ -196,7 +192,7 @@ def as_fields(one: Statistics) -> dict[str, Any]:
         "broken": one.broken,
         "success": {**success, "level": statistics.LEVEL} if one.applied else None,
         "time": {**duration, "runs": one.duration.weight},
-        "saved": [saved._asdict() for saved in one.saved],
+        "saved": one.saved._asdict() if one.saved else None,
         "environments": [
             {
                 **dict(zip(environments.FACTS, scope.place, strict=True)),

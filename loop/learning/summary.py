@@ -1,9 +1,10 @@
 """How did a session end, and what did all its steps together find?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.output import Output, outputs_of
+from loop.model.change import kept_runs, standing
+from loop.model.output import Output, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
@@ -18,16 +19,30 @@ class Findings:
 
 
 def collect(finished: Iterable[Finished]) -> Findings:
-    """Verdicts, gaps and lessons of all steps, each once, in order.
+    """Verdicts, gaps and lessons of all steps, each once, in order, of the target with its kept changes.
 
     A variant that is incorrect anywhere keeps no verdict on its speed.
     """
+    finished = tuple(finished)
     found = outputs_of(finished, Output)
     return Findings(
-        verdicts=_honest([verdict for output in found for verdict in output.verdicts]),
+        verdicts=_honest(list(_standing(finished))),
         not_exercised=tuple(dict.fromkeys(text for output in found for text in output.not_exercised)),
         learned=tuple(dict.fromkeys(text for output in found for text in output.learned)),
     )
+
+
+def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
+    """Every verdict on what the session leaves behind: a kept change's replace those on what was there."""
+    records = latest_attempts(finished)
+    changes = kept_runs(records)
+    found: list[Verdict] = []
+    for record in standing(records):
+        output = read_output(record, Output)
+        new = output.verdicts if output else ()
+        replaced = {(one.variant, one.against) for one in new} if record.run in changes else set()
+        found = [*(one for one in found if (one.variant, one.against) not in replaced), *new]
+    return iter(found)
 
 
 def _honest(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:

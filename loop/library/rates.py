@@ -11,7 +11,7 @@ from loop.model.money import RateCard
 
 NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Fields that name a rate, and what it may be the rate of."""
-TAKEN = ("rates", "gpu", "waiting")
+TAKEN = ("rates", "gpu")
 """Fields that a card of one's own may leave to the shipped one."""
 RETIRED = "meter_ai"
 """A field of older cards: whether `loop` may read agents' logs, which it no longer does."""
@@ -47,11 +47,16 @@ def own_card(project: Project) -> Path | None:
 
 
 def over(own: RateCard, base: RateCard) -> RateCard:
-    """A card with the rates of another below its own: what both have is the own one's."""
+    """A card with the rates of another below its own: what both have is the own one's.
+
+    An engineer's rate of its own states that one attends to the sessions.
+    """
     mine = {rate.name for rate in own.every}
     rates = tuple(rate for rate in base.rates if rate.name not in mine)
     machines = tuple(one for one in base.machines if not mine & {rate.name for rate in one.rates})
-    return own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
+    whole = own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
+    states = own.rates != base.rates and any(rate.resource == "engineer" for rate in own.rates)
+    return whole.attended(states)
 
 
 def _checked(read: Read[RateCard], card: RateCard) -> RateCard:

@@ -1,15 +1,18 @@
 """One change to a target: what it was to mend, how the gate judged it, and what became of it."""
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.gain import GainOutcome
-from loop.model.output import Output
+from loop.model.output import Output, read_output
 from loop.model.profile import Profile
-from loop.model.record import Finished
+from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
+from loop.model.verdict import SpeedVerdict
 
 ON_CHANGE, ON_TARGET = "change.", "kernel."
 """How the names of actions begin."""
@@ -154,6 +157,78 @@ class DecisionOutput(Output):
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
     incumbents: dict[str, str] = Field(default_factory=dict)
     """Variant to the build that the next change is held against."""
+    ground: str = ""
+    """Hash of the target's files with what was kept; empty where nothing was, and in older sessions."""
+
+
+class Kept(Model):
+    """What the kept changes of a session make of one variant's speed, against what they replaced."""
+
+    variant: str
+    """Name of the variant."""
+    tuning: str | None = None
+    """What was searched, where they are a search's: its workloads are what the ratio is of."""
+    changes: int
+    """How many."""
+    ratio: float
+    """Each one's mean ratio against what it replaced, multiplied."""
+    workloads: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
+    """Workload to lower end, ratio and upper end, multiplied likewise; empty where none was timed."""
+    branch: str = ""
+    """Branch with the commits; empty outside git."""
+    patch: str = ""
+    """Where the last one's patch is."""
+
+    @property
+    def faster(self) -> tuple[str, ...]:
+        """Workloads that are faster by the whole interval."""
+        return tuple(name for name, (low, _, _) in self.workloads.items() if low > 1)
+
+
+def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
+    """What was gained by the changes that were kept, by variant and what they were timed on."""
+    records = latest_attempts(finished)
+    briefs = ((record.run, read_output(record, BriefOutput)) for record in records)
+    tunings = {run: output.brief.tuning for run, output in briefs if output and output.brief}
+    parts: dict[tuple[str, str | None], list[tuple[Tried, str, list[SpeedVerdict]]]] = {}
+    for record in records:
+        output = read_output(record, DecisionOutput)
+        if output and output.kept and output.tried and output.tried.gain is not None:
+            speeds = _against_incumbent(records, record.run, output.tried.variant)
+            key = output.tried.variant, tunings.get(record.run)
+            parts.setdefault(key, []).append((output.tried, output.branch, speeds))
+    return tuple(_product(*key, mine) for key, mine in parts.items())
+
+
+def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> list[SpeedVerdict]:
+    mine = [as_of_target(one) for one in records if one.run == run and one.action == f"{ON_CHANGE}compare"]
+    verdicts = (verdict for one in mine if (output := read_output(one, Output)) for verdict in output.verdicts)
+    of = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
+    return [one for one in of if one.against == "known_good"]
+
+
+def _product(variant: str, tuning: str | None, parts: Sequence[tuple[Tried, str, list[SpeedVerdict]]]) -> Kept:
+    on: dict[str, tuple[float, float, float]] = {}
+    for one in (one for _, _, speeds in parts for one in speeds):
+        low, ratio, high = on.get(one.workload, (1.0, 1.0, 1.0))
+        on[one.workload] = low * one.interval[0], ratio * one.ratio, high * one.interval[1]
+    last, branch, _ = parts[-1]
+    ratio = math.prod(one.gain or 1.0 for one, _, _ in parts)
+    fields = {"changes": len(parts), "ratio": ratio, "workloads": on, "branch": branch, "patch": last.patch}
+    return Kept.model_validate({"variant": variant, "tuning": tuning, **fields})
+
+
+def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
+    """The last attempts, each step of a kept change as if it had been a step on the target."""
+    records = latest_attempts(finished)
+    changes = kept_runs(records)
+    return tuple(as_of_target(record) if record.run in changes else record for record in records)
+
+
+def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
+    """The runs whose change was kept."""
+    decisions = ((record.run, read_output(record, DecisionOutput)) for record in records)
+    return frozenset(run for run, output in decisions if output and output.kept)
 
 
 class TriedPoint(Model):

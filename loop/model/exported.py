@@ -60,7 +60,7 @@ class ExportedDiagnosis(Model):
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     """Number of this schema."""
     report: str
     """Where its report is."""

@@ -5,6 +5,7 @@ import datetime
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.change import Kept
 from loop.model.dtypes import Device
 from loop.model.gain import GainOutcome, Promised
 from loop.model.money import Charge, Saving, Unmeasured
@@ -63,11 +64,13 @@ class PatternRun(Model):
     """Least, expected and most seconds by the prediction when the session began; None where there was none."""
     found: bool = False
     """Whether a failed run failed because it found something wrong, and not with an error of its own."""
+    answered: bool = True
+    """Whether a run that passed answered its question: speed that nobody could judge is no answer."""
 
     @property
     def success(self) -> bool | None:
-        """Whether it came to an answer: it passed, or found what is wrong. None where it was not let to."""
-        if self.status not in ("passed", "failed"):
+        """Whether it came to an answer, or found what is wrong; None where it was not let to, or could not."""
+        if self.status not in ("passed", "failed") or (self.status == "passed" and not self.answered):
             return None
         return self.status == "passed" or self.found
 
@@ -139,6 +142,10 @@ class SessionRow(Model):
     """Threads of each process on the CPU."""
     ground: str = ""
     """Hash of the target's files."""
+    kept: tuple[Kept, ...] = ()
+    """What its kept changes brought, by variant."""
+    left: str = ""
+    """Hash of the target's files with the kept changes; empty where none was kept."""
     complete: bool = False
     """Whether every pattern that its plan lists was walked to its end."""
     commit: str | None = None
@@ -147,10 +154,12 @@ class SessionRow(Model):
     """Version of loop."""
     environment: Environment
     """What its numbers stand beside."""
+    attended: bool = False
+    """Whether somebody stated that an engineer attends to it."""
     charges: tuple[Charge, ...] = ()
     """Priced use."""
     savings: tuple[Saving, ...] = ()
-    """Avoided cost, pattern by pattern."""
+    """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
     """Sum of the charges."""
     unmeasured: tuple[Unmeasured, ...] = ()
@@ -195,6 +204,11 @@ class SessionRow(Model):
     """Steps that failed."""
     recorded: bool = False
     """Whether it was recorded elsewhere and imported."""
+
+    @property
+    def measured(self) -> str:
+        """Hash of the files that its speeds are of: those that it left behind."""
+        return self.left or self.ground
 
     @property
     def judged(self) -> tuple[str, ...]:

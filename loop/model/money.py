@@ -1,23 +1,17 @@
 """Money: what things cost, what a session used, and what it avoided."""
 
 import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from loop.model.base import Model
+from loop.model.base import Model, Stored
 from loop.model.metering import AiUse
 from loop.model.pattern import Text
 
 Resource = Literal["gpu", "engineer", "ai", "energy"]
-EvidenceClass = Literal["measured", "history", "prior"]
-EVIDENCE: dict[EvidenceClass, str] = {
-    "measured": "this project's own records",
-    "history": "the recorded history",
-    "prior": "an author's estimate",
-}
-"""What each class rests on, the best first."""
 Basis = Literal["measured", "stated"]
+"""Use that was measured here, or what somebody typed. What another project lost is neither: a prior."""
 HIGHEST_USD_PER_HOUR = 500
 MINIMUM_S = {"gcp": 60.0}
 """The least that a cloud charges a machine for: GCP bills by the second, and a minute at least."""
@@ -129,8 +123,8 @@ class RateCard(Model):
     """Prices of rented machines."""
     gpu: Text
     """Name of the rate that a session on a GPU is charged at."""
-    waiting: Text
-    """Name of the rate of whoever waits for a session, and would have done its work by hand."""
+    waiting: Text | None = None
+    """Name of the rate of a person who attends to sessions: each second is charged, and called `stated`."""
     ai: Text | None = None
     """Name of a rate for each hour of a session that AI is charged at where nothing was measured: `stated`."""
     energy: EnergyRate | None = None
@@ -141,9 +135,14 @@ class RateCard(Model):
         """All rates, those of machines last."""
         return (*self.rates, *(rate for machine in self.machines for rate in machine.rates))
 
-    def find(self, name: str) -> Rate | None:
+    def find(self, name: str | None) -> Rate | None:
         """The rate called `name`, if there is one."""
-        return next((rate for rate in self.every if rate.name == name), None)
+        return next((rate for rate in self.every if rate.name == name), None) if name else None
+
+    def attended(self, stated: bool) -> "RateCard":
+        """The card of a session: whoever attends is the first engineer on it, if the user states that one does."""
+        first = next((rate.name for rate in self.rates if rate.resource == "engineer"), None)
+        return self.model_copy(update={"waiting": first}) if stated and self.waiting is None else self
 
 
 class Charge(Model):
@@ -158,38 +157,47 @@ class Charge(Model):
     usd: Annotated[float, Field(ge=0)]
     """Use times rate."""
     basis: Basis = "measured"
-    """Measured use at a dated price, or an amount that somebody stated."""
+    """Measured use at a dated price, or something that somebody stated."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, data: Any) -> Any:
+        """An engineer's time was called measured: that somebody attended was stated at best."""
+        attended = isinstance(data, dict) and data.get("resource") == "engineer"
+        return {**data, "basis": "stated"} if attended else data
 
 
-class Saving(Model):
-    """Time and money avoided by one pattern, with the evidence that says so."""
+class Saving(Stored):
+    """Time and money that something spared here, by a time that was measured here without it."""
 
     pattern: str
     """Name of the pattern."""
-    evidence: EvidenceClass
-    """This project's own records, the recorded history, or an author's estimate."""
     source: str
-    """Which rows, or whose word."""
+    """What was measured."""
     minutes: float
-    """Minutes avoided: what it takes without the pattern, less what it took."""
-    minutes_low: float
-    """The same from the most favourable row."""
-    minutes_high: float
-    """The same from the least favourable row."""
+    """Minutes spared."""
     usd: float
-    """The minutes at the rate of whoever would have spent them."""
-    usd_low: float | None = None
-    """The same of `minutes_low`; None in records of older versions."""
-    usd_high: float | None = None
-    """The same of `minutes_high`."""
+    """The minutes at the rates of the session."""
+
+
+class Prior(Model):
+    """What another project once lost where it did without a pattern. No money of this one, and in no sum."""
+
+    pattern: str
+    """Name of the pattern."""
+    minutes: float
+    """Minutes that it lost, the median of its sessions; or an author's estimate."""
+    source: str
+    """Whose minutes."""
+    failures: int
+    """Earlier sessions here in which the pattern caught such a failure."""
+    sessions: int
+    """Earlier sessions here in which it ran."""
 
     @property
-    def interval_usd(self) -> tuple[float, float]:
-        """Dollars of the most and of the least favourable row; in proportion to their minutes in older records."""
-        if self.usd_low is not None and self.usd_high is not None:
-            return self.usd_low, self.usd_high
-        a_minute = self.usd / self.minutes if self.minutes else 0.0
-        return self.minutes_low * a_minute, self.minutes_high * a_minute
+    def share(self) -> float:
+        """How often such a failure occurs: Jeffreys' estimate from the sessions here."""
+        return (self.failures + 0.5) / (self.sessions + 1)
 
 
 class Unmeasured(Model):
@@ -210,21 +218,23 @@ class Gains(Model):
     """Microseconds a call that they save, mean over the timed workloads, added up; None where none was timed."""
 
 
-class Bill(Model):
-    """What a session cost and saved."""
+class Bill(Stored):
+    """What a session cost, and what it measurably saved."""
 
     charges: tuple[Charge, ...]
     """Priced use."""
     unmeasured: tuple[Unmeasured, ...]
     """Resources without a figure."""
     savings: tuple[Saving, ...]
-    """Avoided cost, pattern by pattern."""
+    """What was spared, as measured here."""
     usd: float
     """Sum of the charges."""
-    saved_usd: dict[EvidenceClass, float]
-    """Sum of the savings, class by class; classes are never added up silently."""
-    roi: dict[EvidenceClass, float]
-    """(savings - charges) / charges by evidence class; empty when nothing was charged."""
+    saved_usd: float = 0.0
+    """Sum of the savings."""
+    roi: float | None = None
+    """(savings - charges) / charges; None where nothing was charged, or no saving was measured."""
+    priors: tuple[Prior, ...] = ()
+    """What another project lost without these patterns: in no sum."""
     ai: AiUse | None = None
     """What agents used; None where nothing is known."""
     energy_j: float | None = None
@@ -233,3 +243,13 @@ class Bill(Model):
     """What it brought."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of these figures: an old price, a clock that jumped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, data: Any) -> Any:
+        """Older bills held what other projects had lost for savings; of theirs the measured ones count."""
+        if not isinstance(data, dict) or not isinstance(data.get("saved_usd"), dict):
+            return data
+        measured = [one for one in data["savings"] if one["evidence"] == "measured"]
+        sums = {"saved_usd": data["saved_usd"].get("measured", 0.0), "roi": data["roi"].get("measured")}
+        return {**data, **sums, "savings": measured}

@@ -13,6 +13,7 @@ from loop.model.money import Bill
 from loop.model.objective import Late, PhaseTime, Reached
 from loop.model.plan import Predicted, ResolvedPlan
 from loop.model.resources import Taken
+from loop.model.target import Role
 from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
@@ -166,6 +167,8 @@ class KnownGood(Model):
     """Its build."""
     commit: str | None
     """Its revision; None where files were not committed."""
+    branch: str | None = None
+    """The branch on which it was."""
 
 
 class KnownResources(Model):
@@ -221,6 +224,8 @@ class SessionFacts(Model):
     """Name of the library function that variants are compared with."""
     variants: tuple[str, ...]
     """Variants that are built, verified and measured."""
+    roles: dict[str, Role] = Field(default_factory=dict)
+    """Variants that are not `main`, with what they are there for."""
     seed: int
     """Base of all input seeds."""
     revision: Revision
@@ -246,10 +251,17 @@ class SessionHead(SessionFacts):
     """Variants made for a GPU that are verified under the emulator instead."""
     threads: int
     """Threads of each process on the CPU."""
+    attended: bool = False
+    """Whether the user states that an engineer attends to it."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU it runs on; None on a processor."""
+        return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
 
     def command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or on those named."""

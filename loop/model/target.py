@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Model
 from loop.model.device import DeviceFacts
@@ -13,6 +13,7 @@ from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
 from loop.model.tuning import Entry, Tuning
 
+Role = Literal["main", "example", "baseline"]
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 ARCH, TUNED = "{arch}", "{tuned}"
@@ -135,13 +136,28 @@ class Launch(Model):
     """Shared memory a block, static and dynamic."""
 
 
-class CAbiVariant(Model):
+class _Variant(Model):
+    title: Text = "variant"
+    """Its idea in a few words."""
+    role: Role = "main"
+    """What it is there for: `main` is made faster, `example` shows something, `baseline` is compared with."""
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
+    """Element types it takes. Default: those of the list here that have a tolerance."""
+    takes: Text | None = None
+    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
+    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
+    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
+    Python with `raise NotImplementedError`. Any other exception is a crash."""
+    deterministic: bool = True
+    """Whether the same inputs must give the same bits."""
+
+
+class CAbiVariant(_Variant):
     """A shared library behind the C interface, built by `loop`."""
 
     kind: Literal["c_abi"]
     """Compiled, loaded with ctypes."""
     title: Text = "compiled variant"
-    """Its idea in a few words."""
     device: Device
     """Where it runs."""
     sources: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -150,15 +166,6 @@ class CAbiVariant(Model):
     """The exported function."""
     build: BuildRecipe = BuildRecipe()
     """How to compile it."""
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
-    """Element types it takes."""
-    takes: Text | None = None
-    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
-    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
-    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
-    Python with `raise NotImplementedError`. Any other exception is a crash."""
-    deterministic: bool = True
-    """Whether the same inputs must give the same bits."""
     launch: Launch | None = None
     """How a call is cut up; None where nobody declared it."""
     emulation: BuildRecipe | None = None
@@ -181,13 +188,12 @@ class CAbiVariant(Model):
         return self.model_copy(update={"device": "cpu", "build": self.emulation.filled({TUNED: tuned})})
 
 
-class PythonVariant(Model):
+class PythonVariant(_Variant):
     """Anything importable: PyTorch, Triton, a torch extension."""
 
     kind: Literal["python"]
     """Imported in a child process that has torch."""
     title: Text = "Python variant"
-    """Its idea in a few words."""
     device: Literal["cpu", "cuda", "any"]
     """Where it runs."""
     module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
@@ -195,38 +201,22 @@ class PythonVariant(Model):
     function: Identifier
     """Callable in it: positional tensors, attributes by keyword, returns the output."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
-    """Element types it takes."""
-    takes: Text | None = None
-    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
-    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
-    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
-    Python with `raise NotImplementedError`. Any other exception is a crash."""
-    deterministic: bool = True
-    """Whether the same inputs must give the same bits."""
     launch: Launch | None = None
     """How a call is cut up; None where nobody declared it."""
 
 
-class CommandVariant(Model):
-    """A program that reads tensors from files, writes its output to one, and times itself."""
+class CommandVariant(_Variant):
+    """A program that reads tensors from files and writes its output to one; it may time itself."""
 
     kind: Literal["command"]
     """Run once a call; its own figures are marked as its own."""
     title: Text = "external program"
-    """Its idea in a few words."""
     device: Device
     """Where it runs."""
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """The command line; the call is described by the JSON file named in LOOP_CALL."""
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
-    """Element types it takes."""
-    takes: Text | None = None
-    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
-    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
-    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
-    Python with `raise NotImplementedError`. Any other exception is a crash."""
-    deterministic: bool = True
-    """Whether the same inputs must give the same bits."""
+    """The command line. `{N}` stands for a size, `{factor}` for an attribute, `{dtype}` for the element type,
+    `{x}` and `{output}` for the files of tensors. The environment has them, too: LOOP_N, LOOP_factor, LOOP_dtype,
+    LOOP_PATH_x, LOOP_PATH_output. LOOP_CALL names a JSON file that describes the call."""
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
@@ -325,6 +315,19 @@ class Target(Model):
     components: dict[Identifier, Component] = Field(default_factory=dict)
     """Parts of variants that can be checked alone, in the order in which they are at work."""
 
+    @field_validator("variants")
+    @classmethod
+    def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
+        """A variant whose types are not written takes those of the default that have a tolerance."""
+        known = info.data.get("tolerance", {})
+        chosen = {name: tuple(one for one in variant.dtypes if one in known) for name, variant in variants.items()}
+        return {
+            name: variant.model_copy(update={"dtypes": chosen[name]})
+            if chosen[name] and "dtypes" not in variant.model_fields_set
+            else variant
+            for name, variant in variants.items()
+        }
+
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
         own = ("reference", "plain", "values")
@@ -390,3 +393,5 @@ class Workload(Model):
     or one of the target's own."""
     seed: int = 0
     """Seed of the values."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Time that its calls take in the user's program, relative to the other workloads."""

@@ -1,48 +1,42 @@
-"""What did a session cost, and what did its patterns avoid? Measured use, dated prices, labelled evidence."""
+"""What did a session cost, and what did it spare? Measured use, dated prices, nothing that did not happen here."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from loop.model.history import History
-from loop.model.money import Bill, EvidenceClass, Gains, RateCard
+from loop.model.money import Bill, Gains, Prior, RateCard
 from loop.model.record import Finished
 from loop.money.charging import Used, charge, rates_of
-from loop.money.savings import Applied, savings
+from loop.money.savings import spared
 
 
 def bill(
     used: Used,
     card: RateCard,
-    patterns: Sequence[Applied] = (),
-    histories: Sequence[History] = (),
-    repeated: Mapping[str, str] | None = None,
-    *,
     finished: Sequence[Finished] = (),
+    *,
+    priors: Sequence[Prior] = (),
     gains: Gains | None = None,
     notes: Sequence[str] = (),
     today: datetime.date | None = None,
 ) -> Bill:
     """Cost and saving of a session.
 
-    `used`: what it used. A GPU is charged only where the session ran on one; whoever waits is charged for every
-    second.
-    `repeated`: pattern to the earlier session that had its outcome already; such a pattern saved nothing.
-    `finished`: its ended steps, for builds that the cache spared.
+    `used`: what it used. A GPU is charged where the session ran on one, a person where the card names one.
+    `finished`: its ended steps, for builds that the cache spared; none where it only repeats an earlier session.
     """
     charged = charge(used, card, today)
     usd = sum(one.usd for one in charged.charges)
     per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
-    avoided = savings(patterns, histories, repeated or {}, per_minute, finished)
-    saved: dict[EvidenceClass, float] = {}
-    for saving in avoided:
-        saved[saving.evidence] = saved.get(saving.evidence, 0.0) + saving.usd
+    savings = spared(finished, per_minute)
+    saved_usd = sum(one.usd for one in savings)
     return Bill(
         charges=charged.charges,
         unmeasured=charged.unmeasured,
-        savings=avoided,
+        savings=savings,
         usd=usd,
-        saved_usd=saved,
-        roi={evidence: (value - usd) / usd for evidence, value in saved.items()} if usd > 0 else {},
+        saved_usd=saved_usd,
+        roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
+        priors=tuple(priors),
         ai=used.ai,
         energy_j=used.energy_j,
         gains=gains or Gains(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loop.model.dtypes import Device
 from loop.model.metering import AiUse
 from loop.model.money import Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
-from loop.model.record import Finished
+from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30
 """A price list older than this may no longer be true."""
@@ -65,6 +65,12 @@ def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Ra
     return tuple(rate for rate in (held, card.find(card.waiting)) if rate is not None)
 
 
+def hourly_usd(card: RateCard, head: SessionHead) -> float:
+    """What an hour of a session is charged, AI left out."""
+    rates = rates_of(card.attended(head.attended), head.device, head.gpu)
+    return sum(rate.usd_per_hour for rate in rates)
+
+
 def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
     """The card's rate for a GPU; None where it is the price of another one."""
     rate = card.find(card.gpu)
@@ -95,7 +101,7 @@ def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
 def _waiting(used: Used, card: RateCard) -> Iterator[Priced]:
     rate = card.find(card.waiting)
     if rate is not None:
-        yield _by_time(rate, used.seconds)
+        yield _by_time(rate, used.seconds, "stated")
 
 
 def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
@@ -105,7 +111,7 @@ def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
 
 def _ai(used: Used, card: RateCard) -> Iterator[Priced]:
     """What is known before the card's hours; an amount that is not known is nobody's zero."""
-    ai, rate = used.ai, card.find(card.ai) if card.ai else None
+    ai, rate = used.ai, card.find(card.ai)
     if ai is None:
         unknown = Unmeasured(resource="ai", reason=used.ai_reason)
         yield unknown if rate is None else _by_time(rate, used.seconds, "stated")

@@ -12,9 +12,10 @@ from loop.base.screen import Screen, fold, width
 from loop.library.derived import contradictions
 from loop.library.rates import rates
 from loop.model.index import SessionRow
-from loop.model.money import EVIDENCE, Rate, RateCard
+from loop.model.money import Rate, RateCard
 from loop.money.charging import STALE_DAYS, age_days
-from loop.money.ledger import RESOURCES, Saved, Totals, choose, notes, own_usd, savings, totals, with_open
+from loop.money.ledger import RESOURCES, Totals, choose, notes, roi, savings, totals, with_open
+from loop.report import format as say
 from loop.store import index, recorded
 
 SHOWN = 30
@@ -27,7 +28,7 @@ EXACT = 9
 def show_costs(
     *, sessions: str | None, against: str | None, target: Path | None, as_json: bool, screen: Screen
 ) -> int:
-    """Totals, then sessions, savings by class of evidence, and what has no figure."""
+    """Sessions and their sum, what was measurably spared, and what has no figure."""
     here = project(target, Path.cwd())
     rows, damaged = index.read(here.sessions)
     rows = with_open(rows, rates(here))
@@ -37,10 +38,10 @@ def show_costs(
     wrong = _contradictions((*earlier, *chosen), here)
     if as_json:
         shown = {
-            "schema_version": 3,
+            "schema_version": 4,
             "totals": _plain(totals(chosen)),
             "rows": [{"name": row.id, **_plain(totals([row]))} for row in chosen],
-            "savings": {name: _saving(one, own_usd(chosen)) for name, one in savings(chosen).items()},
+            "spared": {**savings(chosen)._asdict(), "roi": roi(chosen)},
             "saved_against": {"sessions": against, **less} if less else None,
             "notes": notes(chosen),
             "contradictions": wrong,
@@ -51,7 +52,7 @@ def show_costs(
         screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
         lines = [*_savings(chosen), *_less_lines(against, less), *(f"note: {note}" for note in notes(chosen))]
-        lines += [f"contradiction: {say}" for say in wrong]
+        lines += [f"contradiction: {one}" for one in wrong]
         lines += [f"damaged: {one.folder}: {one.reason}" for one in damaged]
         _show_costs(chosen, lines, screen)
     return ExitCode.OK
@@ -74,7 +75,7 @@ def _contradictions(sessions: Sequence[SessionRow], here: Project) -> list[str]:
     """Figures of the recorded ones among these sessions that cannot all be right."""
     ids = dict.fromkeys(one.id for one in sessions if one.recorded)
     known = {one.id: one for one in recorded.every(here.sessions)} if ids else {}
-    return [say for name in ids if name in known for say in contradictions(known[name])]
+    return [told for name in ids if name in known for told in contradictions(known[name])]
 
 
 def _means(sessions: Sequence[SessionRow]) -> dict[str, float | None]:
@@ -116,11 +117,6 @@ def _rounded(usd: float | None) -> float | None:
     return None if usd is None else round(usd, EXACT)
 
 
-def _saving(saved: Saved, cost: float) -> dict[str, Any]:
-    roi = saved.roi(cost)
-    return {**saved._asdict(), "roi": dict(zip(("value", "low", "high"), roi, strict=True)) if roi else None}
-
-
 def _show_costs(chosen: Sequence[SessionRow], lines: Sequence[str], screen: Screen) -> None:
     shown = chosen[-SHOWN:]
     if len(shown) < len(chosen):
@@ -146,16 +142,11 @@ def _usd(value: float | None) -> str:
 
 
 def _savings(chosen: Sequence[SessionRow]) -> Iterator[str]:
-    """One line a class of evidence; they are never added up."""
-    by_class = savings(chosen)
-    for name in EVIDENCE:
-        if name in by_class:
-            saved = by_class[name]
-            roi = saved.roi(own_usd(chosen))
-            told = f"ROI {roi[0]:.3g} [{roi[1]:.3g}, {roi[2]:.3g}]" if roi else "ROI undefined"
-            usd = f"${saved.usd:.2f} [{saved.usd_low:.2f}, {saved.usd_high:.2f}]"
-            minutes = f"{saved.minutes:.1f} min [{saved.minutes_low:.1f}, {saved.minutes_high:.1f}]"
-            yield f"saved, {name} evidence: {usd}, {minutes}; {told}"
+    """What was spared, and what that returns."""
+    saved, returned = savings(chosen), roi(chosen)
+    if saved.minutes:
+        told = "" if returned is None else f"; ROI {returned:.3g}"
+        yield f"spared, as measured here: {saved.minutes:.1f} min, {say.usd(saved.usd)}{told}"
 
 
 def _less_lines(against: str | None, less: dict[str, Any] | None) -> Iterator[str]:

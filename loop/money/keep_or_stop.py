@@ -84,16 +84,17 @@ def _source(restart: Restart) -> str:
 
 
 def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
-    """Who waits for a restart, and their dollars an hour; None: whoever the card names.
+    """Who waits for a restart, and their dollars an hour; None: whoever the card names, else nobody.
 
     Raises LoopError where the card has no price for them.
     """
     named = card.find(card.waiting)
-    who: Waiting = waiting or ("agent" if named is not None and named.resource == "ai" else "engineer")
+    stated: Waiting = "nobody" if named is None else "agent" if named.resource == "ai" else "engineer"
+    who = waiting or stated
     if who == "nobody":
         return who, 0.0
     resource = "ai" if who == "agent" else "engineer"
-    first = (named, card.find(card.ai) if card.ai else None, *card.rates)
+    first = (named, card.find(card.ai), *card.rates)
     rate = next((rate for rate in first if rate is not None and rate.resource == resource), None)
     if rate is None:
         raise UsageError(

@@ -1,6 +1,6 @@
 """The ledger: what sessions cost and saved. Sums over rows of the index, nothing else.
 
-What nobody measured is None, never 0; savings are added up class of evidence by class.
+What nobody measured is None, never 0.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from loop.base.errors import UsageError
 from loop.model.index import SessionRow
-from loop.model.money import EvidenceClass, RateCard
+from loop.model.money import RateCard
 from loop.money.charging import Used, charge
 
 RESOURCES = ("gpu", "ai", "engineer", "energy")
@@ -20,25 +20,10 @@ NEVER_CLOSED = "sessions that never closed are charged for the steps that their 
 
 
 class Saved(NamedTuple):
-    """Savings of one class of evidence."""
+    """What sessions spared, as measured in them."""
 
-    minutes: float = 0.0
-    minutes_low: float = 0.0
-    minutes_high: float = 0.0
-    usd: float = 0.0
-    usd_low: float = 0.0
-    usd_high: float = 0.0
-
-    def plus(self, other: "Saved") -> "Saved":
-        """Both together."""
-        return Saved(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-    def roi(self, cost: float) -> tuple[float, float, float] | None:
-        """(savings - charges) / charges, with its interval; None where nothing was charged."""
-        if cost <= 0:
-            return None
-        low, middle, high = ((value - cost) / cost for value in (self.usd_low, self.usd, self.usd_high))
-        return middle, low, high
+    minutes: float
+    usd: float
 
 
 @dataclass(frozen=True)
@@ -79,19 +64,17 @@ def totals(sessions: Sequence[SessionRow]) -> Totals:
     )
 
 
-def savings(sessions: Iterable[SessionRow]) -> dict[EvidenceClass, Saved]:
-    """Savings by class of evidence: a prior never stands in a measured sum."""
-    sums: dict[EvidenceClass, Saved] = {}
-    for saving in (saving for session in sessions for saving in session.savings):
-        low_usd, high_usd = saving.interval_usd
-        figures = Saved(saving.minutes, saving.minutes_low, saving.minutes_high, saving.usd, low_usd, high_usd)
-        sums[saving.evidence] = sums.get(saving.evidence, Saved()).plus(figures)
-    return sums
+def savings(sessions: Iterable[SessionRow]) -> Saved:
+    """What was spared in sessions, summed up."""
+    every = [saving for session in sessions for saving in session.savings]
+    return Saved(sum(one.minutes for one in every), sum(one.usd for one in every))
 
 
-def own_usd(sessions: Iterable[SessionRow]) -> float:
-    """What was charged for sessions run here: savings are theirs alone, and so is their return."""
-    return sum(session.usd for session in sessions if not session.recorded)
+def roi(sessions: Sequence[SessionRow]) -> float | None:
+    """(spared - charged) / charged in sessions run here; None where nothing was charged or nothing spared."""
+    cost = sum(session.usd for session in sessions if not session.recorded)
+    saved = savings(sessions)
+    return (saved.usd - cost) / cost if cost > 0 and saved.minutes else None
 
 
 def with_open(sessions: Sequence[SessionRow], card: RateCard) -> list[SessionRow]:
@@ -101,7 +84,8 @@ def with_open(sessions: Sequence[SessionRow], card: RateCard) -> list[SessionRow
 
 def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     seconds = sum(run.seconds for run in session.runs)
-    charged = charge(Used(seconds=seconds, device=session.device, gpu=session.environment.gpu), card)
+    used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu)
+    charged = charge(used, card.attended(session.attended))
     bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
     return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})
 

@@ -1,40 +1,68 @@
-"""What the report says of money: charges, savings and their return; decisions with both their sides."""
+"""What a report says of money: one line on cost and return, the account behind it, decisions with both sides."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loop.model.metering import ModelUse
-from loop.model.money import EVIDENCE, Bill, Charge, EvidenceClass, Saving
+from loop.model.money import Bill, Charge, Prior, Saving, Unmeasured
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, OptionValue, PivotOutput, StopCost, hours_text
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
-WHO = {"gpu": "GPU", "engineer": "engineer, waiting", "ai": "AI", "energy": "energy"}
+WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI", "energy": "energy"}
 HELD = {True: "met", False: "not met", None: "unknown"}
 
 
-def money(bill: Bill) -> dict[str, Any]:
-    """Cost, saving and what came of it, as the template reads them. None and empty: nothing to show."""
-    avoided = columns(
-        "Pattern", ">Avoided", ">Lowest to highest", ">Worth", "Evidence", "Without the pattern it took"
-    )
+def money_line(bill: Bill, seconds: float) -> str:
+    """`Cost: nothing was billed; 1 min 49 s of this machine. ROI not measurable yet: nothing was billed.`"""
+    return f"Cost: {cost(bill, seconds)}. {roi(bill)}."
+
+
+def cost(bill: Bill, seconds: float) -> str:
+    """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; what has no known price is named, never zero."""
+    priced = [f"{WHO[one.resource]} {say.usd(one.usd)} {one.basis}" for one in bill.charges]
+    billed = f"{say.usd(bill.usd)} ({', '.join(priced)})" if priced else "nothing was billed"
+    unknown = [WHO[one.resource] for one in bill.unmeasured if _was_used(bill, one)]
+    more = f"; {' and '.join(unknown)}: price unknown" if unknown else ""
+    return f"{billed}{more}" if priced or unknown else f"{billed}; {say.seconds(seconds)} of this machine"
+
+
+def _was_used(bill: Bill, missing: Unmeasured) -> bool:
+    """Whether something was surely used whose price is not known; energy is shown in joules."""
+    return missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
+
+
+def roi(bill: Bill) -> str:
+    """`ROI -0.61: 1.2 min spared, as measured here, are worth $0.0117`; else what is missing."""
+    if bill.roi is not None:
+        spared = say.seconds(60 * sum(one.minutes for one in bill.savings))
+        worth = f"{spared} spared, measured here, are worth {say.usd(bill.saved_usd)}"
+        return f"ROI {say.significant(bill.roi)}: {worth}"
+    missing = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
+    return f"ROI not measurable yet: {missing}"
+
+
+def money(bill: Bill, seconds: float) -> dict[str, Any]:
+    """Cost, what was spared, and what others lost, as the template reads them. None and empty: nothing to show."""
     tokens = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
+    spared = columns("Pattern", ">Spared", ">Worth", "As measured here")
+    priors = columns(
+        "Pattern", ">Another project lost", ">Such failures here", ">Weighed by them", "Whose minutes"
+    )
     return {
-        "total": say.usd(bill.usd),
         "charges": _charges(bill),
-        "unmeasured": tuple(_unmeasured(bill)),
-        "savings": filled(avoided, tuple(map(_saving, bill.savings))),
-        "returns": tuple(_return(bill, evidence) for evidence in EVIDENCE if evidence in bill.saved_usd),
+        "savings": filled(spared, tuple(map(_saving, bill.savings))),
+        "line": money_line(bill, seconds),
+        "priors": filled(priors, tuple(map(_prior, bill.priors))),
         "tokens": filled(tokens, tuple(map(_tokens, bill.ai.models if bill.ai else ()))),
-        "notes": tuple(_notes(bill)),
-        "gains": tuple(_gains(bill)),
+        "remarks": (*_unmeasured(bill), *_notes(bill)),
     }
 
 
 def _charges(bill: Bill) -> Table | None:
-    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Use is")
+    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
     rows = tuple(
         (WHO[one.resource], one.rate, *_by_time(one), say.usd(one.usd), one.basis) for one in bill.charges
     )
@@ -61,18 +89,12 @@ def _notes(bill: Bill) -> Iterator[str]:
     if any(charge.resource == "energy" for charge in bill.charges):
         yield f"energy: the GPU took {bill.energy_j:,.0f} J while it was timed"
     yield from bill.ai.notes if bill.ai else ()
-
-
-def _gains(bill: Bill) -> Iterator[str]:
-    brought = bill.gains
-    if not brought.accepted:
-        return
-    kept = say.count(brought.accepted, "kept change")
-    if not brought.accepted_us or brought.accepted_us <= 0:
+    kept, brought = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
+    if bill.gains.accepted and (brought is None or brought <= 0):
         yield f"{kept}; what a call gained by it was not timed"
-        return
-    a_us = say.usd(bill.usd / brought.accepted_us)
-    yield f"{kept}: {say.latency(brought.accepted_us)} less a call, {a_us} for each microsecond of them"
+    elif brought:
+        a_us = f", {say.usd(bill.usd / brought)} for each microsecond of them" if bill.usd else ""
+        yield f"{kept}: {say.latency(brought)} less a call{a_us}"
 
 
 def _unmeasured(bill: Bill) -> Iterator[str]:
@@ -84,34 +106,12 @@ def _unmeasured(bill: Bill) -> Iterator[str]:
 
 
 def _saving(saving: Saving) -> tuple[str, ...]:
-    between = f"{saving.minutes_low:.1f} to {say.minutes(saving.minutes_high)}"
-    return (
-        saving.pattern,
-        say.minutes(saving.minutes),
-        between if saving.minutes_high > saving.minutes_low else "-",
-        say.usd(saving.usd),
-        saving.evidence,
-        saving.source,
-    )
+    return saving.pattern, say.seconds(60 * saving.minutes), say.usd(saving.usd), saving.source
 
 
-def _return(bill: Bill, evidence: EvidenceClass) -> str:
-    saved = say.usd(bill.saved_usd[evidence])
-    words = f"On {evidence} evidence ({EVIDENCE[evidence]}): {saved} avoided, "
-    if evidence not in bill.roi:
-        return f"{words}ROI undefined, for nothing was charged"
-    sums = f"({saved} - {say.usd(bill.usd)}) / {say.usd(bill.usd)}"
-    return f"{words}ROI {say.significant(bill.roi[evidence])} = {sums}{_between(bill, evidence)}"
-
-
-def _between(bill: Bill, evidence: EvidenceClass) -> str:
-    """The return by the least and by the most favourable rows, where they differ."""
-    ends = [one.interval_usd for one in bill.savings if one.evidence == evidence]
-    low, high = (sum(values) for values in zip(*ends, strict=True))
-    if high - low < 0.005:
-        return ""
-    returns = [say.significant((value - bill.usd) / bill.usd) for value in (low, high)]
-    return f"; {' to '.join(returns)} by the rows it rests on"
+def _prior(one: Prior) -> tuple[str, ...]:
+    seen = f"{one.failures} of {say.count(one.sessions, 'session')}"
+    return one.pattern, say.minutes(one.minutes), seen, say.minutes(one.share * one.minutes), one.source
 
 
 def decisions(finished: Sequence[Finished]) -> dict[str, Any]:

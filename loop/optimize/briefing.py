@@ -102,16 +102,23 @@ def choose(context: Context) -> Subject | None:
     if measured is None:
         return None
     speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
-    compiled = {one.variant for one in speeds} & context.bench.compiled(context.task.variants).keys()
+    compiled = _editable(context, {one.variant for one in speeds})
     clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
     timed = [one for one in measured.measurements if one.variant in compiled]
     certain = bottleneck.worst([one for one in timed if (one.variant, one.workload.name) in clear])
     worst = bottleneck.worst(timed) | certain
     if not worst:
         return None
-    found = min(worst.values(), key=lambda one: one.ratio)
+    found = next(iter(bottleneck.worst_first(worst.values())))
     profiles = profiled.profiles if profiled else ()
     return Subject(found.variant, found, next((p for p in profiles if p.variant == found.variant), None))
+
+
+def _editable(context: Context, names: Collection[str]) -> set[str]:
+    """Those of the variants that loop compiles; examples and baselines only where there are no others."""
+    compiled = context.bench.compiled(context.task.variants).keys() & set(names)
+    every = context.bench.target.variants
+    return {name for name in compiled if every[name].role == "main"} or compiled
 
 
 def _write(

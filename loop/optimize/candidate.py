@@ -4,10 +4,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loop.base.documents import content_hash
+from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.builds.build import scan
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
+from loop.library import targets
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.gain import GainOutcome
 from loop.model.output import Output
@@ -207,7 +209,8 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
     made = {one.variant: one.build_id for one in built.builds} if built else {}
     incumbents = SessionChanges(context.finished).incumbents
     kept = tried.outcome == "kept"
-    whole = workshop(context).notes / KEPT
+    shop = workshop(context)
+    whole = shop.notes / KEPT
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
     offered = f"; take it over with: git apply {whole}{f' (or the commits of {branch})' if branch else ''}"
@@ -218,5 +221,8 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
         tried=tried,
         branch=branch,
         incumbents={**incumbents, **made} if kept else incumbents,
+        ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
+        if kept
+        else "",
         learned=(f"Change {tried.number} to {tried.variant} was {tried.outcome}: {tried.reason}.",),
     )

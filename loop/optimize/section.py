@@ -1,6 +1,5 @@
 """What the report says of changes: each one that was handed over or proposed, and what became of it."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,32 +80,6 @@ def _judged(finished: Sequence[Finished], *actions: str) -> bool:
 def _outcomes(finished: Sequence[Finished]) -> set[str]:
     """What became of the points of all searches."""
     return {trial.outcome for output in outputs_of(finished, TuneOutput) for trial in output.trials}
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What the changes that were kept of one variant make of its speed."""
-
-    variant: str
-    tuning: str | None
-    """What was searched, where they are a search's: its workloads are what the ratio is of."""
-    changes: int
-    ratio: float
-    """Against what was there: each one's mean ratio against what it replaced, multiplied."""
-
-
-def kept(finished: Sequence[Finished]) -> tuple[Gain, ...]:
-    """What was gained by the changes that were kept, by variant and what they were timed on."""
-    records = latest_attempts(finished)
-    briefs = ((record.run, read_output(record, BriefOutput)) for record in records)
-    tunings = {run: output.brief.tuning for run, output in briefs if output and output.brief}
-    gains: dict[tuple[str, str | None], list[float]] = {}
-    for record in records:
-        output = read_output(record, DecisionOutput)
-        tried = output.tried if output and output.kept else None
-        if tried is not None and tried.gain is not None:
-            gains.setdefault((tried.variant, tunings.get(record.run)), []).append(tried.gain)
-    return tuple(Gain(*key, len(ratios), math.prod(ratios)) for key, ratios in gains.items())
 
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:

@@ -97,13 +97,13 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     for row in rows:
         found += (one.model_copy(update={"session": row.id}) for one in row.gains)
         place = (row.target, row.device, row.threads, row.environment)
+        judged = {*(one.variant for one in row.gains), *(one.variant for one in row.kept)}
+        for variant in judged:
+            open_.pop((*place, variant), None)
         for variant, build in row.builds.items():
             one = open_.get((*place, variant))
             if one is not None and one.build != build and one.workload in row.speeds.get(variant, {}):
                 found.append(_later(open_.pop((*place, variant)), row))
-        judged = {one.variant for one in row.gains}
-        for variant in judged:
-            open_.pop((*place, variant), None)
         open_ |= {(*place, one.variant): one for one in row.promises if one.variant not in judged}
     return tuple(found)
 

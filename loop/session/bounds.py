@@ -174,5 +174,4 @@ def spent_usd(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | Non
 
 
 def _charged(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None) -> Charged:
-    gpu = head.machine.gpus[0] if head.machine.gpus else None
-    return charge(Used(seconds=seconds, device=head.device, gpu=gpu, ai=ai), card)
+    return charge(Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai), card.attended(head.attended))

@@ -3,16 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.model.dtypes import Device
 from loop.model.money import RateCard
-from loop.model.record import Finished
+from loop.model.record import Finished, SessionHead
+from loop.money.charging import hourly_usd
 
 
-def session_facts(
-    card: RateCard, device: Device, budget_minutes: float
-) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
-    """A function from the steps that have ended to the facts they make up. `budget_minutes`: the plan's."""
-    per_hour = usd_per_hour(card, device)
+def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
+    """A function from the steps that have ended to the facts they make up."""
+    per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
 
     def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
         minutes = sum(record.seconds for record in finished) / 60
@@ -39,12 +37,6 @@ def _found_wrong(finished: Sequence[Finished], action: str) -> bool:
     """Whether the last step of a kind found a variant wrong."""
     outputs = [record.output for record in finished if record.action == action and record.output]
     return bool(outputs and outputs[-1].get("wrong"))
-
-
-def usd_per_hour(card: RateCard, device: Device) -> float:
-    """What an hour of a session costs: whoever waits, and the GPU where there is one."""
-    names = [card.waiting, card.gpu] if device == "cuda" else [card.waiting]
-    return sum(rate.usd_per_hour for name in names if (rate := card.find(name)))
 
 
 def _verdicts(finished: Sequence[Finished]) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
+from loop.model.change import kept, standing
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict
@@ -51,18 +52,12 @@ def _no_speed(finished: Sequence[Finished]) -> str:
 
 
 def _kept(finished: Sequence[Finished]) -> Iterator[str]:
-    """`1 of 3 changes kept, cpu 1.20x against what was there`; nothing where no change was judged."""
+    """`1 of 3 changes kept, cpu is 1.20x as fast as what it replaced`; nothing where no change was judged."""
     outcomes = changes.outcomes(finished)
     if not outcomes:
         return
     counted = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-    yield ", ".join([counted, *map(_gain, changes.kept(finished))])
-
-
-def _gain(one: changes.Gain) -> str:
-    where = f" on the workloads of {code(one.tuning)}" if one.tuning else ""
-    product = f" (the product of {one.changes})" if one.changes > 1 else ""
-    return f"{_name(one.variant)} {say.times(one.ratio)} against what was there{where}{product}"
+    yield ", ".join([counted, *(f"{_name(one.variant)} is {escape(say.gained(one))}" for one in kept(finished))])
 
 
 def _name(variant: str) -> str:
@@ -87,10 +82,14 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 
 def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The fastest comes first."""
-    both_ways = {name: text for one in outputs_of(finished, MeasureOutput) for name, text in one.both_ways.items()}
+    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The main ones."""
+    both_ways = {
+        name: text for one in outputs_of(standing(finished), MeasureOutput) for name, text in one.both_ways.items()
+    }
     of: dict[str, list[SpeedVerdict]] = {}
-    for one in speed_verdicts(record.verdicts):
+    speeds = speed_verdicts(record.verdicts)
+    mains = [one for one in speeds if one.variant not in record.head.roles]
+    for one in mains or speeds:
         of.setdefault(one.variant, []).append(one)
     for variant, mine in sorted(of.items(), key=_slowness):
         (word, most), *rest = Counter(one.verdict for one in mine).most_common()

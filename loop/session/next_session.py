@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.learning import statistics_command as statistics
@@ -12,10 +13,13 @@ from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import foresee
 from loop.learning.statistics import Statistics
 from loop.library.rates import rates
+from loop.model.change import Kept
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
-from loop.money.charging import rates_of
+from loop.model.workloads import weights
+from loop.money.charging import hourly_usd
+from loop.optimize.candidate import KEPT
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device
 from loop.store import index, journal, past_changes
@@ -64,10 +68,12 @@ def _ideas(
     """Every idea for a target, the most urgent first."""
     now = _head(BASELINE, setting, device)
     lost = Counter(one.variant for one in past_changes.lost_ideas(setting.project.sessions, now))
-    compiled = [name for name, one in setting.target.variants.items() if isinstance(one, CAbiVariant)]
-    tunable = [one.variant for one in setting.target.tuning.values()]
+    mains = {name: one for name, one in setting.target.variants.items() if one.role == "main"}
+    compiled = [name for name, one in mains.items() if isinstance(one, CAbiVariant)]
+    tunable = [one.variant for one in setting.target.tuning.values() if one.variant in mains]
+    shares = weights(setting.target, setting.target.dtypes[now.device])
     for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
-    return ideas(rows, now.ground, lost, standings, compiled, tunable, for_gpu=for_gpu)
+    return ideas(rows, now.ground, lost, standings, compiled, tunable, shares, for_gpu=for_gpu)
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:
@@ -93,10 +99,7 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
 
 def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
     """Its minutes at the rates of who would have spent them."""
-    gpu = head.machine.gpus[0] if head.machine.gpus else None
-    held = rates_of(rates(setting.project), head.device, gpu)
-    by_hour = sum(rate.usd_per_hour for rate in held)
-    return None if brings.minutes is None else brings.minutes / 60 * by_hour
+    return None if brings.minutes is None else brings.minutes / 60 * hourly_usd(rates(setting.project), head)
 
 
 def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
@@ -104,7 +107,16 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
     chosen = ["--variant", idea.variant] if idea.variant else []
     kind = "session" if idea.plan in setting.plans else "pattern"
-    return shlex.join(["loop", "run", kind, idea.plan, *chosen, *where])
+    run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where])
+    return f"{shlex.join(taking(idea.take, setting))} && {run}" if idea.take else run
+
+
+def taking(kept: Kept, setting: Setting) -> list[str]:
+    """The command that brings a kept change into the user's files."""
+    folder = str(setting.project.target)
+    if kept.branch:
+        return ["git", "-C", folder, "merge", kept.branch]
+    return ["git", "-C", folder, "apply", str(Path(kept.patch).parent / KEPT)]
 
 
 def proposal(

@@ -8,11 +8,11 @@ from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.expressions.misses import misses
 from loop.learning import summary
+from loop.model.change import kept
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
-from loop.optimize import section as changes
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.store.rows import blamed, judged
 
@@ -57,7 +57,7 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
         "slower": slower,
         "undecided": list(row["unsure"]),
         "unexplained": [name for name in bad if name not in dict(blamed(latest_attempts(finished)))],
-        "gain": math.prod(one.ratio for one in changes.kept(finished)),
+        "gain": math.prod(one.ratio for one in kept(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }
 

@@ -42,6 +42,8 @@ class SessionRequest:
     """What the user stated so that AI can be charged."""
     agent: Agent | None = None
     """Who makes the changes that the session asks for; None leaves that to whoever resumes it."""
+    attended: bool = False
+    """Whether an engineer attends to it, whose time is then charged as stated."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
     decline: bool = False
@@ -103,10 +105,12 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         target_folder="bundled" if setting.project.bundled else str(setting.project.target),
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
+        roles={name: one.role for name, one in setting.target.variants.items() if one.role != "main"},
         emulated=choose_emulated(request.variants, setting.target, device),
         device=device,
         threads=choose_threads(request.threads),
         seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
+        attended=request.attended,
         hypothesis=request.hypothesis.strip(),
         ground=targets.ground(setting.project),
         revision=revision(setting.project.target),

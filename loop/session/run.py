@@ -100,7 +100,9 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         fresh = ground != head.ground
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
-        head = head.model_copy(update={"revision": revision(setting.project.target), "ground": ground})
+        stated = {"attended": head.attended or request.attended}
+        now = {"revision": revision(setting.project.target), "ground": ground}
+        head = head.model_copy(update=now | stated)
         folder.write_head(head)
         session = replace(session, head=head)
         code = resumable(session, fresh=fresh)
@@ -193,7 +195,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
 def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[SessionRow]) -> tuple[Walk, Ending]:
     """Walk what has not been walked yet."""
     head, setting = session.head, session.setting
-    card = rates(setting.project)
+    card = rates(setting.project).attended(head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -213,7 +215,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
-            facts=session_facts(card, head.device, head.plan.plan.budget.minutes),
+            facts=session_facts(card, head),
             objective=Objective.of(head),
             earlier=finished(journal.lines),
             begun=[line.event for line in journal.lines if isinstance(line.event, Started)],

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.remarks import remark
-from loop.model.change import BriefOutput
+from loop.model.change import BriefOutput, standing
 from loop.model.measurement import Segment
 from loop.model.output import MeasureOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
@@ -71,6 +71,7 @@ def say_damaged_patches(finished: Sequence[Finished]) -> None:
 
 def rounds(folder: SessionFolder, finished: Sequence[Finished]) -> Rounds:
     """The ratio of each round against the baseline, of everything that was measured; empty without the files."""
+    finished = standing(finished)
     if not outputs_of(finished, MeasureOutput):
         return {}
     measured = [step for step in finished if step.action == "kernel.measure"]

@@ -71,4 +71,5 @@ def outcome(row: SessionRow) -> str:
     """A session in a line."""
     fastest = f"; fastest: {row.fastest}" if row.fastest else ""
     reason = f": {row.reason}" if row.reason else ""
-    return f"{status(row)}{reason}{fastest}; {say.usd(row.usd)}"
+    cost = f"; {say.usd(row.usd)}" if row.usd else ""
+    return f"{status(row)}{reason}{fastest}{cost}"

@@ -301,18 +301,6 @@ def _load(model: type[T], path: Path) -> T:
         raise
 
 
-def concluded(root: Path, target: str) -> dict[str, tuple[Finished, ...]]:
-    """The ended steps of recent finished sessions of a target, by session, oldest first."""
-    found = {}
-    for folder in every(root)[-RECENT:]:
-        try:
-            if folder.record() is not None and folder.head().target == target:
-                found[folder.id] = folder.finished()
-        except LoopError as error:
-            left_out(error)
-    return found
-
-
 def wall_seconds(lines: Sequence[Line]) -> tuple[float, float]:
     """Wall time of all walks of a session, and the part of it outside any step: the runner's own."""
     wall = steps = 0.0

@@ -57,7 +57,7 @@ def test_text_of_others_moves_no_cursor(way: str) -> None:
     """Whatever a kernel, a compiler or a record says: it is shown, and nothing of it is acted on."""
     out, err = Watched(), Watched()
     screen = Screen(out, err)
-    screen.live = False
+    screen.live = screen.colours = False
     if way == "fail":
         screen.fail(UsageError(HOSTILE, hint=HOSTILE))
     elif way == "table":
@@ -87,6 +87,27 @@ def test_a_colour_is_around_the_status_alone(monkeypatch: pytest.MonkeyPatch) ->
     err = Watched()
     Screen(io.StringIO(), err).outcome("failed", " build: \x1b[32mpassed", before="  ", room=8)
     assert "\r\x1b[K  \x1b[31mfailed\x1b[0m   build: passed\n" == err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("terms", "colour"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "0"}, False), ({"NO_COLOR": "1"}, False)],
+)
+def test_colours_where_nobody_watches(
+    terms: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORCE_COLOR asks for them in a log, and never for a line that moves; NO_COLOR goes before it."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in terms.items():
+        monkeypatch.setenv(name, value)
+    err = io.StringIO()
+    Screen(io.StringIO(), err).outcome("failed", ": build")
+    assert ("\x1b[31mfailed\x1b[0m: build\n" if colour else "failed: build\n") == err.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    err = io.StringIO()
+    Screen(io.StringIO(), err).outcome("failed", ": build")
+    assert "failed: build\n" == err.getvalue()
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "CI"])

@@ -56,6 +56,7 @@ def test_a_session_that_runs(project: Path, tmp_path: Path) -> None:
     plan = make_plan(make_pattern())
     root = tmp_path / "sessions"
     folder = make_session(root, "busy", OPENED, make_finished(), STARTED, status="", plan=plan, target="scaling")
+    folder.write_head(folder.head().model_copy(update={"attended": True}))
     with locked(folder.path / LOCK):
         (run,) = fields(project)["running"]
         text = said(project)

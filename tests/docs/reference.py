@@ -1,9 +1,7 @@
 """The reference, generated from the code: the command line, the formats of files, and the actions."""
 
-import inspect
 import json
 import re
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +31,6 @@ FILES = {
     "rates": "`sessions/rates.yaml`; a project's own `rates.yaml` goes before it",
     "history": "a file for `loop sessions import`",
 }
-KINDS = {"Path": "PATH", "float": "NUMBER", "int": "INTEGER", "str": "TEXT"}
 NUMBERS = {"minimum": "from", "maximum": "to", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
 
 
@@ -98,7 +95,7 @@ def walk(group: Any, words: tuple[str, ...] = ("loop",)) -> Iterator[tuple[tuple
 def _commands() -> Iterator[str]:
     root = typer.main.get_command(app)
     found = list(walk(root))
-    yield "Every command has `--help`. What it prints as data goes to stdout, talk goes to stderr."
+    yield "Every command has `--help`, in short `-h`. What it prints as data goes to stdout, talk goes to stderr."
     yield ""
     singles = [(words, one) for words, one in found if not hasattr(one, "commands") or one.invoke_without_command]
     rows = [(f"[`{' '.join(words)}`](#{'-'.join(words)})", cell(_summary(one))) for words, one in singles]
@@ -131,24 +128,16 @@ def _parameters(command: Any) -> Iterator[str]:
     options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
     rows = [(code(one.metavar or one.name.upper()), cell(getattr(one, "help", "") or "")) for one in arguments]
     yield from table(("Argument", "Meaning"), rows)
-    hints = inspect.signature(inspect.unwrap(command.callback)).parameters
     chosen = [
-        (
-            code(_option(one, hints[one.name].annotation)),
-            code(_default(one)) if _default(one) else "",
-            cell(one.help),
-        )
-        for one in options
+        (code(_option(one)), code(_default(one)) if _default(one) else "", cell(one.help)) for one in options
     ]
     yield from table(("Option", "Default", "Meaning"), chosen)
 
 
-def _option(option: Any, annotation: Any) -> str:
-    """`--seed INTEGER`; a flag by its name alone."""
+def _option(option: Any) -> str:
+    """`--seed NUMBER`; a flag by its name alone."""
     name = max(option.opts, key=len)
-    kinds = {word: label for word, label in KINDS.items() if word in str(typing.get_args(annotation)[:1])}
-    value = option.metavar or next(iter(kinds.values()), "TEXT")
-    return name if option.is_flag else f"{name} {value}"
+    return name if option.is_flag else f"{name} {option.metavar}"
 
 
 def _default(option: Any) -> str:

@@ -7,6 +7,7 @@ import pytest
 from loop.learning.model import Saved
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.statistics import Statistics, of_patterns
+from loop.model.change import Kept
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import NOON
@@ -188,12 +189,12 @@ def test_sessions_recorded_elsewhere_are_no_ground() -> None:
     assert "baseline" == first(elsewhere, running).plan
 
 
-@pytest.mark.parametrize(("new", "minutes", "evidence"), [(True, 15.0, "history"), (False, 0.0, "measured")])
-def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float, evidence: str) -> None:
+@pytest.mark.parametrize(("new", "minutes"), [(True, 15.0), (False, 0.0)])
+def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float) -> None:
     """The mean minutes times the chance of an answer, a half so far; nothing where nothing has changed."""
-    standings = of_patterns({"gates": 60.0}, [], [Saved("gates", "history", 2, 60.0, 40.0, 80.0, 50.0)])
+    standings = of_patterns({"gates": 60.0}, [], [Saved("gates", 2, 60.0, 50.0)])
     found = benefit(Idea("baseline", "measure", ()), ["gates", "other"], standings, new)
-    assert (pytest.approx(minutes), evidence) == (found.minutes, found.evidence)
+    assert (pytest.approx(minutes), "measured") == (found.minutes, found.evidence)
 
 
 def test_speed_is_no_saving_of_time() -> None:
@@ -216,3 +217,42 @@ def test_speed_is_what_the_last_profile_promised() -> None:
     ) == found.text
     assert found.gain is not None
     assert (1, 0) == (found.gain.outcomes, found.gain.inside)
+
+
+KEPT = Kept(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")
+
+
+def test_a_kept_change_is_taken_over_first() -> None:
+    """Until the files are what it left behind: those are measured, and may be made faster again."""
+    kept = row(0, plan="optimize", variants=("cpu",), ratios={"cpu": 0.9}, kept=(KEPT,), left="changed")
+    assert ("quick", KEPT) == (first(kept).plan, first(kept).take)
+    assert ("cpu is 5.00x as fast as what it replaced, faster on 1 of 1 workload, by s0",) == first(kept).why
+    assert ("optimize", None) == (first(kept, ground="changed").plan, first(kept, ground="changed").take)
+    assert "Verify and measure what has changed" == first(kept, ground="edited").objective
+
+
+def test_what_is_worth_most_comes_first() -> None:
+    """A small gain on nine tenths of the time is more than a large one on the rest; the line says so."""
+    measured = row(
+        0,
+        ratios={"a": 1.1, "b": 0.6},
+        speeds={"a": {"long": 1.2, "short": 1.0}, "b": {"long": 1.4, "short": 0.25}},
+    )
+    equal = ideas([measured], "files", {}, STANDINGS, COMPILED)[0]
+    assert ("b", "short takes 50 % of the time, and 1.5x the baseline would be 6.00x there") == (
+        equal.variant,
+        equal.why[0],
+    )
+    weighted = ideas([measured], "files", {}, STANDINGS, COMPILED, weights={"long": 9.0, "short": 1.0})[0]
+    assert ("a", "long takes 90 % of the time, and 1.5x the baseline would be 1.25x there") == (
+        weighted.variant,
+        weighted.why[0],
+    )
+
+
+def test_what_a_profile_promised_is_the_expected_gain() -> None:
+    """Advice that promises little makes room for another variant."""
+    promise = Promise(advice="mixed", stated=(1.0, 1.01), expected=(1.0, 1.01))
+    made = Promised(promise=promise, variant="b", workload="w", build="x", ratio=0.5)
+    found = first(row(0, ratios={"a": 0.9, "b": 0.5}, speeds={"a": {"w": 0.9}, "b": {"w": 0.5}}, promises=(made,)))
+    assert "a" == found.variant

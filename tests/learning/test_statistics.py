@@ -87,14 +87,15 @@ def test_a_pattern_is_validated_from_so_many_answers_on(broken: int, least: int)
 
 def test_times_are_shrunk_to_the_estimate() -> None:
     """Between both, nearer to the runs."""
-    found = of_pattern("one", 30.0, [tally(2, seconds=10.0)], (), HERE)
+    found = of_pattern("one", 30.0, [tally(2, seconds=10.0)], None, HERE)
     assert 10.0 < found.duration.seconds < 11.0
 
 
-def test_savings_stay_apart_by_class_of_evidence() -> None:
-    """Never added up."""
-    saved = [Saved("one", evidence, 2, 10.0, 8.0, 12.0, 5.0) for evidence in ("measured", "prior")]
-    assert tuple(saved) == of_patterns({"one": 30.0}, [tally(1)], saved)["one"].saved
+def test_what_was_spared_is_that_of_its_own_pattern() -> None:
+    """None where nothing was."""
+    saved = Saved("one", 2, 10.0, 5.0)
+    found = of_patterns({"one": 30.0, "two": 30.0}, [tally(1)], [saved])
+    assert (saved, None) == (found["one"].saved, found["two"].saved)
 
 
 def test_a_pattern_that_is_not_defined_any_more_keeps_its_runs() -> None:

@@ -1,6 +1,7 @@
 """How a session ended, from its records alone."""
 
 from loop.learning.summary import collect, session_status
+from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from tests.makers import (
     make_check,
     make_finished,
@@ -85,3 +86,22 @@ def test_gaps_and_lessons_are_collected_once() -> None:
     output = make_measured(not_exercised=("speed of x",), learned=("y helps",))
     findings = collect([make_finished("measure", output=output), make_finished("measure", run=2, output=output)])
     assert (("speed of x",), ("y helps",)) == (findings.not_exercised, findings.learned)
+
+
+def test_a_kept_change_is_what_the_session_speaks_of() -> None:
+    """Its speed replaces that of what was there; one that was taken back replaces nothing."""
+    before, kept, lost = (make_measured(make_measurement("w", ratio)) for ratio in (0.5, 2.5, 0.1))
+    decisions = {run: decision(run, kept=run == 2) for run in (2, 3)}
+    steps = [make_finished("measure", output=before)]
+    for run, output in ((2, kept), (3, lost)):
+        judged = JudgedOutput(ok=True, message="", good=True, found=output.model_dump(mode="json"))
+        steps.append(make_finished("measure", run=run, action="change.measure", output=judged))
+        steps.append(make_finished("decide", run=run, action="change.decide", output=decisions[run]))
+    assert [2.5] == [one.ratio for one in collect(steps).verdicts]
+    assert [0.5] == [one.ratio for one in collect(steps[:1]).verdicts]
+
+
+def decision(number: int, *, kept: bool) -> DecisionOutput:
+    """What became of a change."""
+    tried = Tried(number=number, variant="cpu", outcome="kept" if kept else "reverted", reason="r", gain=2.0)
+    return DecisionOutput(ok=True, message="", kept=kept, tried=tried)

@@ -1,4 +1,4 @@
-"""Money: measured use times dated prices, savings by class of evidence, nothing counted twice."""
+"""Money: measured use times dated prices, what was spared as measured here, and priors in no sum."""
 
 from typing import Any
 
@@ -7,13 +7,18 @@ import pytest
 from loop.base.places import project, shipped
 from loop.library.rates import rates
 from loop.model.dtypes import Device
-from loop.model.money import Bill
+from loop.model.index import SessionRow
+from loop.model.money import Bill, Unmeasured
 from loop.model.pattern import Pattern
 from loop.money import bill as billing
 from loop.money.charging import Used
-from loop.money.savings import Applied, applied, unchanged
+from loop.money.savings import judged_before, priors
+from loop.money.section import cost, money_line, roi
 from tests.conftest import ROOT
-from tests.makers import make_build, make_built, make_card, make_finished, make_history, make_pattern, make_plan
+from tests.makers import make_bill, make_build, make_built, make_card, make_finished, make_history, make_pattern
+from tests.money.test_ledger import session
+
+SPARED = make_built(make_build(cached=True, seconds=6.0))
 
 
 def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
@@ -27,10 +32,10 @@ def environment(**without: object) -> Pattern:
     return make_pattern("environment-validation", ("torch",), without=fields)
 
 
-def test_waiting_is_charged_for_every_second() -> None:
+def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
     """90 s of an engineer at a cent a second are 90 cents; no GPU ran, none is charged."""
-    made = bill(90.0, "cpu", make_card())
-    assert [("engineer", 90.0)] == [(charge.resource, charge.seconds) for charge in made.charges]
+    made = bill(90.0, "cpu", make_card(waiting=None).attended(True))
+    assert [("engineer", 90.0, "stated")] == [(one.resource, one.seconds, one.basis) for one in made.charges]
     assert pytest.approx(0.90) == made.usd
 
 
@@ -41,14 +46,14 @@ def test_a_gpu_is_charged_for_a_minute_at_least() -> None:
 
 
 def test_compiling_that_the_cache_spared_is_measured() -> None:
-    """Six seconds that the same build took when it was compiled: 6 cents at a cent a second, and no interval."""
+    """Six seconds that the same build took when it was compiled: 6 cents at a cent a second."""
     output = make_built(make_build(cached=True, seconds=6.0))
     built, again = (make_finished("build", run=run, output=output) for run in (1, 2))
-    made = bill(60.0, "cpu", make_card(), finished=[built, again])
+    made = bill(60.0, "cpu", make_card(), [built, again])
     (saving,) = made.savings
-    assert ("measured", pytest.approx(0.06)) == (saving.evidence, saving.usd)
-    assert saving.interval_usd == (saving.usd, saving.usd)
-    assert "cpu from the cache; compiling took 6.0 s then" == saving.source
+    assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
+    assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
+    assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi(made)
 
 
 def test_a_build_of_this_very_session_spares_nothing() -> None:
@@ -57,14 +62,14 @@ def test_a_build_of_this_very_session_spares_nothing() -> None:
         make_finished("build", output=make_built(make_build())),
         make_finished("build", attempt=2, output=make_built(make_build(cached=True))),
     ]
-    assert () == bill(60.0, "cpu", make_card(), finished=records).savings
+    assert () == bill(60.0, "cpu", make_card(), records).savings
 
 
 @pytest.mark.parametrize(("action", "builds"), [("kernel.tries", {"cpu": "b"}), ("bisect.search", 7)])
 def test_what_other_actions_call_builds_is_no_build(action: str, builds: object) -> None:
     """A try's builds are names, a search's a number."""
     record = make_finished("other", action=action, output={"ok": True, "message": "", "builds": builds})
-    assert () == bill(60.0, "cpu", make_card(), finished=[record]).savings
+    assert () == bill(60.0, "cpu", make_card(), [record]).savings
 
 
 def test_what_nobody_measured_is_not_zero() -> None:
@@ -74,109 +79,78 @@ def test_what_nobody_measured_is_not_zero() -> None:
     assert all(one.reason for one in made.unmeasured)
 
 
-def test_a_saving_from_the_history_is_the_median_row_less_the_time_taken() -> None:
-    """Rows of 60 and 67 minutes, three minutes taken: 60.5 avoided, 57 to 64, at 60 cents a minute."""
-    made = bill(180.0, "cpu", make_card(), [Applied(environment(), 180.0)], [make_history()])
-    (saving,) = made.savings
-    assert (60.5, 57.0, 64.0) == (saving.minutes, saving.minutes_low, saving.minutes_high)
-    assert ("history", "N 60, M 67 min (recorded on an NVIDIA L4)") == (saving.evidence, saving.source)
-    assert pytest.approx(60.5 * 0.60) == saving.usd
-    assert pytest.approx((60.5 * 0.60 - 1.80) / 1.80) == made.roi["history"]
+def test_on_a_processor_with_nothing_stated_nothing_is_billed() -> None:
+    """No dollars, no return: the time of the machine is said instead."""
+    made = bill(109.0, "cpu", make_card(waiting=None), [make_finished("build", output=SPARED)])
+    said = "Cost: nothing was billed; 1 min 49 s of this machine. ROI not measurable yet: nothing was billed."
+    assert said == money_line(made, 109.0)
+    assert ((), None) == (made.charges, made.roi)
 
 
-def test_on_a_gpu_the_avoided_minutes_are_worth_the_gpu_as_well() -> None:
-    """The GPU would have been held all that time."""
-    made = bill(180.0, "cuda", make_card(), [Applied(environment(), 180.0)], [make_history()])
-    assert pytest.approx(60.5 * (0.60 + 0.012)) == made.savings[0].usd
+def test_the_line_says_what_was_measured_and_what_was_stated() -> None:
+    """A GPU whose price nobody knows is named beside it: it was not free."""
+    made = bill(3600.0, "cuda", make_card())
+    said = "$36.72 (GPU $0.72 measured, engineer $36.00 stated)"
+    assert said == cost(made, 3600.0)
+    assert "ROI not measurable yet: no time without a pattern was measured here" == roi(made)
+    no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
+    assert "nothing was billed; GPU: price unknown" == cost(make_bill(unmeasured=(no_gpu,)), 9.0)
+
+
+def run(pattern: str, status: str, found: bool = False) -> dict[str, Any]:
+    """A run of a pattern."""
+    return {"pattern": pattern, "status": status, "seconds": 1, "started": None, "whole": True, "found": found}
+
+
+def ended(ground: str, status: str = "passed", found: bool = False) -> SessionRow:
+    """A session in which the environment was looked at."""
+    runs = [run("environment-validation", status, found)]
+    return session(ground, ground=ground, runs=runs, status=status)
+
+
+def test_a_prior_is_weighed_by_how_often_such_a_failure_occurs_and_is_in_no_sum() -> None:
+    """Rows of 60 and 67 minutes; one failure in three sessions, on files that passed in another."""
+    rows = [ended("a", "failed", True), ended("a"), ended("b")]
+    (prior,) = priors([environment()], [make_history()], rows)
+    assert (63.5, 1, 3, "N 60, M 67 min") == (prior.minutes, prior.failures, prior.sessions, prior.source)
+    assert pytest.approx(1.5 / 4) == prior.share
+    made = bill(60.0, "cpu", make_card(), priors=[prior])
+    assert ((), 0.0, None) == (made.savings, made.saved_usd, made.roi)
 
 
 def test_the_authors_word_counts_only_where_no_row_does() -> None:
-    """Without a history the prior is taken, and is labelled as one."""
-    made = bill(60.0, "cpu", make_card(), [Applied(environment(minutes=50.0), 60.0)])
-    assert [("prior", 49.0)] == [(saving.evidence, saving.minutes) for saving in made.savings]
+    """Without a history it is the prior."""
+    (prior,) = priors([environment(minutes=50.0)], (), ())
+    assert (50.0, 0.5) == (prior.minutes, prior.share)
 
 
-def test_classes_of_evidence_are_never_added_up() -> None:
-    """A prior beside a row of the history: two sums, two returns."""
-    other = make_pattern("explicit-instantiation", ("list",), without={"minutes": 45.0, "evidence": "its author"})
-    made = bill(60.0, "cpu", make_card(), [Applied(environment(), 0.0), Applied(other, 0.0)], [make_history()])
-    assert pytest.approx({"history": 63.5 * 0.6, "prior": 45 * 0.6}) == made.saved_usd
-    assert {"history", "prior"} == set(made.roi)
+def test_a_wrong_edit_and_its_rerun_raise_nothing() -> None:
+    """Files that never passed were edited wrongly: no failure. Files of before spare nothing."""
+    before = [ended("a"), ended("b")]
+    after = [*before, ended("wrong", "failed", True), ended("a")]
+    shares = [priors([environment()], [make_history()], rows)[0].share for rows in (before, after)]
+    assert shares[1] < shares[0]
+    assert [True, False] == [judged_before(before, ground) for ground in ("a", "new")]
 
 
-def test_return_is_undefined_where_nothing_was_charged() -> None:
-    """Division by nothing is left out, not called infinite."""
-    made = bill(0.0, "cpu", make_card(), [Applied(environment(), 0.0)], [make_history()])
-    assert {} == made.roi
-    assert 0.0 == made.usd
-
-
-def test_the_minutes_of_a_recorded_session_are_given_away_once() -> None:
-    """Session N took 180 minutes: 60 and 120 of them are spoken for, so its baseline saves nothing more."""
-    build = make_pattern("build", ("b",), without={"history": "debugging_build_minutes", "evidence": "e"})
-    base = make_pattern("base", ("b",), without={"history": "time_to_baseline_minutes", "evidence": "e"})
-    used = [Applied(environment(), 0.0), Applied(build, 0.0), Applied(base, 0.0)]
-    made = bill(60.0, "cpu", make_card(), used, [make_history()])
-    assert [63.5, 120.0, 0.0] == [saving.minutes for saving in made.savings]
-    assert "N 0 of 120 min (recorded on an NVIDIA L4; the rest is counted above)" == made.savings[2].source
-
-
-def test_only_patterns_that_passed_whole_are_applied() -> None:
-    """A failed step, or one without a record, saves nothing; a skipped one does no harm."""
-    plan = make_plan(make_pattern())
-    verify, measure = make_finished("verify"), make_finished("measure", seconds=3.0)
-    assert [5.0] == [one.seconds for one in applied([verify, measure], plan)]
-    assert () == applied([verify], plan)
-    assert () == applied([verify, make_finished("measure", status="failed")], plan)
-    assert [2.0] == [
-        one.seconds for one in applied([verify, make_finished("measure", status="skipped", seconds=0)], plan)
-    ]
-
-
-def test_a_pattern_that_had_nothing_to_do_saves_nothing() -> None:
-    """Static assertions without a CUDA kernel: all steps pass, and no outcome was another for it."""
-    plan = make_plan(make_pattern())
-    nothing = [make_finished(name, output={"nothing_done": True}) for name in ("verify", "measure")]
-    assert () == applied(nothing, plan)
-    assert 1 == len(applied([nothing[0], make_finished("measure")], plan))
-
-
-def test_a_mended_attempt_counts_with_the_time_of_both() -> None:
-    """The last attempt says whether it passed; the first one took time all the same."""
-    attempts = [
-        make_finished("verify", status="failed"),
-        make_finished("verify", attempt=2),
-        make_finished("measure"),
-    ]
-    assert [6.0] == [one.seconds for one in applied(attempts, make_plan(make_pattern()))]
+def test_a_bill_of_an_older_version_is_read_by_today_s_rules() -> None:
+    """What other projects lost is no saving; an engineer's time was stated at best."""
+    old = {"pattern": "p", "source": "s", "minutes": 1.0, "minutes_low": 1.0, "minutes_high": 1.0, "usd": 2.0}
+    charge = {"resource": "engineer", "rate": "engineer", "seconds": 36.0, "usd": 0.5, "basis": "measured"}
+    fields = {"charges": [charge], "unmeasured": [], "usd": 0.5}
+    sums = {"saved_usd": {"history": 50.0, "measured": 2.0}, "roi": {"history": 99.0, "measured": 3.0}}
+    savings = [old | {"evidence": "history", "usd": 50.0}, old | {"evidence": "measured"}]
+    made = Bill.model_validate({**fields, **sums, "savings": savings})
+    assert ([2.0], 2.0, 3.0) == ([one.usd for one in made.savings], made.saved_usd, made.roi)
+    assert ["stated"] == [one.basis for one in made.charges]
 
 
 def test_the_shipped_rate_card_is_complete() -> None:
-    """Rates that it charges at exist, cover GPU and waiting, and are the whole machine's."""
+    """The GPU's rate is the whole machine's; nobody attends, until somebody states it."""
     card = rates(project(None, ROOT))
-    gpu, waiting = card.find(card.gpu), card.find(card.waiting)
+    gpu, attending = card.find(card.gpu), card.attended(True).find(card.attended(True).waiting)
     assert gpu is not None
-    assert waiting is not None
-    assert (0.70683, 50.0) == (gpu.usd_per_hour, waiting.usd_per_hour)
+    assert attending is not None
+    assert (0.70683, 50.0, None) == (gpu.usd_per_hour, attending.usd_per_hour, card.waiting)
     assert len(card.rates) == len({rate.name for rate in card.rates})
     assert shipped("sessions/rates.yaml").read_text().startswith("# yaml-language-server: $schema=")
-
-
-def test_a_pattern_on_the_same_ground_as_before_saved_nothing() -> None:
-    """An environment and a build that an earlier session had already cannot save their hour again."""
-    same = make_finished("build", pattern="unit", output={"identity": "cpu=1"})
-    measured = make_finished("measure", pattern="baseline-first")
-    assert {"unit": "s2", "baseline-first": "s2"} == unchanged(
-        [same, measured], {"s1": [same], "s2": [same, measured]}, {"s1", "s2"}
-    )
-    assert {"unit": "s2"} == unchanged([same, measured], {"s2": [same, measured]}, set())
-    edited = make_finished("build", pattern="unit", output={"identity": "cpu=2"})
-    assert {} == unchanged([edited, measured], {"s1": [same, measured]}, {"s1"})
-
-
-def test_a_repeated_pattern_is_listed_with_nothing_avoided() -> None:
-    """The row stays, so that a reader sees why the total is smaller than last time."""
-    used = [Applied(environment(), 60.0)]
-    made = bill(90.0, "cpu", make_card(), used, [make_history()], repeated={"environment-validation": "s1"})
-    assert [(0.0, "nothing has changed since session s1")] == [(s.minutes, s.source) for s in made.savings]
-    assert {"history": 0.0} == made.saved_usd

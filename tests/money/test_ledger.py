@@ -1,4 +1,4 @@
-"""The ledger: sums over sessions; unknown is None and never 0, classes of evidence are never added up."""
+"""The ledger: sums over sessions; unknown is None and never 0, what was spared stands beside what was charged."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.index import SessionRow
-from loop.money.ledger import Saved, choose, notes, own_usd, savings, totals
+from loop.money.ledger import Saved, choose, notes, roi, savings, totals
 
 UNKNOWN = {"ai": "nobody told", "energy": "no counter"}
 
@@ -32,19 +32,6 @@ def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -
 
 
 THREE = (session("a"), session("b"), session("c"))
-
-
-def saving(evidence: str, usd: float, low: float, high: float) -> dict[str, Any]:
-    """A saving of as many minutes as dollars."""
-    minutes = {"minutes": usd, "minutes_low": low, "minutes_high": high}
-    return {
-        "pattern": "p",
-        "evidence": evidence,
-        "source": "s",
-        "usd": usd,
-        "usd_low": low,
-        "usd_high": high,
-    } | minutes
 
 
 def test_totals_are_sums_by_resource() -> None:
@@ -83,23 +70,12 @@ def test_notes_of_bills_and_joules_without_a_price_are_counted() -> None:
     assert "energy: 1,000 J while GPUs were timed, without a price" in told
 
 
-def test_a_prior_never_stands_in_a_measured_sum() -> None:
-    """One sum a class, each with its own interval and return."""
-    two = [
-        session("a", usd={"engineer": 2.0}, savings=[saving("measured", 4, 3, 5), saving("prior", 90, 90, 90)]),
-        session("b", savings=[saving("measured", 2, 1, 2)]),
-    ]
-    sums = savings(two)
-    assert {"measured", "prior"} == set(sums)
-    assert (6.0, 4.0, 7.0) == (sums["measured"].usd, sums["measured"].usd_low, sums["measured"].usd_high)
-    assert (2.0, 1.0, 2.5) == sums["measured"].roi(own_usd(two))
-    assert None is Saved(usd=3.0).roi(0.0)
-
-
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:
-    """A history of 40 dollars that was imported does not make the savings of today's session worth less."""
-    both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0})]
-    assert (42.0, 2.0) == (totals(both).usd, own_usd(both))
+    """A history of 40 dollars that was imported does not make what today's session spared worth less."""
+    spared = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}
+    both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[spared])]
+    assert (42.0, Saved(4.0, 6.0), 2.0) == (totals(both).usd, savings(both), roi(both))
+    assert (None, None) == (roi([session(savings=[spared])]), roi([session(usd={"gpu": 1.0})]))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from loop.model.change import (
     Tried,
     TriedPoint,
     TuneOutput,
+    kept,
 )
 from loop.model.record import Finished
-from loop.optimize.section import MOST_TRIALS, Gain, changes, kept, outcomes, spared
+from loop.optimize.section import MOST_TRIALS, changes, outcomes, spared
 from tests.makers import make_finished, make_record, make_report, make_speed, make_verify
 
 
@@ -102,7 +103,8 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
         finished(4, "change.decide", decision(4, kept=True, gain=1.1)),
         finished(5, "change.decide", decision(5, kept=True, variant="gpu", gain=1.2)),
     ]
-    assert (Gain("cpu", None, 2, 3.0), Gain("cpu", "tile", 1, 1.1), Gain("gpu", None, 1, 1.2)) == kept(records)
+    found = [(one.variant, one.tuning, one.changes, one.ratio) for one in kept(records)]
+    assert [("cpu", None, 2, 3.0), ("cpu", "tile", 1, 1.1), ("gpu", None, 1, 1.2)] == found
     assert ("kept", "reverted", "kept", "kept", "kept") == outcomes(records)
 
 
@@ -150,8 +152,8 @@ def test_a_session_that_only_searched_says_so() -> None:
     steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
     text = make_report(make_record(reason="all steps passed"), steps)
     assert (
-        "**Passed: all steps passed; 1 of 1 change kept, `cpu` 33.00x against what was there on the workloads of "
-        "`tile`; only changes were timed: see Changes.**"
+        "**Passed: all steps passed; 1 of 1 change kept, `cpu` is 33.00x as fast as what it replaced on the "
+        "workloads of tile; only changes were timed: see Changes.**"
     ) == text.splitlines()[2]
     assert "\nOnly changes were verified: see Changes.\n" in text
     assert "\nOnly changes were timed: see Changes.\n" in text
@@ -159,10 +161,10 @@ def test_a_session_that_only_searched_says_so() -> None:
         assert words not in text
 
 
-def test_what_was_kept_stands_before_the_speed_of_the_checkout() -> None:
-    """Which is what it was."""
+def test_what_was_kept_stands_before_the_speed_against_the_baseline() -> None:
+    """It is what the session was for."""
     steps = [finished(n, "change.decide", decision(n, kept=n > 1)) for n in (1, 2, 3)]
     text = make_report(make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
     assert (
-        "**Passed: 2 of 3 changes kept, `cpu` 2.25x against what was there (the product of 2); `cpu` is faster"
+        "**Passed: 2 of 3 changes kept, `cpu` is 2.25x as fast as what it replaced (2 changes); `cpu` is faster"
     ) in text

@@ -7,7 +7,7 @@ from typing import Any
 
 from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
 from loop.model.measurement import SideSensors
-from loop.model.money import Bill, Charge, Saving, Unmeasured
+from loop.model.money import Bill, Charge, Prior, Saving, Unmeasured
 from loop.model.pattern import Pattern
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import Closed, Event, Finished, Line, Opened, SessionHead, SessionRecord, Started
@@ -110,16 +110,17 @@ def journal(finished: Sequence[Finished], *, resumed_after: int | None = None) -
 
 
 def paid(**fields: Any) -> Bill:
-    """A bill with a charge, a saving and what nobody measured."""
-    saved = {"minutes": 60.0, "minutes_low": 40.0, "minutes_high": 67.0, "usd": 50.0}
-    source = "N 60, N+2 40 min (recorded on an NVIDIA L4)"
+    """A bill with a charge, a saving, a prior and what nobody measured."""
+    source = "cpu from the cache; compiling took 6.0 s then"
+    lost = Prior(pattern="environment-validation", minutes=60.0, source="N 60, N+3 67 min", failures=1, sessions=9)
     base: dict[str, Any] = {
-        "charges": (Charge(resource="engineer", rate="engineer", seconds=30.0, usd=0.42),),
+        "charges": (Charge(resource="engineer", rate="engineer", seconds=30.0, usd=0.42, basis="stated"),),
         "unmeasured": (Unmeasured(resource="ai", reason="loop started no agent"),),
-        "savings": (Saving(pattern="environment-validation", evidence="history", source=source, **saved),),
+        "savings": (Saving(pattern="single-compilation-unit", source=source, minutes=0.1, usd=0.084),),
         "usd": 0.42,
-        "saved_usd": {"history": 50.0},
-        "roi": {"history": 118.0},
+        "saved_usd": 0.084,
+        "roi": -0.8,
+        "priors": (lost,),
     }
     return make_bill(**{**base, **fields})
 

@@ -11,12 +11,12 @@ from jinja2 import UndefinedError
 
 from loop.library.histories import histories
 from loop.model.grade import RULE
+from loop.model.money import Prior
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
 from loop.money.bill import bill
 from loop.money.charging import Used
-from loop.money.savings import Applied
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
@@ -27,12 +27,10 @@ from tests.makers import (
     make_card,
     make_check,
     make_finished,
-    make_history,
     make_machine,
     make_measured,
     make_measurement,
     make_no_speed,
-    make_pattern,
     make_record,
     make_report,
     make_session_head,
@@ -40,6 +38,10 @@ from tests.makers import (
     make_verify,
 )
 
+FOLDS = (
+    *("Evidence", "Steps", "Environment", "Controls", "Bottleneck", "L4 model", "Money", "Memory"),
+    "How to have each number again",
+)
 HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ \\| _i_ `"
 
 
@@ -55,9 +57,11 @@ def rows(text: str) -> list[list[str]]:
 
 
 def section(text: str, title: str) -> str:
-    """What stands under a heading."""
-    found = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    return re.split(r"\n\n</details>\n(?:\n<details>\n<summary>(?:What was done|Money|Grade)|\Z)", found)[0] + "\n"
+    """What stands in a fold, or under a heading."""
+    begins = f"<summary>{title}</summary>\n" if f"<summary>{title}</summary>" in text else f"# {title}\n"
+    ends = rf"\n\n</details>\n(?:\n<details>\n<summary>(?:{'|'.join(FOLDS)})<|\Z)|\n<details>\n<summary>Evidence"
+    heading = r"|\n### " if begins.startswith("#") else ""
+    return re.split(ends + heading, text.split(begins)[1])[0] + "\n"
 
 
 def measured(*ratios: float, **fields: object) -> list[Finished]:
@@ -117,7 +121,7 @@ def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
     record = make_record(verdicts=[make_speed("w0", ratio=1.5), noise])
     before = make_session_head(id="2026-11-20-120000-baseline", started=NOON - datetime.timedelta(days=1))
     text = report(record, steps, earlier=[make_record(before, [make_speed("w0"), make_speed("w1")])])
-    assert "geometric mean" not in text.partition("## Earlier sessions")[0]
+    assert "geometric mean" not in text.partition("### Earlier sessions")[0]
     speed = section(text, "Speed against torch_sdpa")
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
     cells = rows(section(text, "Earlier sessions"))[2]
@@ -135,7 +139,8 @@ def test_evidence_beyond_a_million_is_not_given_as_another_number() -> None:
     """And noise is a percentage without an exponent."""
     strong = make_speed("w0", against="known_good", e_value=4.1e6)
     weak = make_speed("w1", against="known_good", e_value=1234.4)
-    cells = [row[3].strip() for row in rows(section(report(make_record(verdicts=[strong, weak])), "Controls"))]
+    found = section(report(make_record(verdicts=[strong, weak])), "Speed against the known good")
+    cells = [row[3].strip() for row in rows(found)]
     assert ["over 1,000,000 : 1", "1,234 : 1"] == cells[2:]
 
 
@@ -153,7 +158,7 @@ def test_a_failed_session_says_where_and_reports_no_speed() -> None:
     text = report(record_of(steps, status="failed", reason="cpu is incorrect"), steps)
     expected = "**Failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
     assert expected == text.splitlines()[2]
-    assert "- `cpu` on w1: 3 of 4096 elements wrong" in text
+    assert "- `cpu` on w1: 3 of 4,096 elements wrong" in text
     assert "worst at B=0 H=0 Sq=63 D=1: expected 0.25, got nan (allowed error 1.0e-05)" in text
     assert "Nothing was measured: no variant is right, and a wrong kernel has no speed." in text
 
@@ -169,7 +174,7 @@ def test_a_session_in_which_nothing_happened_has_sentences_and_no_tables() -> No
     """Aborted before the first step."""
     text = report(make_record(status="aborted", reason="interrupted by SIGINT"))
     assert "**Aborted: interrupted by SIGINT.**" == text.splitlines()[2]
-    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "Nothing was charged."):
+    for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "nothing was billed."):
         assert words in text
     assert [] == rows(text)
     assert "loop run session --resume 2026-11-21-120000-baseline" in text
@@ -190,7 +195,7 @@ def test_hostile_text_breaks_no_table() -> None:
     )
     text = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", report(record, finished))  # Inside a fence anything may stand.
     steps = rows(section(text, "Steps"))
-    assert {6} == {len(cells) for cells in steps}
+    assert {5} == {len(cells) for cells in steps}
     assert 3 == len(steps)
     outside_code = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
     assert "<img" not in outside_code
@@ -200,7 +205,7 @@ def test_hostile_text_breaks_no_table() -> None:
 
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
-    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next session")
+    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next")
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 
@@ -250,21 +255,20 @@ def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
     assert "1.62x [1.58, 1.66]" == say.ratio(1.62, (1.58, 1.66))
     assert "0.25x [<0.001, >1000]" == say.ratio(0.25, (1e-9, 4695.65))
     assert ["0.034x", "0.10x"] == [say.times(value) for value in (0.034, 0.1)]
-    assert ["2.00 MiB", "0 MiB", "not read"] == [say.memory(size) for size in (2**21, 0, None)]
+    assert ["2.00 MiB", "0 MiB", "-"] == [say.memory(size) for size in (2**21, 0, None)]
     assert ["$1.28", "$0.0013", "$0.00", "-$0.50"] == [say.usd(value) for value in (1.28, 0.00131, 0.0, -0.5)]
     assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
 
 
-def test_charges_savings_and_returns_are_kept_apart() -> None:
-    """One ROI a class of evidence, with its arithmetic; the unmeasured is named."""
-    without = {"history": "environment_minutes", "evidence": "e"}
-    applied = [Applied(make_pattern("environment", ("t",), without=without), 180.0)]
-    made = bill(Used(180.0, "cpu"), make_card(), applied, [make_history()])
-    text = section(report(make_record(bill=made)), "Cost and savings")
-    assert (
-        "On history evidence (the recorded history): $36.30 avoided, ROI 19.2 = ($36.30 - $1.80) / $1.80" in text
-    )
-    assert "N 60, M 67 min (recorded on an NVIDIA L4)" in text
+def test_what_was_charged_and_what_others_lost_are_kept_apart() -> None:
+    """A prior has its minutes, its weight and whose they are, and no dollars; the unmeasured is named."""
+    lost = Prior(pattern="environment", minutes=63.5, source="N 60, M 67 min", failures=1, sessions=3)
+    made = bill(Used(180.0, "cpu"), make_card(), priors=[lost])
+    text = section(report(make_record(bill=made)), "Money")
+    assert ["environment", "63.5 min", "1 of 3 sessions", "23.8 min", "N 60, M 67 min"] == [
+        cell.strip() for cell in rows(text)[-1]
+    ]
+    assert "ROI not measurable yet: no time without a pattern was measured here." in text
     assert "- AI: not measured (" in text
     assert "- energy: not measured (" in text
 

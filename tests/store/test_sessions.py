@@ -213,25 +213,6 @@ def test_a_clock_that_was_set_back_takes_nothing_away() -> None:
     assert (0.0, 0.0) == wall_seconds([])
 
 
-def test_concluded_gives_the_ended_steps_of_a_targets_sessions(tmp_path: Path) -> None:
-    """Oldest session first, of this target only, each by its name."""
-    make_session(tmp_path, "2026-01-02-000000-a", make_finished("x", seconds=4.0))
-    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), make_finished("y"))
-    make_session(tmp_path, "2026-01-03-000000-a", make_finished("x"), target="other")
-    found = sessions.concluded(tmp_path, "attention")
-    assert ["2026-01-01-000000-a", "2026-01-02-000000-a"] == list(found)
-    assert ["x", "y"] == [record.step for record in found["2026-01-01-000000-a"]]
-
-
-def test_sessions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
-    """Those without a record, and those with a damaged head, record or journal."""
-    make_session(tmp_path, "2026-01-01-000000-a", make_finished("x"), status="")
-    for number, name in enumerate(("session.json", "record.json", "journal.jsonl")):
-        damaged = make_session(tmp_path, f"2026-01-03-00000{number}-a", make_finished("x"))
-        (damaged.path / name).write_text("garbage\n")
-    assert {} == sessions.concluded(tmp_path, "attention")
-
-
 def test_the_record_of_another_format_is_no_traceback(tmp_path: Path) -> None:
     """A file of the future is refused in words."""
     folder = make_session(tmp_path, "2026-01-01-000000-a")

@@ -1,0 +1,71 @@
+"""What a shell completes: names of the target and of definitions, quickly, and nothing that hurts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loop.cli import app
+from tests.conftest import ROOT
+from tests.projects import make_project
+
+
+def complete(words: str) -> list[str]:
+    """What bash offers for the last word of a command line."""
+    env = {"_LOOP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    return CliRunner().invoke(app, env=env, prog_name="loop").output.split()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a project, a broken one, and one of neither kind."""
+    made = make_project(tmp_path / "here" / "mine")
+    (made / "plans").mkdir()
+    (made / "plans" / "nightly.yaml").write_text("")
+    (made / "sessions" / "2026-01-01-000001-quick").mkdir(parents=True)
+    (made / "sessions" / "2026-01-01-000001-quick" / "session.json").write_text("{}")
+    (tmp_path / "here" / "broken").mkdir()
+    (tmp_path / "here" / "broken" / "target.yaml").write_text("variants: [")
+    (tmp_path / "here" / "other").mkdir()
+    monkeypatch.delenv("LOOP_SESSIONS")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("loop run session --target here/mine --variant ", {"ours"}),
+        ("loop run session ba", {"baseline"}),
+        ("loop run session --target here/mine ni", {"nightly"}),
+        ("loop run pattern baseline-f", {"baseline-first"}),
+        ("loop report --target here/mine ", {"last", "2026-01-01-000001-quick"}),
+        ("loop doctor --target here/", {"here/mine", "here/broken", "here/other/"}),
+        ("loop kernels verify --target here/broken ", set()),
+        ("loop kernels verify --target nowhere ", set()),
+        ("loop cost keep", {"keep-or-stop"}),
+    ],
+)
+def test_names_that_fit_are_offered(words: str, offered: set[str]) -> None:
+    """Variants, plans, patterns, sessions, targets and commands; nothing of a manifest that cannot be read."""
+    assert offered == set(complete(words))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_script(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--install-completion` installs for it."""
+    monkeypatch.setattr("typer.completion._get_shell_name", lambda: shell)
+    done = CliRunner().invoke(app, ["--show-completion"], prog_name="loop")
+    assert f"complete_{shell}" in done.output
+
+
+def test_names_are_found_without_torch() -> None:
+    """In a process of its own: a word is completed while it is typed."""
+    start = "import sys; sys.modules['torch'] = None; from loop.cli import app; app(prog_name='loop')"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "_LOOP_COMPLETE": "complete_bash"}
+    env |= {"COMP_WORDS": "loop kernels measure c", "COMP_CWORD": "3"}
+    done = subprocess.run([sys.executable, "-c", start], env=env, capture_output=True, text=True, check=True)
+    assert ["cpu"] == done.stdout.split()
