@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from loop.base.errors import LoopError
+from loop.base.statuses import COLOURS, KINDS
 from loop.base.terminals import inert
 
-COLOURS = {"passed": "32", "failed": "31", "skipped": "33", "aborted": "31", "paused": "33"}
 CLEAR_LINE = "\r\x1b[K"
 _COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line: it is never folded, for it is there to be copied."""
@@ -82,7 +82,8 @@ class Screen:
     def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
         """A line of talk that begins with a status in its colour, at least `room` characters wide."""
         if not self.quiet:
-            self._talk(f"{before}{status.ljust(room)}{text}", status, COLOURS.get(status, "0"))
+            colour = COLOURS[KINDS.get(status, "soft")].terminal
+            self._talk(f"{before}{status.ljust(room)}{text}", status, colour)
 
     def _talk(self, text: str, word: str = "", colour: str = "") -> None:
         """Text as wide as the terminal, the first `word` of it in a colour where colours are wanted."""

@@ -111,6 +111,8 @@ class CommandTerms(Plain):
     """A program of its own."""
 
     run: tuple[str, ...]
+    shapes: dict[str, str]
+    """Tensor to its dimensions, as the signature has them."""
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms

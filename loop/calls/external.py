@@ -1,24 +1,28 @@
-"""A program that is told of a call by a file, and times itself."""
+"""A program that is told of a call by its arguments, its environment and a file, and may time itself."""
 
 import json
 import math
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.calls.call import Call, TensorFile
+from loop.calls.call import Call, CommandTerms, TensorFile
 from loop.calls.guarded import Unguarded
 from loop.calls.prepared import Prepared, Run
 from loop.calls.refusal import Refused
 
+PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
+"""A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
+
 
 class External:
-    """A program that is told of a call by a file, and times itself."""
+    """A program that is told of a call."""
 
-    def __init__(self, command: Sequence[str], folder: str) -> None:
-        self.command, self.folder = command, folder
+    def __init__(self, terms: CommandTerms, folder: str) -> None:
+        self.terms, self.folder = terms, folder
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "ExternalCall":
         """Write the file that describes the call; files have one layout."""
@@ -48,6 +52,28 @@ class ExternalCall(Prepared):
         inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
         told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path)}
         self.description.write_text(json.dumps(told))
+        values, paths = self._values(), {**self.inputs, call.output.name: self.path}
+        words = {**paths, **values}
+        self.command = [
+            PLACEHOLDER.sub(lambda found: str(words.get(found[1], found[0])), word)
+            for word in self.variant.terms.run
+        ]
+        self.environment = {f"LOOP_{name}": value for name, value in values.items()}
+        self.environment |= {f"LOOP_PATH_{name}": str(path) for name, path in paths.items()}
+        self.environment["LOOP_CALL"] = str(self.description)
+
+    def _values(self) -> dict[str, str]:
+        """Sizes and attributes of the call, and its element type, as words: true is 1."""
+        shapes = self.variant.terms.shapes
+        tensors = (*self.call.inputs, self.call.output)
+        sizes = {
+            name: str(size)
+            for one in tensors
+            for name, size in zip(shapes.get(one.name, "").split(), one.shape, strict=False)
+        }
+        given = {name: "" if value is None else value for name, value in self.call.attributes.items()}
+        attributes = {name: str(int(one) if isinstance(one, bool) else one) for name, one in given.items()}
+        return {**sizes, **attributes, "dtype": self.call.dtype}
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
         """The program, as something to run."""
@@ -57,9 +83,9 @@ class ExternalCall(Prepared):
         """Run the program once; its last line may say `{"seconds": ...}`."""
         self.path.unlink(missing_ok=True)
         done = subprocess.run(
-            self.variant.command,
+            self.command,
             cwd=self.variant.folder,
-            env={**os.environ, "LOOP_CALL": str(self.description)},
+            env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,

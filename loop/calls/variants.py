@@ -30,7 +30,7 @@ def load(terms: Terms, folder: str, device: Device) -> Loaded:
         return Compiled(terms)
     if isinstance(terms, FunctionTerms):
         return Importable(terms, device)
-    return External(terms.run, folder)
+    return External(terms, folder)
 
 
 class Compiled:

@@ -1,7 +1,9 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from loop.learning.statistics import Statistics
@@ -9,11 +11,10 @@ from loop.model.change import Kept
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE
+from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
 from loop.report import format as say
 
-AHEAD = 1.5
-"""A variant with this ratio against the baseline is left alone (the profiling decision tree)."""
 LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
 ENOUGH = 2
@@ -58,6 +59,7 @@ def ideas(
     standings: Mapping[str, Statistics],
     compiled: Collection[str],
     tunable: Collection[str] = (),
+    weights: Mapping[str, float] = MappingProxyType({}),
     *,
     for_gpu: bool = True,
 ) -> tuple[Idea, ...]:
@@ -65,7 +67,8 @@ def ideas(
 
     `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
     variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
-    `tunable`: those of them that the target has values to search of. `for_gpu`: whether any is made for a GPU.
+    `tunable`: those of them that the target has values to search of. `weights`: of its workloads, by name.
+    `for_gpu`: whether any is made for a GPU.
     """
     own = [row for row in rows if not row.recorded and row.status is not None]
     searchable = tunable if _usable("tuning", standings) else ()
@@ -77,7 +80,7 @@ def ideas(
         *_failed(own),
         *_unmeasured(own, ground),
         *_missed(own),
-        *_slow(own, ground, lost, compiled, searchable),
+        *_slow(own, ground, lost, compiled, searchable, weights),
     ]
     return (*found, _nothing(own, ground, searchable, for_gpu))
 
@@ -189,26 +192,62 @@ def _slow(
     lost: Mapping[str, int],
     compiled: Collection[str],
     tunable: Collection[str],
+    weights: Mapping[str, float],
 ) -> Iterator[Idea]:
-    """Compiled variants behind the baseline, the slowest first; those on which changes kept losing come last.
+    """Compiled variants behind the baseline, what is worth most first; those whose changes kept losing come last.
 
     What ended on these files once, with nothing kept, is not proposed on them again.
     """
-    ratios: dict[str, tuple[float, SessionRow]] = {}
-    for row in rows:
-        sure = {variant: ratio for variant, ratio in row.ratios.items() if variant not in row.unsure}
-        ratios |= {variant: (ratio, row) for variant, ratio in sure.items()}
-    behind = {name: known for name, known in ratios.items() if known[0] < AHEAD and name in compiled}
-    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, behind[name][0])):
-        ratio, row = behind[variant]
-        why = [f"{variant} ran at {ratio:.2f} of the baseline's speed in {row.id}"]
-        given_up = lost.get(variant, 0)
+    promised = _promised(rows)
+    sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in compiled}
+    behind = {name: _worth(name, row, weights, promised) for name, row in sure.items()}
+    behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
+    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
+        one, given_up = behind[variant], lost.get(variant, 0)
+        why = [one.why, f"{variant} ran at {one.ratio:.2f} of the baseline's speed in {sure[variant].id}"]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
         if given_up < LOST and not _ran("optimize", variant, rows, ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
         elif variant in tunable and not _ran("tune", variant, rows, ground):
             yield _search(variant, *why)
+
+
+@dataclass(frozen=True)
+class _Worth:
+    """What making a variant faster is worth, on the workload where that is most."""
+
+    ratio: float
+    """Mean against the baseline, by weight."""
+    saved: float
+    """Share of the time."""
+    why: str
+
+
+def _worth(
+    variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
+) -> _Worth:
+    speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
+    shares = {name: weights.get(name, 1.0) for name in speeds}
+    whole = sum(shares.values())
+    mean = math.exp(sum(shares[name] * math.log(ratio) for name, ratio in speeds.items()) / whole)
+    options = []
+    for name, ratio in speeds.items():
+        advice = promised.get((variant, name))
+        gain = math.sqrt(math.prod(advice.expected)) if advice else max(1.0, AHEAD / ratio)
+        source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
+        share = shares[name] / whole
+        said = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        options.append((worth(ratio, share, gain), f"{said}, and {source} {say.times(gain)} there"))
+    saved, why = max(options)
+    return _Worth(mean, saved, why)
+
+
+def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
+    """Variant and workload to what the last profile of the variant promises by now."""
+    last = {one.variant: one for row in rows for one in row.promises}
+    came = outcomes(rows) if last else ()
+    return {(one.variant, one.workload): renewed(one.promise, came) for one in last.values()}
 
 
 def _search(variant: str, *why: str) -> Idea:
@@ -271,9 +310,9 @@ def benefit(
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     """What the last profile of a variant promised, by what has come of such advice since."""
-    made = [one for row in rows for one in row.promises if one.variant == variant]
+    made = [(workload, one) for (name, workload), one in _promised(rows).items() if name == variant]
     if not made:
         return Benefit(f"{variant} faster; no profile has promised how much", None, None)
-    promise = renewed(made[-1].promise, outcomes(rows))
-    gain = f"{variant} faster on {made[-1].workload}, by advice on {promise.advice}: {in_words(promise)}"
+    workload, promise = made[-1]
+    gain = f"{variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
     return Benefit(gain, None, None, promise)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
+from loop.model.target import OUTPUT, TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 
@@ -27,7 +28,7 @@ def target(project: Project) -> Read[Target]:
     complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
     complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
     complaints += [*_launch_complaints(read), *_takes_complaints(read), *_build_complaints(read, project.target)]
-    complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read)]
+    complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read), *_run_complaints(read)]
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -170,7 +171,11 @@ def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
     target = read.value
     used: list[tuple[Place, str]] = [(("dtypes", name), dtype) for name, dtype in target.dtypes.items()]
     for name, variant in target.variants.items():
-        used += [(("variants", name), dtype) for dtype in variant.dtypes]
+        if "dtypes" in variant.model_fields_set:
+            used += [(("variants", name, "dtypes", index), dtype) for index, dtype in enumerate(variant.dtypes)]
+        elif not set(variant.dtypes) & set(target.tolerance):
+            expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
+            yield complain(read.document, ("variants", name), expected, "none", key=True)
     for place, dtype in used:
         if dtype not in target.tolerance:
             yield complain(read.document, place, "types with a tolerance", f"{dtype}, which has none")
@@ -205,6 +210,19 @@ def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
                 yield complain(
                     read.document, place, "flags without an output", repr(flag), "loop names the output"
                 )
+
+
+def _run_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """Arguments of a program that are a placeholder for nothing."""
+    signature = read.value.signature
+    known = [*signature.dimensions, *signature.attributes, *signature.inputs, OUTPUT, "dtype"]
+    for name, variant in read.value.variants.items():
+        for index, word in enumerate(variant.run if isinstance(variant, CommandVariant) else ()):
+            found = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
+            if found and found[1] not in known:
+                expected = f"one of {', '.join(f'{{{one}}}' for one in known)}"
+                hint = did_you_mean(found[1], known)
+                yield complain(read.document, ("variants", name, "run", index), expected, repr(word), hint)
 
 
 def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:

@@ -64,11 +64,13 @@ class PatternRun(Model):
     """Least, expected and most seconds by the prediction when the session began; None where there was none."""
     found: bool = False
     """Whether a failed run failed because it found something wrong, and not with an error of its own."""
+    answered: bool = True
+    """Whether a run that passed answered its question: speed that nobody could judge is no answer."""
 
     @property
     def success(self) -> bool | None:
-        """Whether it came to an answer: it passed, or found what is wrong. None where it was not let to."""
-        if self.status not in ("passed", "failed"):
+        """Whether it came to an answer, or found what is wrong; None where it was not let to, or could not."""
+        if self.status not in ("passed", "failed") or (self.status == "passed" and not self.answered):
             return None
         return self.status == "passed" or self.found
 

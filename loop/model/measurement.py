@@ -103,6 +103,8 @@ class Check(Model):
     """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
     max_error: float | None = None
     """Largest absolute error of a finite element."""
+    allowed_error: float | None = None
+    """The error that its element may have."""
     plain_max_error: float | None = None
     """Largest absolute error of the plain implementation in the same type."""
     wrong: int = 0
@@ -292,6 +294,8 @@ class Measurement(Model):
     """Whose clock it was."""
     flops_per_s: float | None = None
     """Counted operations over the candidate's time."""
+    bytes_per_s: float | None = None
+    """Bytes that a call must move over the candidate's time."""
     dropped: int = 0
     """Rounds left out because one side was held back and the other was not: by the GPU, or by other programs."""
     held_back: str | None = None

@@ -167,6 +167,8 @@ class KnownGood(Model):
     """Its build."""
     commit: str | None
     """Its revision; None where files were not committed."""
+    branch: str | None = None
+    """The branch on which it was."""
 
 
 class KnownResources(Model):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Model
 from loop.model.device import DeviceFacts
@@ -142,7 +142,7 @@ class _Variant(Model):
     role: Role = "main"
     """What it is there for: `main` is made faster, `example` shows something, `baseline` is compared with."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
-    """Element types it takes."""
+    """Element types it takes. Default: those of the list here that have a tolerance."""
     takes: Text | None = None
     """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
     and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
@@ -206,7 +206,7 @@ class PythonVariant(_Variant):
 
 
 class CommandVariant(_Variant):
-    """A program that reads tensors from files, writes its output to one, and times itself."""
+    """A program that reads tensors from files and writes its output to one; it may time itself."""
 
     kind: Literal["command"]
     """Run once a call; its own figures are marked as its own."""
@@ -214,7 +214,9 @@ class CommandVariant(_Variant):
     device: Device
     """Where it runs."""
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """The command line; the call is described by the JSON file named in LOOP_CALL."""
+    """The command line. `{N}` stands for a size, `{factor}` for an attribute, `{dtype}` for the element type,
+    `{x}` and `{output}` for the files of tensors. The environment has them, too: LOOP_N, LOOP_factor, LOOP_dtype,
+    LOOP_PATH_x, LOOP_PATH_output. LOOP_CALL names a JSON file that describes the call."""
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
@@ -313,6 +315,19 @@ class Target(Model):
     components: dict[Identifier, Component] = Field(default_factory=dict)
     """Parts of variants that can be checked alone, in the order in which they are at work."""
 
+    @field_validator("variants")
+    @classmethod
+    def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
+        """A variant whose types are not written takes those of the default that have a tolerance."""
+        known = info.data.get("tolerance", {})
+        chosen = {name: tuple(one for one in variant.dtypes if one in known) for name, variant in variants.items()}
+        return {
+            name: variant.model_copy(update={"dtypes": chosen[name]})
+            if chosen[name] and "dtypes" not in variant.model_fields_set
+            else variant
+            for name, variant in variants.items()
+        }
+
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
         own = ("reference", "plain", "values")
@@ -378,3 +393,5 @@ class Workload(Model):
     or one of the target's own."""
     seed: int = 0
     """Seed of the values."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Time that its calls take in the user's program, relative to the other workloads."""

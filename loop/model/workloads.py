@@ -18,7 +18,7 @@ from loop.model.tuning import Entry, Scalar
 VALUES = ("normal", "wide", "constant")
 """Kinds of values that every target has; besides, `normal*0.001` are normals of that standard deviation."""
 SCALED = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
-RESERVED = ("dtype", "values")
+RESERVED = ("dtype", "values", "weight")
 
 
 class WorkloadError(ValueError):
@@ -156,7 +156,21 @@ def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int 
         values = _word("values", entry, "normal", (*VALUES, *target.values))
     name = _name(signature, sizes, attributes, chosen, values)
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
+    fields["weight"] = 1.0 if "weight" in (*signature.attributes, *signature.dimensions) else _weight(entry)
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
+
+
+def _weight(entry: Mapping[str, Scalar]) -> float:
+    weight = entry.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+        raise WorkloadError("weight", "a number above 0", repr(weight))
+    return float(weight)
+
+
+def weights(target: Target, dtype: Dtype) -> dict[str, float]:
+    """Workload to its weight, of all sets: 1 where none of them says otherwise."""
+    every = [one for name in target.workloads for one in expand(target, [name], dtype)]
+    return {one.name: 1.0 for one in every} | {one.name: one.weight for one in every if one.weight != 1}
 
 
 def base_seed(workload: Workload) -> int:
@@ -182,9 +196,9 @@ def spelled(entry: Mapping[str, Scalar]) -> str:
 
 
 def read_words(text: str) -> dict[str, Scalar]:
-    """The entry that `spelled` wrote. Raises WorkloadError for a word without a value."""
+    """The entry that `spelled` wrote, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
-    for word in text.split():
+    for word in text.replace(",", " ").split():
         key, found, value = word.partition("=")
         if not found or not value:
             raise WorkloadError(key, f"{key}=VALUE", repr(word))

@@ -109,7 +109,7 @@ def choose(context: Context) -> Subject | None:
     worst = bottleneck.worst(timed) | certain
     if not worst:
         return None
-    found = min(worst.values(), key=lambda one: one.ratio)
+    found = next(iter(bottleneck.worst_first(worst.values())))
     profiles = profiled.profiles if profiled else ()
     return Subject(found.variant, found, next((p for p in profiles if p.variant == found.variant), None))
 

@@ -1,6 +1,6 @@
 """What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -14,6 +14,8 @@ from loop.profile.promised import promise
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 
 
+AHEAD = 1.5
+"""A call with this ratio against the baseline is left alone."""
 MOST_SHARE = 1.1
 """A call may come out this much above a roof that was measured itself; further above the roof is wrong."""
 
@@ -106,13 +108,26 @@ def first(rules: Sequence[Rule], facts: Mapping[str, Fact]) -> FirstMatch[Rule]:
     return FirstMatch(None, undecided)
 
 
+def worth(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
+    """Share of the time that goes if a call becomes `gain` times as fast; by default as fast as AHEAD asks for.
+
+    `weight`: its share of the time, or anything in proportion to that.
+    """
+    return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
+
+
 def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
-    """Of each variant the measurement with the lowest ratio against the baseline."""
+    """Of each variant the measurement against the baseline where most is to be won; then the lowest."""
     found: dict[str, Measurement] = {}
-    for one in measurements:
-        if one.against == "baseline" and (one.variant not in found or one.ratio < found[one.variant].ratio):
-            found[one.variant] = one
+    for one in worst_first(measurements):
+        if one.against == "baseline":
+            found.setdefault(one.variant, one)
     return found
+
+
+def worst_first(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those where most is to be won first, then those with the lowest ratio."""
+    return sorted(measurements, key=lambda one: (-worth(one.ratio, one.workload.weight), one.ratio))
 
 
 @dataclass

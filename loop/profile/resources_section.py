@@ -42,7 +42,7 @@ def chapter(output: ResourcesOutput) -> Chapter | None:
     )
     shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
     title = f"What the kernels would do on {output.device_name or output.device}"
-    return Chapter(title, tuple(lines), NOTE, Table(heads, shown) if shown else None)
+    return Chapter(title, tuple(lines), NOTE, Table(heads, shown) if shown else None, modelled=True)
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:

@@ -14,3 +14,5 @@ class Chapter:
     note: str = ""
     """A sentence above the table: how to read it."""
     table: Table | None = None
+    modelled: bool = False
+    """Whether it is of a device that was reckoned with, not of what ran."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.bars import sparkline
+from loop.report.figures.roofline import Roof
 from loop.report.markdown import Table, columns, filled
 
 ALIKE = 4.0
@@ -51,10 +52,12 @@ def correctness(finished: Sequence[Finished]) -> Correctness:
     checked = [checks for output in outputs for checks in output.variants]
     checked += [output.control for output in outputs if output.control is not None]
     rows = [row for checks in checked for row in _check_rows(checks)]
-    heads = columns("Variant", "Type", ">Right", ">Largest error", ">Plain implementation's", "Build", "Not right")
-    shown = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
+    heads = columns(
+        *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
+        *("Type", "Build"),
+    )
     return Correctness(
-        table=filled(heads[:shown], [row[:shown] for row in rows]),
+        table=filled(heads, rows),
         silent=_silent([check for checks in checked for check in checks.checks]),
         failures=tuple(chain.from_iterable(map(_failures, checked))),
         more=tuple(chain.from_iterable(map(_more, checked))),
@@ -78,10 +81,13 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
         mine = [check for check in checks.checks if check.workload.dtype == dtype]
         some = checks.model_copy(update={"checks": tuple(mine)})
         right, rest = some.count("right"), some.tally_of_others
-        largest = max((check.max_error for check in mine if check.max_error is not None), default=None)
+        told = [check for check in mine if check.max_error is not None]
+        worst = max(told, key=lambda check: check.max_error or 0.0, default=None)
+        largest, allowed = (worst.max_error, worst.allowed_error) if worst else (None, None)
         plain = max((check.plain_max_error for check in mine if check.plain_max_error is not None), default=None)
-        build = (checks.build_id or "not built")[:12]
-        yield name, dtype, f"{right} of {len(mine)}", say.error(largest), say.error(plain), build, rest
+        build = (checks.build_id or "-")[:12]
+        errors = map(say.error, (largest, allowed, plain))
+        yield name, f"{right:,} of {len(mine):,}", rest or "-", *errors, dtype, build
 
 
 def _wrong(checks: VariantChecks) -> list[Check]:
@@ -104,7 +110,7 @@ def _failures(checks: VariantChecks) -> Iterator[Failure]:
 
 def _what(check: Check, has_places: bool) -> str:
     if check.status == "wrong" and check.wrong and has_places:
-        return f"{check.wrong} of {say.count(check.total, 'element')} wrong"
+        return f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
     return check.message if check.status == "wrong" else f"{check.status}: {check.message}"
 
 
@@ -157,9 +163,7 @@ class VariantSpeed:
 
     variant: str
     summary: str
-    curve: str
-    """Its ratios, workload by workload, as a sparkline; empty for one workload."""
-    table: Table
+    table: Table | None
 
 
 Rounds = Mapping[tuple[str, str], Sequence[float]]
@@ -167,15 +171,30 @@ Rounds = Mapping[tuple[str, str], Sequence[float]]
 
 
 def speeds(
-    record: SessionRecord, finished: Sequence[Finished], rounds: Rounds = MappingProxyType({})
+    record: SessionRecord,
+    finished: Sequence[Finished],
+    rounds: Rounds = MappingProxyType({}),
+    roof: Roof | None = None,
 ) -> tuple[VariantSpeed, ...]:
-    """Every timed variant, one row a workload, by the session's verdicts."""
+    """Every timed variant, one row a workload, by the session's verdicts; then its calls as an operator."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     outputs = outputs_of(standing(finished), MeasureOutput)
-    measured = _last_timed((one for output in outputs for one in output.measurements), judged)
-    made = (_speed(name, mine, judged, record.head.baseline, rounds) for name, mine in measured.items())
+    by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
     operators = {(o.variant, o.workload): o for output in outputs for o in output.as_operator}.values()
-    return tuple(_with_operators(one, [o for o in operators if o.variant == one.variant]) for one in made)
+    base, made = record.head.baseline, []
+    for name, mine in by_variant.items():
+        verdicts = [judged[name, one.workload.name] for one in mine]
+        heads = columns(
+            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{name}", f">{base}"),
+            *(">GB/s", ">GFLOP/s", ">Of the roof", "Rounds", f">Memory {name}", f">Memory {base}"),
+        )
+        rows = [
+            _speed_row(one, verdict, sparkline(rounds.get((name, one.workload.name), ())), roof)
+            for one, verdict in zip(mine, verdicts, strict=True)
+        ]
+        rows += [_operator_row(one, len(heads)) for one in operators if one.variant == name]
+        made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
+    return tuple(made)
 
 
 def _last_timed(
@@ -190,22 +209,6 @@ def _last_timed(
             if one.workload.name not in mine or one.ratio == verdict.ratio:
                 mine[one.workload.name] = one
     return {name: list(mine.values()) for name, mine in found.items()}
-
-
-def _with_operators(speed: VariantSpeed, operators: Sequence[OperatorSpeed]) -> VariantSpeed:
-    """The table of a variant with a row for each workload on which it was called as an operator, too."""
-    names = [column.title for column in speed.table.columns]
-    rows = [
-        {
-            "Workload": f"{one.workload}, as an operator",
-            speed.variant: say.latency(one.us),
-            "Ratio [99 % interval]": say.times(one.ratio),
-            "Verdict": "not judged",
-        }
-        for one in operators
-    ]
-    cells = (tuple(row.get(name, "") for name in names) for row in rows)
-    return replace(speed, table=replace(speed.table, rows=(*speed.table.rows, *cells)))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
@@ -232,27 +235,6 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
     return geometric_mean([one.ratio for one in verdicts])
 
 
-def _speed(
-    variant: str,
-    measurements: Sequence[Measurement],
-    judged: Mapping[tuple[str, str], SpeedVerdict],
-    baseline: str,
-    by_round: Rounds,
-) -> VariantSpeed:
-    times = (f">{baseline}", f">{variant}")
-    memory = (f">Memory {baseline}", f">Memory {variant}")
-    curves = {one.workload.name: sparkline(by_round.get((variant, one.workload.name), ())) for one in measurements}
-    shown = ("Rounds",) if any(curves.values()) else ()
-    heads = columns("Workload", *times, ">Ratio [99 % interval]", *shown, "Verdict", *memory)
-    rows = tuple(
-        _speed_row(one, judged[(variant, one.workload.name)], [curves[one.workload.name]] if shown else [])
-        for one in measurements
-    )
-    verdicts = [judged[(variant, one.workload.name)] for one in measurements]
-    curve = sparkline([one.ratio for one in verdicts]) if mean_of(verdicts) else ""  # A curve of noise is noise.
-    return VariantSpeed(variant, _summary(measurements, verdicts), curve, Table(heads, rows))
-
-
 def _summary(measurements: Sequence[Measurement], verdicts: Sequence[SpeedVerdict]) -> str:
     """`geometric mean 1.63x over 6 workloads, 5 rounds each`, or why there is no mean."""
     rounds = sorted({one.rounds for one in measurements})
@@ -264,20 +246,28 @@ def _summary(measurements: Sequence[Measurement], verdicts: Sequence[SpeedVerdic
     return f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(verdicts)} {over}"
 
 
-def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: Sequence[str]) -> tuple[str, ...]:
+def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: str, roof: Roof | None) -> tuple[str, ...]:
     own = "" if one.timed_by == "loop" else " (its own clock)"
+    few = f"{say.times(verdict.ratio)}, too few rounds"
+    share = None if roof is None else roof.share(one.flops_per_s, one.bytes_per_s)
     return (
         one.workload.name,
-        say.latency(one.reference_us),
-        say.latency(one.candidate_us),
-        f"{say.times(verdict.ratio)}, too few rounds"
-        if one.ranged
-        else say.ratio(verdict.ratio, verdict.interval),
-        *curve,
         verdict.verdict + own,
-        say.memory(one.reference_peak_bytes),
+        few if one.ranged else say.ratio(verdict.ratio, verdict.interval),
+        say.latency(one.candidate_us),
+        say.latency(one.reference_us),
+        say.giga(one.bytes_per_s),
+        say.giga(one.flops_per_s),
+        "-" if share is None else f"{say.significant(100 * share, 2)} %",
+        curve,
         say.memory(one.candidate_peak_bytes),
+        say.memory(one.reference_peak_bytes),
     )
+
+
+def _operator_row(one: OperatorSpeed, cells: int) -> tuple[str, ...]:
+    said = (f"{one.workload}, as an operator", "not judged", say.times(one.ratio), say.latency(one.us))
+    return (*said, *["-"] * (cells - len(said)))
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:

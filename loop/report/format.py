@@ -9,12 +9,12 @@ from loop.model.verdict import Interval
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1230."""
+    """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1,230."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
     decimals = max(0, digits - 1 - exponent)
-    return f"{value:.{decimals}f}"
+    return f"{value:,.{decimals}f}"
 
 
 def latency(us: float) -> str:
@@ -45,7 +45,7 @@ def _end(value: float) -> str:
 
 def times(value: float) -> str:
     """`1.62x`; small ones keep two significant digits."""
-    return f"{value:.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
+    return f"{value:,.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
 
 
 def gained(one: Kept) -> str:
@@ -57,14 +57,19 @@ def gained(one: Kept) -> str:
 
 
 def memory(size: int | None) -> str:
-    """MiB; a quantity that could not be read says so."""
-    return "not read" if size is None else f"{significant(size / 2**20)} MiB"
+    """MiB; a quantity that could not be read is a dash."""
+    return "-" if size is None else f"{significant(size / 2**20)} MiB"
+
+
+def giga(value: float | None) -> str:
+    """`12.3`: thousand millions; a missing one is a dash."""
+    return "-" if value is None else significant(value / 1e9)
 
 
 def usd(value: float) -> str:
     """`$1.28`; amounts under a dollar keep two significant digits."""
     sign, amount = ("-" if value < 0 else ""), abs(value)
-    return f"{sign}${amount:.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
+    return f"{sign}${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
 
 
 def billed(value: float) -> str:
@@ -94,8 +99,8 @@ def day(moment: datetime.datetime) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 workload`, `11 workloads`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 workload`, `1,100 workloads`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(words: Sequence[str]) -> str:

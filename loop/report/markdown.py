@@ -83,6 +83,10 @@ def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -
     return f"{fence}{language}\n{text}\n{fence}"
 
 
+EMPTY = ("", "-", "0", "0 MiB", "0 %")
+"""Cells that say nothing where all of a column do."""
+
+
 @dataclass(frozen=True)
 class Column:
     """Head of a table's column."""
@@ -106,9 +110,14 @@ def columns(*titles: str) -> tuple[Column, ...]:
 
 
 def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table of these rows; None without any, for an empty table says nothing."""
+    """A table of these rows without the columns that say nothing; None where nothing is left.
+
+    The first column names the rows and stays. Dashes, zeros and empty cells say nothing.
+    """
     found = tuple(rows)
-    return Table(heads, found) if found else None
+    kept = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in found)]
+    picked = (tuple(row[place] for place in kept) for row in found)
+    return Table(tuple(heads[place] for place in kept), tuple(picked)) if found else None
 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:

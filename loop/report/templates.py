@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
+from loop.report.chapter import Chapter
 from loop.report.markdown import Markdown
 from loop.report.plain import shortened
 
@@ -91,10 +92,19 @@ def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
         "log": partial(markdown.block, language="text", most=room.lines),
         "summary": lambda text: escape(shortened(text, room.letters)),
         "table": partial(markdown.table, most=room.rows, letters=room.letters),
+        "chapter": partial(_chapter, room=room),
         "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
     }
     made.filters |= {name: _marked(filter_) for name, filter_ in filters.items()}
     return made
+
+
+def _chapter(one: Chapter, room: Room) -> str:
+    """A chapter below the heading of its fold."""
+    lines = "\n".join(f"- {markdown.prose(shortened(line, room.letters))}" for line in one.lines)
+    rows = markdown.table(one.table, room.rows, room.letters) if one.table else ""
+    parts = (f"### {markdown.prose(one.title)}", lines, one.note if one.table else "", rows)
+    return "\n\n".join(filter(None, parts))
 
 
 def _marked(filter_: Callable[..., str]) -> Callable[..., Markdown]:

@@ -9,7 +9,7 @@ from loop.agents import spending
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import shipped
-from loop.base.screen import Screen
+from loop.base.screen import Screen, table_lines
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings, summary
 from loop.learning.memory import Recall, failures_json
@@ -31,24 +31,22 @@ from loop.model.target import CAbiVariant
 from loop.money.bill import bill
 from loop.money.charging import NO_AI, Used, energy
 from loop.money.savings import judged_before, priors
-from loop.money.section import money_line
 from loop.optimize.gains import gains
 from loop.replay import recipe
 from loop.session import clock, grading, samples
 from loop.session.drive import Ending
 from loop.session.facts import session_facts
-from loop.session.headline import headline
+from loop.session.first_screen import FirstScreen, first_screen
 from loop.session.lateness import late_steps
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times
-from loop.session.objective_section import verdict
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
 from loop.store.sessions import SessionFolder
 
-TOLD = 2
-"""Things not exercised that the last lines name; the report has all."""
+TABLE_WIDTH = 110
+"""Columns of the table of variants, where nothing in it has to be folded."""
 
 
 def conclude(
@@ -168,7 +166,6 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Re
         histories=histories(),
         recalled=recall(setting, record.head.id).lines,
         calibration=predictions_held(setting, record),
-        journal=folder.lines(),
         rounds=samples.rounds(folder, finished),
         replayed=(folder.path / recipe.NAME).is_file(),
     )
@@ -203,41 +200,47 @@ def recall(setting: Setting, session: str) -> Recall:
 
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
-    """The outcome: a few lines, or one JSON object. Returns what the gates say as an exit code."""
+    """The first screen of its report, or one JSON object; the verdict last. The exit code by the gates."""
     from loop.report.html.reader import words  # Here: markdown-it is needed at the end of a session alone.
 
     finished = folder.finished()
     if as_json:
         screen.data(to_json(outcome(record, folder, recalled)))
-    for line in (*_found_wrong(record, finished), *_account(record, finished)):
+    told = first_screen(record, finished)
+    for line in (*_found(told), *_table(told), *told.lines, *_account(record, finished)):
         screen.say(line)
-    screen.say(f"grade {record.grade}; report {folder.report}")
-    screen.say(money_line(record.bill, record.seconds))
+    screen.say(f"Report: {folder.report}")
     if record.status not in RESUMABLE:
-        screen.say(f"next: {record.proposal.splitlines()[-1]}")
-    _, _, said = words(headline(record, finished)).partition(":")
+        screen.say(f"Next: {told.next}")
+        for command in told.commands:
+            screen.say(f"  {command}")
+    _, _, said = words(told.headline).partition(":")
     screen.outcome(record.status, f":{said}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 
-def _found_wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """What is known of each wrong variant."""
-    for found in diagnoses(record.head, finished):
-        yield f"what is wrong with {found.variant}:"
-        yield from (f"  {label.lower()}: {text}" for label, text in found.lines)
+def _found(told: FirstScreen) -> Iterator[str]:
+    """What is known of each wrong variant, and of each regression."""
+    for found in told.wrong:
+        yield f"What is wrong with {found.variant}:"
+        yield from (f"  {label}: {text}" for label, text in found.lines)
         if found.command:
-            yield f"  again: {found.command}"
+            yield f"  Again: {found.command}"
+    for answer, commits in told.why:
+        yield from (f"{answer}.", *(f"  {one}" for one in commits))
+
+
+def _table(told: FirstScreen) -> Iterator[str]:
+    if told.variants is not None:
+        heads = [one.title for one in told.variants.columns]
+        yield from table_lines(heads, told.variants.rows, TABLE_WIDTH, wrap=1)
+    if told.known_good:
+        yield told.known_good
 
 
 def _account(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """What was not exercised, what it waits for, notes of the bill, and the objective."""
-    missing = record.not_exercised
-    yield from (f"not exercised: {line}" for line in missing[:TOLD])
-    if len(missing) > TOLD:
-        yield f"not exercised: {len(missing) - TOLD} more; the report has them all"
+    """What it waits for, and notes of the bill."""
     yield from filter(None, (waiting_for(finished), *(f"note: {note}" for note in record.bill.notes)))
-    if record.objective is not None:
-        yield verdict(record)
 
 
 def waiting_for(finished: Sequence[Finished]) -> str:

@@ -32,24 +32,36 @@ class Trouble:
 
 
 def steps(finished: Sequence[Finished]) -> Table | None:
-    """Every step, target against actual; None when none has ended."""
-    heads = columns("Step", "Status", ">Target", ">Actual", "Of its target", "Outcome")
-    rows = tuple(_step_row(record) for record in latest_attempts(finished))
-    return filled(heads, rows)
+    """Every step in its order, with its share of the time of all; None when none has ended."""
+    records = latest_attempts(finished)
+    whole = sum(record.seconds for record in records)
+    heads = columns("Step", "Status", ">Took", "Of all steps", "Outcome")
+    return filled(heads, [_step_row(record, whole) for record in records])
 
 
-def _step_row(record: Finished) -> tuple[str, ...]:
+def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
     ran = record.status != "skipped"
-    late = ", over budget" if ran and record.over_budget else ""
+    late = f", over its {say.seconds(record.budget_s)}" if ran and record.over_budget else ""
     again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
     return (
         name_of(record),
         record.status + late + again,
-        say.seconds(record.budget_s),
         say.seconds(record.seconds) if ran else "-",
-        bar(record.seconds, record.budget_s) if ran else "-",
+        bar(record.seconds, whole) if ran else "-",
         shortened(record.message if ran else record.skipped_because, LONGEST_MESSAGE),
     )
+
+
+def answers(finished: Sequence[Finished], plan: ResolvedPlan) -> Iterator[str]:
+    """Which pattern was run in answer to what came of another; a chain that follows the plan has none."""
+    names = [name for _, name in dict.fromkeys((one.run, one.pattern) for one in latest_attempts(finished))]
+    for place, name in enumerate(names):
+        if plan.find(name).planned and name not in names[:place]:
+            continue
+        asked = ((before, one) for before in reversed(names[:place]) for one in plan.find(before).pattern.next)
+        found = next(((before, one.when) for before, one in asked if one.pattern == name), None)
+        if found:
+            yield f"{name} answered {found[0]}: `{found[1]}`"
 
 
 def name_of(record: Finished) -> str:
@@ -78,33 +90,6 @@ def log(record: Finished) -> tuple[str, ...]:
     texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
     lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
     return tuple(plain(line.rstrip("\r").rpartition("\r")[2]) for line in lines)  # A progress bar's last state.
-
-
-def patterns(finished: Sequence[Finished], plan: ResolvedPlan) -> Table | None:
-    """Every run of a pattern, predicted time against actual; None when none was begun."""
-    heads = columns("Pattern", "Outcome", ">Predicted", ">Actual", "Predicted from")
-    records = latest_attempts(finished)
-    runs = dict.fromkeys((record.run, record.pattern) for record in records)
-    rows = []
-    for run, name in runs:
-        planned = plan.find(name)
-        mine = [record for record in records if (record.run, record.pattern) == (run, name)]
-        source = "earlier sessions" if planned.evidence == "measured" else "its author's estimate"
-        took = say.seconds(sum(record.seconds for record in mine))
-        title = f"{planned.pattern.title} (no. {planned.pattern.number})"
-        rows.append((title, ended(mine, len(planned.pattern.steps)), say.seconds(planned.seconds), took, source))
-    return filled(heads, rows)
-
-
-def ended(records: Sequence[Finished], steps: int) -> str:
-    """`passed`, `failed at verify`, `stopped after 2 of 5 steps`."""
-    for status in ("failed", "aborted", "paused"):
-        names = [record.step for record in records if record.status == status]
-        if names:
-            return f"{status} at {say.listed(names)}"
-    if len(records) < steps:
-        return f"stopped after {len(records)} of {steps} steps"
-    return "passed" if any(record.status == "passed" for record in records) else "skipped"
 
 
 def environment(head: SessionHead, finished: Sequence[Finished]) -> tuple[tuple[str, str], ...]:

@@ -1,74 +1,131 @@
-"""The first screen of a report: each variant in a row, and in a line each what it was for, cost and left out."""
+"""The first screen of a report, a summary and a terminal, in the same words."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from loop.bisect.section import searches
+from loop.debug.section import Diagnosis, diagnoses
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.record import Finished, SessionRecord
+from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import Against, SpeedVerdict
 from loop.money.section import money_line
+from loop.optimize.section import spared
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import Markdown, Table, columns, filled
 from loop.report.plain import shortened
+from loop.session import course
+from loop.session.headline import headline
 from loop.session.objective_section import verdict
+from loop.timing.model import CompareOutput
 
 NOTHING = "-"
 NAMED, LONGEST = 2, 80
 """Things not exercised that are named, and letters of each; the rest is counted."""
+SENTENCE = 240
+"""Letters of what to do next."""
+MOST_LINES = 4
+"""Of what is wrong with a variant; the evidence has all."""
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a reader sees before anything is unfolded."""
+
+    headline: Markdown
+    wrong: tuple[Diagnosis, ...]
+    """What is known of each wrong variant."""
+    why: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of each regression that was searched for: the answer, and the commits."""
+    variants: Table | None
+    known_good: str
+    """What that is, in a sentence; empty where nothing was compared with it."""
+    next: str
+    commands: tuple[str, ...]
+    lines: tuple[str, ...]
+    """Objective and grade, cost and time, what was not exercised, and where it ran."""
+
+
+def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
+    """That of a session which has ended, or is paused."""
+    found = diagnoses(record.head, finished)
+    explained = {one.variant for one in found}
+    proposed = record.proposal.splitlines()
+    commands = tuple(line for line in proposed[1:] if line.startswith("loop "))  # Nothing else is to be pasted.
+    return FirstScreen(
+        headline=headline(record, finished),
+        wrong=tuple(Diagnosis(one.variant, one.lines[:MOST_LINES], one.command) for one in found),
+        why=tuple(
+            (f"Why {one.variant} regressed: {one.headline}", one.commits)
+            for one in searches(finished)
+            if one.variant not in explained
+        ),
+        variants=variants(record, finished),
+        known_good=_good(finished),
+        next=shortened(" ".join(line for line in proposed if line not in commands), SENTENCE),
+        commands=commands,
+        lines=tuple(_lines(record, not_exercised(record, finished))),
+    )
+
+
+def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
+    """What was not run, and why; steps of the gate for changes only where a change came so far."""
+    skipped = (one for one in latest_attempts(finished) if one.status == "skipped" and not spared(one, finished))
+    said = (f"step {course.name_of(one)} was skipped: {one.skipped_because}" for one in skipped)
+    return tuple(dict.fromkeys((*record.not_exercised, *said)))
 
 
 def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """A row a variant: wrong ones first, examples and baselines last; None where nothing was judged."""
     head = record.head
+    wrong = {one.variant: one.verdict for one in record.verdicts if not isinstance(one, SpeedVerdict)}
     compared = {one.variant for one in record.verdicts if one.against == "known_good"}
     names = sorted(
         (*head.variants, *head.emulated),
-        key=lambda name: (name not in _wrong(record), name in head.roles, name not in compared),
+        key=lambda name: (name not in wrong, name in head.roles, name not in compared),
     )
-    rows = [
-        (_named(record, name), _right(record, finished, name), _speed(record, name), _known_good(record, name))
-        for name in names
-    ]
-    heads = columns("Variant", "Right", f"Against {head.baseline}", "Against its known good")
-    return filled(heads, tuple(row for row in rows if row[1:] != (NOTHING,) * 3))
+    rows = []
+    for name in names:
+        mine = [one for one in speed_verdicts(record.verdicts) if one.variant == name]
+        speed = NOTHING if name in wrong else _against(mine)
+        role = head.roles.get(name)
+        shown = f"{name} ({role})" if role else name
+        rows.append((shown, speed, _known_good(record, name), _right(record, finished, name, wrong.get(name))))
+    heads = columns("Variant", f"Against {head.baseline}", "Against the known good", "Right")
+    return filled(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
 
 
-def _named(record: SessionRecord, name: str) -> str:
-    """`fa1`, or `fa1 (example)`."""
-    role = record.head.roles.get(name)
-    return f"{name} ({role})" if role else name
-
-
-def _wrong(record: SessionRecord) -> set[str]:
-    return {one.variant for one in record.verdicts if not isinstance(one, SpeedVerdict)}
-
-
-def _right(record: SessionRecord, finished: Sequence[Finished], name: str) -> str:
-    """`12 of 12 checks, emulated`, by the last verification."""
+def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong: str | None) -> str:
+    """`12 of 12 checks, emulated`, by the last verification; of a wrong one that it is wrong."""
     checked = {one.variant: one.checks for output in outputs_of(finished, VerifyOutput) for one in output.variants}
     checks = checked.get(name)
     if not checks:
-        return NOTHING
-    emulated = ", emulated" if name in record.head.emulated else ""
+        return wrong or NOTHING
     declined = sum(one.passed and one.status != "right" for one in checks)
-    more = f", {declined} not supported" if declined else ""
-    return f"{sum(one.status == 'right' for one in checks)} of {len(checks)} checks{more}{emulated}"
+    right = f"{sum(one.status == 'right' for one in checks)} of {say.count(len(checks) - declined, 'check')}"
+    emulated = ", emulated" if name in record.head.emulated else ""
+    return f"{f'{wrong}: ' if wrong else ''}{right}{emulated}"
 
 
-def _speed(record: SessionRecord, name: str) -> str:
-    """`1.40x, faster on 4 of 6, slower on 2`; of a wrong variant nothing."""
-    mine = [one for one in speed_verdicts(record.verdicts) if one.variant == name]
-    mean = mean_of(mine).removeprefix("geometric mean ")
-    return ", ".join(filter(None, [mean, _words([one.verdict for one in mine])])) or NOTHING
+def _against(verdicts: Sequence[SpeedVerdict]) -> str:
+    """`faster: 1.40x [1.35, 1.45]`, or of several workloads `faster on 4 of 6, slower on 2: mean 1.40x`."""
+    if len(verdicts) == 1:
+        return f"{verdicts[0].verdict}: {say.ratio(verdicts[0].ratio, verdicts[0].interval)}"
+    mean = mean_of(verdicts).removeprefix("geometric ")
+    return ": ".join(filter(None, [_words([one.verdict for one in verdicts]), mean])) or NOTHING
 
 
 def _known_good(record: SessionRecord, name: str) -> str:
-    against: Against = "known_good"
-    return (
-        _words([one.verdict for one in record.verdicts if (one.variant, one.against) == (name, against)])
-        or NOTHING
-    )
+    """`slower on 1 of 3: 0.80x [0.75, 0.85]`: the workload that lost most."""
+    good: Against = "known_good"
+    mine = [one for one in record.verdicts if (one.variant, one.against) == (name, good)]
+    speeds = [one for one in mine if isinstance(one, SpeedVerdict)]
+    worst = min(speeds, key=lambda one: (one.verdict != "slower", one.ratio), default=None)
+    if worst is None or len(speeds) < len(mine):
+        return mine[0].verdict if mine else NOTHING
+    words = worst.verdict if len(mine) == 1 else _words([one.verdict for one in mine])
+    return f"{words}: {'' if len(mine) == 1 else 'lowest '}{say.ratio(worst.ratio, worst.interval)}"
 
 
 def _words(verdicts: Sequence[str]) -> str:
@@ -78,19 +135,29 @@ def _words(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(counted))
 
 
-def lines(record: SessionRecord, not_exercised: Sequence[str]) -> Iterator[str]:
-    """Objective, grade, time, cost, and what was not exercised, a line each."""
+def _good(finished: Sequence[Finished]) -> str:
+    """`The known good is main at 0123456789ab (session ...).`"""
+    known = {one for output in outputs_of(finished, CompareOutput) for one in output.known_good}
+    said = [
+        f"{f'{one.branch} at ' if one.branch else ''}{(one.commit or '')[:12] or 'sources without a commit'}"
+        f" (session {one.session})"
+        for one in sorted(known, key=lambda one: one.session)
+    ]
+    return f"The known good is {'; '.join(said)}." if said else ""
+
+
+def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:
+    """Objective and grade, cost, what was not exercised, and what this was of, a line each."""
     said = verdict(record)
     if said:
         yield f"{said[0].upper()}{said[1:]}."
-    yield f"Grade {record.grade}: {record.grade_reason.rstrip('.')}."
-    yield f"Time: {say.seconds(record.seconds)} of {_planned(record)} planned."
+    yield f"Grade {shortened(record.grade, 20)}: {shortened(record.grade_reason.rstrip('.'), SENTENCE)}."
+    planned = say.seconds(60 * record.head.plan.plan.budget.minutes)
+    yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
     yield money_line(record.bill, record.seconds)
-    if not_exercised:
-        more = len(not_exercised) - NAMED
-        named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in not_exercised[:NAMED])
+    if missing:
+        more = len(missing) - NAMED
+        named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in missing[:NAMED])
         yield f"Not exercised: {named}{f'; {more} more' if more > 0 else ''}."
-
-
-def _planned(record: SessionRecord) -> str:
-    return say.seconds(60 * record.head.plan.plan.budget.minutes)
+    head = record.head
+    yield f"Target {head.target} on {course.device(head)}; begun {say.day(head.started)}."

@@ -17,6 +17,7 @@ from loop.model.change import Kept
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
+from loop.model.workloads import weights
 from loop.money.charging import hourly_usd
 from loop.optimize.candidate import KEPT
 from loop.session.opening import SessionRequest, make_head, resolve
@@ -70,8 +71,9 @@ def _ideas(
     mains = {name: one for name, one in setting.target.variants.items() if one.role == "main"}
     compiled = [name for name, one in mains.items() if isinstance(one, CAbiVariant)]
     tunable = [one.variant for one in setting.target.tuning.values() if one.variant in mains]
+    shares = weights(setting.target, setting.target.dtypes[now.device])
     for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
-    return ideas(rows, now.ground, lost, standings, compiled, tunable, for_gpu=for_gpu)
+    return ideas(rows, now.ground, lost, standings, compiled, tunable, shares, for_gpu=for_gpu)
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:

@@ -1,19 +1,17 @@
-"""A session in what a job summary or a comment holds: verdict, what failed, ratios; shortened by whole rows."""
+"""A session in what a job summary or a comment holds: its first screen, shortened by whole rows."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
-from loop.debug.section import diagnoses
 from loop.model.record import Finished, SessionRecord
-from loop.model.verdict import SpeedVerdict
-from loop.money.section import money_line
 from loop.report import format as say
-from loop.report.markdown import Table, block, code, columns, escape, filled, paragraph, table
+from loop.report.markdown import Table, block, code, escape, paragraph, table
 from loop.report.plain import plain, shortened
 from loop.session import course
-from loop.session.headline import ENDINGS, headline
+from loop.session.first_screen import FirstScreen, first_screen
+from loop.session.headline import ENDINGS
 
 LIMIT = 65_536
 """Bytes; a comment on GitHub holds that many characters, a job summary 1 MiB."""
@@ -21,9 +19,8 @@ LEAST = 1_500
 """Bytes that verdict and link take."""
 ROOM_FOR_WHAT_IS_LEFT_OUT = 160
 LOG_LINES = 12
-LONGEST = 500
-"""Letters of one message."""
-WORST_FIRST = ("incorrect", "invalid", "slower", "inconclusive", "same", "faster")
+LONGEST, LONGEST_CELL = 500, 120
+"""Letters of one message, and of a cell."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
@@ -45,10 +42,11 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
         raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
-    head, foot = _head(record, finished, limit), _foot(record, limit, link)
+    screen = first_screen(record, finished)
+    head, foot = _head(record, screen, limit), _foot(record, limit, link)
     room = limit - _size(head) - _size(foot) - ROOM_FOR_WHAT_IS_LEFT_OUT
     parts, left = [head], []
-    for piece in _pieces(record, finished):
+    for piece in _pieces(screen, finished):
         text, whole = piece.within(room)
         parts += [text] if text else []
         room -= _size(text)
@@ -80,50 +78,57 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _head(record: SessionRecord, finished: Sequence[Finished], limit: int) -> str:
-    told = headline(record, finished)
+def _head(record: SessionRecord, screen: FirstScreen, limit: int) -> str:
     short = f"**{ENDINGS[record.status]}: {escape(shortened(record.reason, 120))}.**"
-    fitting = (text for text in map(quiet, (told, short)) if _size(text) <= limit // 4)
+    fitting = (text for text in map(quiet, (screen.headline, short)) if _size(text) <= limit // 4)
     where = shortened(course.device(record.head), 40)
     title = f"### {code(shortened(record.head.target, 40))} on {escape(where)}"
     return f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ENDINGS[record.status]}.**')}\n"
 
 
 def _foot(record: SessionRecord, limit: int, link: str) -> str:
-    costs = f"Grade {escape(shortened(record.grade, 20))}, {say.seconds(record.seconds)}. "
-    costs += escape(money_line(record.bill, record.seconds))
     command = record.head.report_command
     known = command if _size(command) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
     again = f"The whole report: {code(known)}"
-    return f"\n{costs} {again}{f', or [here](<{link}>)' if link else ''}.\n"
+    return f"\n{again}{f', or [here](<{link}>)' if link else ''}.\n"
 
 
-def _pieces(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[Piece]:
+def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[Piece]:
     """What is said, most important first: this is also the order in which room is given away."""
+    yield Piece("variants", _rows(screen.variants))
+    yield Piece("the known good", _texts([f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []))
     for trouble in course.troubles(finished):
         yield Piece(f"what {trouble.step} said", _texts(list(_trouble(trouble))))
-    for found in diagnoses(record.head, finished):
-        lines = [f"- {label}: {paragraph(shortened(text, LONGEST))}\n" for label, text in found.lines]
+    for found in screen.wrong:
+        lines = [f"- {label}: {_line(text)}\n" for label, text in found.lines]
         again = f"- again: {code(shortened(found.command, LONGEST))}\n" if found.command else ""
         yield Piece(
             f"what is wrong with {found.variant}", _texts([f"\n{code(found.variant)}:\n\n", *lines, again])
         )
-    yield Piece("ratios", _rows("Against the baseline", _ratios(record, "baseline")))
-    yield Piece("known good", _rows("Against the last known good", _ratios(record, "known_good")))
-    missing = [f"- {paragraph(shortened(line, LONGEST))}\n" for line in record.not_exercised]
-    if missing:
-        first = f"\nNot exercised:\n\n{missing[0]}"
-        yield Piece("what was not exercised", _texts([first, *missing[1:]]))
+    for told, commits in screen.why:
+        lines = [
+            f"\n{_line(told)}.\n",
+            *(f"{'' if place else chr(10)}- {_line(one)}\n" for place, one in enumerate(commits)),
+        ]
+        yield Piece("which commit it was", _texts(lines))
+    commands = f"\n{block(screen.commands)}\n" if screen.commands else ""
+    yield Piece("what to do next", _texts([f"\nNext: {_line(screen.next)}\n{commands}"] if screen.next else []))
+    first, *rest = (f"- {_line(text)}\n" for text in screen.lines)
+    yield Piece("cost", _texts([f"\n{first}", *rest]))
+
+
+def _line(text: str) -> str:
+    return paragraph(shortened(text, LONGEST))
 
 
 def _trouble(trouble: course.Trouble) -> Iterator[str]:
     """A failed step: its message, what it printed, what to do."""
-    yield f"\n{code(trouble.step)} failed: {paragraph(shortened(trouble.message, LONGEST))}\n"
+    yield f"\n{code(trouble.step)} failed: {_line(trouble.message)}\n"
     printed = _printed(trouble.message)
     if printed:
         yield f"\n{block(printed, 'text')}\n"
     if trouble.hint:
-        yield f"\nNext: {paragraph(shortened(trouble.hint, LONGEST))}\n"
+        yield f"\nNext: {_line(trouble.hint)}\n"
 
 
 def _printed(message: str) -> list[str]:
@@ -149,7 +154,7 @@ def _texts(texts: Sequence[str]) -> Part:
     return within
 
 
-def _rows(title: str, content: Table | None) -> Part:
+def _rows(content: Table | None) -> Part:
     """A table with as many whole rows as fit; they come with the worst first."""
 
     def within(room: int) -> tuple[str, bool]:
@@ -158,30 +163,14 @@ def _rows(title: str, content: Table | None) -> Part:
         low, high = 0, len(content.rows)
         while low < high:
             middle = (low + high + 1) // 2
-            fits = _size(_titled(title, content, middle)) <= room
+            fits = _size(_first(content, middle)) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
-        return (_titled(title, content, low) if low else ""), low == len(content.rows)
+        return (_first(content, low) if low else ""), low == len(content.rows)
 
     return within
 
 
-def _titled(title: str, content: Table, rows: int) -> str:
+def _first(content: Table, rows: int) -> str:
     more = len(content.rows) - rows
     note = f"\nand {say.count(more, 'row')} more\n" if more else ""
-    return f"\n{title}:\n\n{quiet(table(Table(content.columns, content.rows[:rows])))}\n{note}"
-
-
-def _ratios(record: SessionRecord, against: str) -> Table | None:
-    """Every variant and workload, the worst first."""
-    judged = [one for one in record.verdicts if one.against == against]
-    judged.sort(key=lambda one: (WORST_FIRST.index(one.verdict), one.ratio or 0.0))
-    rows = tuple(
-        (
-            shortened(one.variant, 60),
-            shortened(one.workload, 120),
-            say.ratio(one.ratio, one.interval) if isinstance(one, SpeedVerdict) else "-",
-            one.verdict if isinstance(one, SpeedVerdict) else one.verdict.upper(),
-        )
-        for one in judged
-    )
-    return filled(columns("Variant", "Workload", ">Ratio [99 % interval]", "Verdict"), rows)
+    return f"\n{quiet(table(Table(content.columns, content.rows[:rows]), letters=LONGEST_CELL))}\n{note}"

@@ -8,6 +8,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from loop.base.documents import to_json
+from loop.base.statuses import css, kind
 from loop.model.index import SessionRow
 from loop.model.target import CAbiVariant, Target, Variant
 from loop.report import format as say
@@ -18,7 +19,6 @@ from loop.site.names import page, stem
 from loop.site.plain import clean, in_script
 from loop.site.reports import report_page
 
-ASSETS = ("style.css", "site.js")
 NEWEST = 12
 """Sessions on the first page."""
 MOST_USED = 100
@@ -28,8 +28,8 @@ MOST_USED = 100
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Every file of the site: its path from the top, and its text. `templates`: the folder of home.html.j2."""
     made = environment(templates)
-    for name in ASSETS:
-        yield name, (templates / name).read_text()
+    yield "style.css", css() + (templates / "style.css").read_text()
+    yield "site.js", (templates / "site.js").read_text()
     yield "search-index.js", search_index(contents)
     for name, report in contents.reports.items():
         status = lookup.status(contents.by_id[name])
@@ -126,6 +126,7 @@ def environment(templates: Path) -> Environment:
         "day": say.day,
         "stem": stem,
         "status": lookup.status,
+        "kind": kind,
         "yaml": lambda value: to_json(value).strip(),
     }
     made.globals |= {"page": page, "place": chart.place}

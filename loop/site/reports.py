@@ -16,11 +16,9 @@ from loop.site.plain import clean
 LARGEST, LARGEST_FIGURE = 2**20, 2**18
 """Characters of a report, and bytes of a figure, that are read."""
 MOST_FIGURES = 12
-"""Figures of one report that are shown; loop draws five kinds."""
+"""Figures of one report that are shown; loop draws three kinds."""
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
 _LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
-CHAIN = "figures/chain.svg"
-"""Stands where the Markdown has a flowchart."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,9 @@ def report_page(templates: Path, report: Path, status: str) -> str:
 
 
 def _figures(folder: Path, text: str) -> list[Figure]:
-    """Every figure that the report names, and its chain; words in the place of one that cannot be read."""
+    """Every figure that the report names; words in the place of one that cannot be read."""
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
     shown = {path: named[path] for path in list(named)[-MOST_FIGURES:]}
-    if _data(folder / CHAIN):
-        shown.setdefault(CHAIN, "The chain of steps")
     return [Stored(Path(n).stem, alt, inline(alt), 1, 1, "", _data(folder / n)) for n, alt in shown.items()]
 
 

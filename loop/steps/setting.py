@@ -1,10 +1,11 @@
 """What every command that runs something needs first: the project, its definitions, device and variants."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.base.documents import nearest
+from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
@@ -16,7 +17,7 @@ from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.model.tuning import Entry
-from loop.model.workloads import WorkloadError, expand, read_words
+from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
 from loop.repository.git import allow_programs
 from loop.workers.bench import Bench
 
@@ -150,15 +151,32 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 
 def with_given(setting: Setting, names: Sequence[str]) -> Setting:
-    """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 S=65 D=64`."""
-    sets: dict[str, tuple[Entry, ...]] = dict(setting.target.workloads)
+    """The setting, its target with a set for each workload that is given by its sizes, as in `B=1 H=2 S=65 D=64`.
+
+    Raises LoopError with the column of what does not fit.
+    """
+    target = setting.target
+    sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):
         try:
             sets[text] = ({**read_words(text)},)
-            expand(setting.target.model_copy(update={"workloads": sets}), [text], "float32")
+            (workload,) = expand(
+                target.model_copy(update={"workloads": sets}), [text], next(iter(target.tolerance))
+            )
+            if workload.dtype not in target.tolerance:
+                raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            raise UsageError(f"--workloads {text!r}: {error}") from error
-    return replace(setting, target=setting.target.model_copy(update={"workloads": sets}))
+            found = re.search(rf"(?:^|[\s,]){re.escape(error.key)}", text)
+            column = (found.end() - len(error.key) if found else len(text)) + 1
+            hint = did_you_mean(error.key, error.known) or f"as in --workloads {_example(target)!r}"
+            raise UsageError(f"--workloads {text!r}, column {column}: {error}", hint) from error
+    return replace(setting, target=target.model_copy(update={"workloads": sets}))
+
+
+def _example(target: Target) -> str:
+    """A workload of the target's, as it is written on the command line."""
+    first = expand(target, target.workloads, next(iter(target.tolerance)))[0]
+    return spelled(entry_of(target.signature, first))
 
 
 def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, Kno
     revision = record.head.revision
     commit = None if revision.dirty else revision.commit
     for name, build_id in dict(_builds(folder.finished())).items():  # The last verification counts.
-        yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit)
+        yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit, branch=revision.branch)
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:

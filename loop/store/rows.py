@@ -4,7 +4,7 @@ import datetime
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
@@ -26,6 +26,8 @@ TORCH = "environment.torch"
 CHECKS = ("kernel.verify", "kernel.emulate")
 """Actions that hold the target's own variants against the reference."""
 RESOURCES = "kernel.resources"
+ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
+"""Actions whose answer is a verdict on speed, a commit or a decision, and that may end without one."""
 
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
@@ -185,6 +187,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
             built=any(_compiled(step) for step in mine),
             predicted_s=predicted.get(name),
             found=_found(mine),
+            answered=_answered(mine),
         )
         for (run, name), mine in by_run.items()
     )
@@ -215,6 +218,18 @@ def _compiled(step: Finished) -> bool:
     """Whether a build step found its cache cold."""
     builds = step.output.get("builds")
     return isinstance(builds, list) and any(isinstance(one, dict) and not one.get("cached") for one in builds)
+
+
+def _answered(steps: Sequence[Finished]) -> bool:
+    """Whether a run that asks for a speed has a verdict on one, and one that searches or decides an end of it."""
+    asked = [step for step in steps if step.action in ASKS]
+    return not asked or any(_tells(step.output) for step in asked)
+
+
+def _tells(output: dict[str, Any]) -> bool:
+    """Whether a step came to a verdict on another build, a culprit or a decision."""
+    words = {one["verdict"] for one in output.get("verdicts", ()) if one["against"] != "self"}
+    return bool(words - {"inconclusive"} or output.get("answer") or output.get("tried"))
 
 
 def _found(steps: Sequence[Finished]) -> bool:

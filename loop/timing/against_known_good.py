@@ -16,6 +16,7 @@ from loop.gate.known_good import KnownGoodGone, known_good_build
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
+from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
@@ -80,7 +81,8 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
         held.append(timings)
         warned |= dict.fromkeys(said)
     segments = [segment for timings in held for segment in timings.segments]
-    return Result(_output(made, held, tuple(warned), missing), samples={"compare": segments})
+    known = tuple({context.past.known_good[one.candidate.name] for one in contests if one.known_good})
+    return Result(_output(made, held, tuple(warned), missing, known), samples={"compare": segments})
 
 
 def _contests(
@@ -249,7 +251,11 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
 
 
 def _output(
-    made: Sequence[Compared], held: Sequence[Timings], warned: tuple[str, ...], missing: Sequence[str]
+    made: Sequence[Compared],
+    held: Sequence[Timings],
+    warned: tuple[str, ...],
+    missing: Sequence[str],
+    known: tuple[KnownGood, ...],
 ) -> CompareOutput:
     judged = tuple(verdict for one in made for verdict in one.verdicts)
     described = [_describe(one.name, one.null, one.positive, one.verdicts) for one in made]
@@ -258,6 +264,7 @@ def _output(
         message=with_warnings("; ".join(described) or "no compiled variant to compare", warned),
         warnings=warned,
         verdicts=judged,
+        known_good=known,
         measurements=tuple(measured for one in made for measured in one.measurements),
         null_controls=tuple(one.null for one in made),
         positive_controls=tuple(one.positive for one in made),

@@ -2,6 +2,7 @@
 
 from loop.model.measurement import Measurement, NullControl, PositiveControl
 from loop.model.output import Output
+from loop.model.record import KnownGood
 
 
 class CompareOutput(Output):
@@ -15,6 +16,8 @@ class CompareOutput(Output):
     """Each variant against itself."""
     positive_controls: tuple[PositiveControl, ...] = ()
     """Each variant made slower on purpose."""
+    known_good: tuple[KnownGood, ...] = ()
+    """What the variants were compared with."""
     rounds: int = 0
     """Fresh sets of processes: the blocks."""
     outputs: int = 0

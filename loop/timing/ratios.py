@@ -37,6 +37,7 @@ def measurements(
             pair,
             workload,
             flops=counted(target.flops, workload),
+            moved=counted(target.bytes, workload),
             confidence=confidence,
         )
         for pair in pairs
@@ -51,9 +52,10 @@ def measured(
     workload: Workload,
     *,
     flops: float | None = None,
+    moved: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of one pair on one workload; `flops`: operations of a call."""
+    """The measurement of one pair on one workload; `flops`, `moved`: operations and bytes of a call."""
     segments = timings.of(workload.name)
     logs = log_ratios(segments, *pair.sides)
     ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.sides))
@@ -76,6 +78,7 @@ def measured(
         candidate_peak_bytes=_peak(timings, pair.candidate.name, workload),
         timed_by="itself" if pair.candidate.name in timings.own_clock else "loop",
         flops_per_s=flops / candidate_s if flops else None,
+        bytes_per_s=moved / candidate_s if moved else None,
         dropped=len(samples.rounds_of(segments, *pair.sides)) - len(logs),
         held_back=samples.held_back(segments, *pair.sides),
     )

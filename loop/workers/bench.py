@@ -23,7 +23,7 @@ from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill
 from loop.model.measurement import BASELINE, Build, DeviceReading
-from loop.model.target import ITEM_SIZES, CAbiVariant, Component, PythonVariant, Target, Workload
+from loop.model.target import ITEM_SIZES, OUTPUT, CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
@@ -206,7 +206,8 @@ class Bench:
             made = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *made)
         else:
-            terms = CommandTerms(variant.run)
+            signature = self.target.signature
+            terms = CommandTerms(variant.run, {**signature.inputs, OUTPUT: signature.output})
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
         if not emulated:

@@ -244,8 +244,10 @@ class Judge:
         # NaN or infinity where it belongs is no error.
         error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
         excess = excess_of(output, truth) * wrong
+        place = int(error.nan_to_num(0.0, 0.0, 0.0).reshape(-1).argmax()) if error.numel() else None
         return messages.Finding(
             max_error=largest,
+            allowed_error=None if place is None else float(truth.allowed.reshape(-1)[place]),
             plain_max_error=truth.plain_max if self.plain else None,
             wrong=count,
             total=output.numel(),

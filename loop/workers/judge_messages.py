@@ -136,6 +136,8 @@ class Finding(Plain):
     worst: Wrong | None
     map: dict[str, tuple[Part, ...]]
     spans: dict[str, Stretch]
+    allowed_error: float | None = None
+    """What the element with the largest error may have."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""

@@ -48,17 +48,18 @@ def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["scale.c", "eager.py", "program.py"])
+@pytest.mark.parametrize("wrong", ["scale.c", "eager.py", "program.c"])
 def test_each_kind_is_held_against_the_reference(folder: Path, wrong: str) -> None:
     """A mistake in any of them is found: the page's target is no formality."""
     files = {
         "scale.c": ("(float)attributes[0]", "3"),
         "eager.py": ("factor)", "3)"),
-        "program.py": ("* factor", "* 3"),
+        "program.c": ("*= factor", "*= 3"),
     }
     path = folder / "my-scale" / wrong
     path.write_text(path.read_text().replace(*files[wrong]).replace("*, 3)", "*, factor)"))
-    name = {"scale.c": "in_c", "eager.py": "eager", "program.py": "program"}[wrong]
+    name = {"scale.c": "in_c", "eager.py": "eager", "program.c": "program"}[wrong]
+    subprocess.run(["gcc", "-o", "program", "program.c"], cwd=folder / "my-scale", check=True)
     allow(folder)
     done = loop(folder, "kernels", "verify", name, "--workloads", "edges", "--json")
     assert 1 == done.returncode, done.stderr

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -283,6 +284,33 @@ def test_a_program_is_verified_through_files(bench: Bench) -> None:
     assert ["right", "wrong", "refused"] == [one.status for one in found.values()]
     assert f"6 of 6 elements wrong on {SMALL}" in found["program_wrong"].message
     assert f"exit 1: IndexError: list index out of range on {SMALL}" == found["program_fails"].message
+
+
+DOUBLES = """#include <stdio.h>
+#include <stdlib.h>
+int main(int count, char **words) {
+  if (count != 5) return 2;
+  long n = atol(words[1]) * atol(words[2]);
+  FILE *from = fopen(words[3], "rb"), *to = fopen(words[4], "wb");
+  for (float x; n-- && fread(&x, sizeof x, 1, from) == 1;) x *= 2, fwrite(&x, sizeof x, 1, to);
+  return fclose(to);
+}
+"""
+BY_NAMES = 'exec ./doubles "$LOOP_N" "${LOOP_M}" "$LOOP_PATH_x" "$LOOP_PATH_output"'
+
+
+def test_a_program_gets_sizes_and_files_by_arguments_or_by_its_environment(
+    tmp_path: Path, build_cache: Path
+) -> None:
+    """Neither a C program nor a shell has to read JSON; a brace of a program's own stays."""
+    (tmp_path / "doubles.c").write_text(DOUBLES)
+    subprocess.run(["gcc", "doubles.c", "-o", "doubles"], cwd=tmp_path, check=True)
+    placed = ["./doubles", "{N}", "{M}", "{x}", "{output}"]
+    runs = {"placed": placed, "by_names": ["sh", "-c", BY_NAMES], "literal": ["./doubles", "{n}", *placed[2:]]}
+    variants = {name: {"kind": "command", "device": "cpu", "run": run} for name, run in runs.items()}
+    with open_bench(tmp_path, write_target(tmp_path, variants), build_cache) as bench:
+        found = checks_of(bench, make_sides(bench, *variants), workloads(bench))
+    assert {"placed": True, "by_names": True, "literal": False} == {one.variant: one.right for one in found}
 
 
 def test_one_sides_crash_leaves_the_others_standing(bench: Bench) -> None:

@@ -229,3 +229,30 @@ def test_a_kept_change_is_taken_over_first() -> None:
     assert ("cpu is 5.00x as fast as what it replaced, faster on 1 of 1 workload, by s0",) == first(kept).why
     assert ("optimize", None) == (first(kept, ground="changed").plan, first(kept, ground="changed").take)
     assert "Verify and measure what has changed" == first(kept, ground="edited").objective
+
+
+def test_what_is_worth_most_comes_first() -> None:
+    """A small gain on nine tenths of the time is more than a large one on the rest; the line says so."""
+    measured = row(
+        0,
+        ratios={"a": 1.1, "b": 0.6},
+        speeds={"a": {"long": 1.2, "short": 1.0}, "b": {"long": 1.4, "short": 0.25}},
+    )
+    equal = ideas([measured], "files", {}, STANDINGS, COMPILED)[0]
+    assert ("b", "short takes 50 % of the time, and 1.5x the baseline would be 6.00x there") == (
+        equal.variant,
+        equal.why[0],
+    )
+    weighted = ideas([measured], "files", {}, STANDINGS, COMPILED, weights={"long": 9.0, "short": 1.0})[0]
+    assert ("a", "long takes 90 % of the time, and 1.5x the baseline would be 1.25x there") == (
+        weighted.variant,
+        weighted.why[0],
+    )
+
+
+def test_what_a_profile_promised_is_the_expected_gain() -> None:
+    """Advice that promises little makes room for another variant."""
+    promise = Promise(advice="mixed", stated=(1.0, 1.01), expected=(1.0, 1.01))
+    made = Promised(promise=promise, variant="b", workload="w", build="x", ratio=0.5)
+    found = first(row(0, ratios={"a": 0.9, "b": 0.5}, speeds={"a": {"w": 0.9}, "b": {"w": 0.5}}, promises=(made,)))
+    assert "a" == found.variant

@@ -1,5 +1,6 @@
 """Definitions from files: bundled and a project's own, every mistake where it stands."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,12 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
             "function: scale\nflops: N * Q",
             "target.yaml:5:8: flops: expected a known name, got 'Q'",
         ),
+        (
+            "{kind: c_abi, device: cpu, sources: [scale.c], entry: scale, build: {compiler: gcc, flags: [-O1]}}",
+            "{kind: command, device: cpu, run: [./p, '--n={Nn}', '{x}', '${HOME}', '{ print }']}",
+            "variants.ours.run.1: expected one of {N}, {M}, {factor}, {x}, {output}, {dtype}, got '--n={Nn}'"
+            " (did you mean 'N'?)",
+        ),
         ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
         ("format: 1", "format: 2", "format: expected"),
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
@@ -106,6 +113,20 @@ def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: st
     """With line, column, what was expected, and the nearest right word."""
     assert old in TARGET
     assert said in complaint(TARGET.replace(old, new, 1), tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    "kind", ["kind: python, device: cpu, module: m, function: f", "kind: command, device: cpu, run: [p]"]
+)
+def test_types_that_nobody_wrote_are_those_with_a_tolerance(kind: str, tmp_path: Path) -> None:
+    """A Python variant could take float16 too; no complaint names a type that the manifest does not."""
+    folder = make_project(tmp_path / "p")
+    text = re.sub("ours: .*", f"ours: {{{kind}}}", TARGET)
+    (folder / "target.yaml").write_text(text)
+    assert ("float32",) == targets.target(project(folder, folder)).value.variants["ours"].dtypes
+    said = complaint(text.replace("float32", "float64"), folder)
+    assert ":16:3: variants.ours: expected `dtypes`: what goes without saying, float32" in said
+    assert "got float" not in said
 
 
 def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
         ({"B": 1, "S": "4"}, "S: expected a size of 0 or more, got '4'"),
         (
             {"B": 1, "S": 4, "cuasal": True},
-            "cuasal: expected one of S, B, N, M, causal, side, scale, dtype, values, got an unknown name",
+            "cuasal: expected one of S, B, N, M, causal, side, scale, dtype, values, weight, got an unknown name",
         ),
         ({"B": 1, "S": 4, "causal": 1}, "causal: expected a flag, got 1"),
         ({"B": 1, "S": 4, "side": "up"}, "side: expected one of left, right, got 'up'"),
@@ -194,3 +194,12 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
 def test_every_name_is_valid_for_its_signature() -> None:
     """The signature lists its dimensions once each, in order of appearance."""
     assert ("B", "N", "M") == Signature.model_validate(SIGNATURE).dimensions
+
+
+def test_a_workload_has_a_weight() -> None:
+    """It changes neither its name nor its values; without one it is 1."""
+    (plain,), (heavy,) = expanded({"B": 1, "S": 4}), expanded({"B": 1, "S": 4, "weight": 3})
+    assert (1.0, 3.0) == (plain.weight, heavy.weight)
+    assert plain == heavy.model_copy(update={"weight": 1.0})
+    with pytest.raises(WorkloadError, match="weight: expected a number above 0, got 0"):
+        expanded({"B": 1, "S": 4, "weight": 0})

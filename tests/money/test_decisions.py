@@ -138,8 +138,8 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     done = loop("run", "pattern", "roi-pivot", "--target", str(folder), "--json")
     assert 0 == done.returncode, done.stderr
     report = Path(json.loads(done.stdout)["report"]).read_text()
-    assert "## Decisions" in report
-    assert "$250.00 to $350.00" in report
+    assert "### Decisions" in report
+    assert "expected $250.00 to $350.00" in report
     (folder / "pivot.yaml").write_text(OPTIONS.replace("0.5", "1.5"))
     broken = loop("run", "pattern", "roi-pivot", "--target", str(folder))
     assert (1, True) == (broken.returncode, "pivot.yaml:5:49" in broken.stderr)

@@ -26,7 +26,7 @@ def weighed(*options: Option) -> Finished:
 def section(*finished: Finished) -> str:
     """The section alone; empty where there is none."""
     text = make_report(make_record(), finished)
-    return text.partition("## Decisions\n")[2].partition("\n## ")[0]
+    return text.partition("### Decisions\n")[2].partition("\n## ")[0]
 
 
 def test_a_session_that_decided_nothing_has_no_such_section() -> None:
@@ -57,4 +57,4 @@ def test_what_is_unknown_is_called_unknown() -> None:
 )
 def test_the_section_leaves_no_gaps(finished: tuple[Finished, ...]) -> None:
     """No two empty lines in a row, whatever of it there is."""
-    assert "\n\n\n" not in "\n\n## Decisions\n" + section(*finished) + "\n## "
+    assert "\n\n\n" not in "\n\n### Decisions\n" + section(*finished) + "\n## "

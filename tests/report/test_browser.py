@@ -27,7 +27,8 @@ for (const width of {widths}) {{
   frame.width = width; frame.height = 900; frame.src = "page.html";
   frame.onload = () => {{
     const inside = frame.contentDocument, root = inside.documentElement;
-    const table = inside.querySelector("table.sortable");
+    const tables = Array.from(inside.querySelectorAll("table.sortable"));
+    const table = tables.find(one => one.tHead.rows[0].cells.length > 3);
     const button = table && table.querySelector("th:nth-child(4) button");
     if (button) button.click();
     const cells = table ? Array.from(table.tBodies[0].rows, row => Number(row.cells[3].dataset.sort || -1)) : [];

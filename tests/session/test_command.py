@@ -82,7 +82,7 @@ def test_figures_are_written_beside_a_report(project: Path, root: Path, tmp_path
     (tmp_path / "out").mkdir()
     told("md", project, tmp_path / "out" / "report.md")
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {"chain.svg", "ratios.svg", "roofline.svg", "timeline.svg"} == names
+    assert {"ratios.svg", "roofline.svg"} == names
 
 
 @pytest.mark.parametrize("name", SESSIONS)

@@ -1,5 +1,7 @@
 """The first screen of a report: what a reader sees before anything is unfolded."""
 
+import re
+
 from loop.session.first_screen import variants
 from tests.makers import (
     make_check,
@@ -13,6 +15,7 @@ from tests.makers import (
     make_speed,
     make_verify,
 )
+from tests.session.test_report_page import FOLDS
 
 
 def unfolded(text: str) -> list[str]:
@@ -37,20 +40,21 @@ def test_the_first_screen_holds_verdict_variants_next_step_and_cost() -> None:
     text = make_report(make_record(verdicts=JUDGED, not_exercised=("x: no GPU", "y", "z")), STEPS)
     shown = unfolded(text)
     assert 60 >= len(shown)
-    assert "## Next session" in shown
-    assert [] == [line for line in shown if line.startswith("## ") and line != "## Next session"]
+    assert "## Next" in shown
+    assert [] == [line for line in shown if line.startswith("## ") and line != "## Next"]
     assert "- Time: 12.0 s of 60.0 s planned." in shown
     said = "- Cost: nothing was billed; 12.0 s of this machine. ROI not measurable yet: nothing was billed."
     assert said in shown
     assert "- Not exercised: x: no GPU; y; 1 more." in shown
-    assert {"## Correctness", "## Steps", "## Cost and savings", "## Grade A"} <= set(text.splitlines())
+    assert list(FOLDS) == re.findall("(?m)^<summary>(.*)</summary>$", text)
 
 
 def test_a_variant_is_one_row_with_both_comparisons() -> None:
-    """Against the library with the mean; against its known good in words."""
+    """Verdict and ratio: of several workloads with the mean, of one with its interval."""
     made = variants(make_record(verdicts=JUDGED), STEPS)
     assert made is not None
-    assert (("cpu", "2 of 2 checks", "1.10x, faster on 1 of 2, slower on 1", "same on 1 of 1"),) == made.rows
+    speed, good = "faster on 1 of 2, slower on 1: mean 1.10x", "same: 1.00x [0.95, 1.05]"
+    assert (("cpu", speed, good, "2 of 2 checks"),) == made.rows
 
 
 def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
@@ -60,7 +64,7 @@ def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
     found = make_record(head, verdicts=(*JUDGED, make_no_speed("a", variant="eager")))
     made = variants(found, [*STEPS, wrong])
     assert made is not None
-    assert [("eager", "0 of 1 checks", "-", "-"), "cpu"] == [made.rows[0], made.rows[1][0]]
+    assert [("eager", "-", "-", "incorrect: 0 of 1 check"), "cpu"] == [made.rows[0], made.rows[1][0]]
     assert 2 == len(made.rows)
 
 

@@ -144,7 +144,7 @@ def test_the_steps_that_lost_most_time_are_named_with_their_causes() -> None:
 
 
 def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
-    """Under Objective, with the phases."""
+    """With the phases, above the steps."""
     one = Missed(part="cpu.ratio >= 1.5", words="cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`", off=0.13)
     late = Late(step="p/build", seconds=31.0, expected_s=10.0, why="cpu had to be compiled: 25.0 s")
     record = make_record(
@@ -154,7 +154,7 @@ def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
         late=(late,),
         seconds=102.0,
     )
-    text = make_report(record, [RIGHT]).partition("## Objective")[2].partition("## Steps")[0]
+    text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
     assert "Objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`." in text
     assert "What answers a miss: optimize." in text
     assert "It took 1 min 42 s of 60.0 s. Most time was lost in:" in text

@@ -38,6 +38,10 @@ from tests.makers import (
     make_verify,
 )
 
+FOLDS = (
+    *("Evidence", "Steps", "Environment", "Controls", "Bottleneck", "L4 model", "Money", "Memory"),
+    "How to have each number again",
+)
 HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ \\| _i_ `"
 
 
@@ -53,9 +57,11 @@ def rows(text: str) -> list[list[str]]:
 
 
 def section(text: str, title: str) -> str:
-    """What stands under a heading."""
-    found = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    return re.split(r"\n\n</details>\n(?:\n<details>\n<summary>(?:What was done|Money|Grade)|\Z)", found)[0] + "\n"
+    """What stands in a fold, or under a heading."""
+    begins = f"<summary>{title}</summary>\n" if f"<summary>{title}</summary>" in text else f"# {title}\n"
+    ends = rf"\n\n</details>\n(?:\n<details>\n<summary>(?:{'|'.join(FOLDS)})<|\Z)|\n<details>\n<summary>Evidence"
+    heading = r"|\n### " if begins.startswith("#") else ""
+    return re.split(ends + heading, text.split(begins)[1])[0] + "\n"
 
 
 def measured(*ratios: float, **fields: object) -> list[Finished]:
@@ -115,7 +121,7 @@ def test_a_mean_is_of_no_ratio_that_says_nothing() -> None:
     record = make_record(verdicts=[make_speed("w0", ratio=1.5), noise])
     before = make_session_head(id="2026-11-20-120000-baseline", started=NOON - datetime.timedelta(days=1))
     text = report(record, steps, earlier=[make_record(before, [make_speed("w0"), make_speed("w1")])])
-    assert "geometric mean" not in text.partition("## Earlier sessions")[0]
+    assert "geometric mean" not in text.partition("### Earlier sessions")[0]
     speed = section(text, "Speed against torch_sdpa")
     assert "`cpu`: no mean over 2 workloads, 5 rounds each: too wide an interval on 1." in speed
     cells = rows(section(text, "Earlier sessions"))[2]
@@ -133,7 +139,8 @@ def test_evidence_beyond_a_million_is_not_given_as_another_number() -> None:
     """And noise is a percentage without an exponent."""
     strong = make_speed("w0", against="known_good", e_value=4.1e6)
     weak = make_speed("w1", against="known_good", e_value=1234.4)
-    cells = [row[3].strip() for row in rows(section(report(make_record(verdicts=[strong, weak])), "Controls"))]
+    found = section(report(make_record(verdicts=[strong, weak])), "Speed against the known good")
+    cells = [row[3].strip() for row in rows(found)]
     assert ["over 1,000,000 : 1", "1,234 : 1"] == cells[2:]
 
 
@@ -151,7 +158,7 @@ def test_a_failed_session_says_where_and_reports_no_speed() -> None:
     text = report(record_of(steps, status="failed", reason="cpu is incorrect"), steps)
     expected = "**Failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
     assert expected == text.splitlines()[2]
-    assert "- `cpu` on w1: 3 of 4096 elements wrong" in text
+    assert "- `cpu` on w1: 3 of 4,096 elements wrong" in text
     assert "worst at B=0 H=0 Sq=63 D=1: expected 0.25, got nan (allowed error 1.0e-05)" in text
     assert "Nothing was measured: no variant is right, and a wrong kernel has no speed." in text
 
@@ -188,7 +195,7 @@ def test_hostile_text_breaks_no_table() -> None:
     )
     text = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", report(record, finished))  # Inside a fence anything may stand.
     steps = rows(section(text, "Steps"))
-    assert {6} == {len(cells) for cells in steps}
+    assert {5} == {len(cells) for cells in steps}
     assert 3 == len(steps)
     outside_code = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
     assert "<img" not in outside_code
@@ -198,7 +205,7 @@ def test_hostile_text_breaks_no_table() -> None:
 
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
-    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next session")
+    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next")
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 
@@ -248,7 +255,7 @@ def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
     assert "1.62x [1.58, 1.66]" == say.ratio(1.62, (1.58, 1.66))
     assert "0.25x [<0.001, >1000]" == say.ratio(0.25, (1e-9, 4695.65))
     assert ["0.034x", "0.10x"] == [say.times(value) for value in (0.034, 0.1)]
-    assert ["2.00 MiB", "0 MiB", "not read"] == [say.memory(size) for size in (2**21, 0, None)]
+    assert ["2.00 MiB", "0 MiB", "-"] == [say.memory(size) for size in (2**21, 0, None)]
     assert ["$1.28", "$0.0013", "$0.00", "-$0.50"] == [say.usd(value) for value in (1.28, 0.00131, 0.0, -0.5)]
     assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
 
@@ -257,7 +264,7 @@ def test_what_was_charged_and_what_others_lost_are_kept_apart() -> None:
     """A prior has its minutes, its weight and whose they are, and no dollars; the unmeasured is named."""
     lost = Prior(pattern="environment", minutes=63.5, source="N 60, M 67 min", failures=1, sessions=3)
     made = bill(Used(180.0, "cpu"), make_card(), priors=[lost])
-    text = section(report(make_record(bill=made)), "Cost and savings")
+    text = section(report(make_record(bill=made)), "Money")
     assert ["environment", "63.5 min", "1 of 3 sessions", "23.8 min", "N 60, M 67 min"] == [
         cell.strip() for cell in rows(text)[-1]
     ]

@@ -33,9 +33,16 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
 
 
 def test_the_worst_rows_come_first() -> None:
-    """A reader of a comment sees what is wrong."""
-    rows = tables(many(5))[2:]
-    assert ("the wrong one" in rows[0], "the slow one" in rows[1]) == (True, True)
+    """A reader of a comment sees what is wrong, then what was compared with the known good."""
+    head = make_session_head(variants=("a", "b", "c"))
+    verdicts = [
+        make_speed(variant="a"),
+        make_speed(variant="b", word="slower", ratio=0.5, against="known_good"),
+        make_no_speed(variant="c"),
+    ]
+    rows = tables(digest(make_record(head, verdicts), []))[2:]
+    assert ["c", "b", "a"] == [row.split("|")[1].strip() for row in rows]
+    assert "slower: 0.50x" in rows[1]
 
 
 def test_what_failed_is_fenced_with_its_next_command() -> None:
@@ -48,11 +55,13 @@ def test_what_failed_is_fenced_with_its_next_command() -> None:
 @pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     """Whole rows, whole fences, and it says what was left out."""
-    verdicts = [make_speed(f"w{place} · {'µ' * 30}", ratio=1.0 + place / 100) for place in range(2000)]
+    names = tuple(f"v{place} · {'µ' * 30}" for place in range(2000))
+    verdicts = [make_speed(variant=name) for name in names]
     failed = [FAILED.model_copy(update={"step": f"s{place}"}) for place in range(20)]
-    text = digest(make_record(verdicts=verdicts, status="failed", reason="x" * 5000), failed, limit)
+    head = make_session_head(variants=names)
+    text = digest(make_record(head, verdicts, status="failed", reason="x" * 5000), failed, limit)
     assert limit >= len(text.encode())
-    assert {5} >= {line.count("|") for line in tables(text)}
+    assert {3} >= {line.count("|") for line in tables(text)}
     assert 0 == text.count("```") % 2
     assert "Shortened for length: " in text
     assert "The whole report: `loop report" in text
@@ -87,16 +96,16 @@ def test_hostile_text_stays_text() -> None:
         assert mark not in text
     assert "<script" not in page
     assert 'href="javascript' not in page
-    assert 2 == page.count("<tr>") - 1
-    assert 1 == page.count("<pre>")
+    assert 1 == page.count("<tr>") - 1
+    assert 2 == page.count("<pre>"), "what failed, and what to do"
 
 
 def test_nobody_is_called_and_no_issue_is_linked() -> None:
     """`@triton.jit` in an error is nobody's name in a comment; code, fenced or not, stays as it is."""
     said = "error #20012 at `@here #1`: @triton.jit\n@other"
     bad = make_finished("verify", status="failed", message=said, hint="ask @somebody")
-    verdicts = [make_speed("@w #3", variant="@v")]
-    text = digest(make_record(verdicts=verdicts, status="failed", reason="@all"), [bad])
+    head = make_session_head(baseline="@w #3", variants=("@v",))
+    text = digest(make_record(head, [make_speed(variant="@v")], status="failed", reason="@all"), [bad])
     for words in (
         "#<!-- -->20012",
         "@<!-- -->triton.jit",

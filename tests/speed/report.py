@@ -68,7 +68,7 @@ def stretched() -> golden.Session:
 
 def rendered(made: golden.Session) -> Rendered:
     """The report and its figures."""
-    given = ReportInput(made.record, made.finished, journal=made.lines, rounds=made.rounds)
+    given = ReportInput(made.record, made.finished, rounds=made.rounds)
     return render_session(shipped("templates"), given)
 
 

@@ -1,12 +1,15 @@
-"""Which device a session runs on when nobody says."""
+"""Which device a session runs on when nobody says, and workloads that are given by their sizes."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from loop.base.errors import LoopError
 from loop.model.target import Target
+from loop.model.workloads import expand
 from loop.steps import setting
+from tests.projects import make_project
 
 
 def make_target(**devices: str) -> Target:
@@ -79,3 +82,29 @@ def test_a_variant_that_can_be_emulated_needs_no_gpu(monkeypatch: pytest.MonkeyP
     for gpus, expected in (((), "cpu"), (("L4",), "cuda")):
         monkeypatch.setattr(setting, "machine", lambda gpus=gpus: SimpleNamespace(gpus=gpus))
         assert expected == setting.choose_device("auto", make_emulated(), ("both",))
+
+
+@pytest.mark.parametrize("text", ["N=3 M=4", "N=3,M=4", " M=4,  N=3 ", "N=3 M=4 factor=0.5 dtype=float32"])
+def test_a_workload_may_be_given_by_its_sizes(text: str, tmp_path: Path) -> None:
+    """With spaces or commas between them, in any order."""
+    given = setting.with_given(setting.read_setting(make_project(tmp_path)), [text, "small"])
+    (workload,) = expand(given.target, [text], "float32")
+    assert {"N": 3, "M": 4} == workload.sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("N=3 M=four", "column 5: M: expected a size of 0 or more, got 'four'"),
+        ("N=3, K=4", "column 6: K: expected one of N, M, factor, dtype, values, got an unknown name"),
+        ("N=3", "column 4: M: expected a size, got nothing"),
+        ("N=3 M=4 dtype=float64", "column 9: dtype: expected one of float32, got 'float64'"),
+        ("N=3 M", "column 5: M: expected M=VALUE, got 'M'"),
+    ],
+)
+def test_what_does_not_fit_is_shown_by_its_column(text: str, said: str, tmp_path: Path) -> None:
+    """With a workload that fits; a name only where the user wrote it."""
+    with pytest.raises(LoopError) as caught:
+        setting.with_given(setting.read_setting(make_project(tmp_path)), [text])
+    assert f"--workloads {text!r}, {said}" == caught.value.message
+    assert "as in --workloads 'N=3 M=5 dtype=float32'" == caught.value.hint

@@ -18,7 +18,16 @@ from loop.model.index import SessionRow
 from loop.model.money import Charge, Saving
 from loop.model.record import Opened
 from loop.store import database, index
-from tests.makers import NOON, make_bill, make_finished, make_record, make_session_head, make_speed
+from tests.makers import (
+    NOON,
+    make_bill,
+    make_finished,
+    make_measured,
+    make_measurement,
+    make_record,
+    make_session_head,
+    make_speed,
+)
 from tests.store.folders import make_session
 
 READ = (
@@ -35,7 +44,8 @@ def make_some(root: Path, count: int = 3) -> None:
     """Sessions a minute apart, each with two steps."""
     for number in range(count):
         started = NOON + datetime.timedelta(minutes=number)
-        steps = (make_finished("verify"), make_finished("measure", seconds=3.0 + number))
+        timed = make_finished("measure", seconds=3.0 + number, output=make_measured(make_measurement()))
+        steps = (make_finished("verify"), timed)
         make_session(root, f"s{number}", Opened(pid=1), *steps, started=started)
 
 

@@ -10,7 +10,7 @@ from loop.workers.bench import Side
 TERMS: dict[str, Terms] = {
     "c_abi": LibraryTerms("cpu", "f", "", ""),
     "python": FunctionTerms("m:f"),
-    "command": CommandTerms(("./run",)),
+    "command": CommandTerms(("./run",), {}),
 }
 
 

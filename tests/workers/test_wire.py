@@ -46,7 +46,7 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     [
         Load(LibraryTerms("cpu", "f", "/l.so", "abc"), "/f", 2, "cuda", 0.5, {"make": "zeros", "axis": [1]}),
         Load(FunctionTerms("m:f"), "/f", 2, "cpu"),
-        Load(CommandTerms(("./run", "x")), "/f", 2, "cpu"),
+        Load(CommandTerms(("./run", "x"), {"x": "N M"}), "/f", 2, "cpu"),
         Compute(CALL, "strided", hurried=True),
         Compare(CALL, ("/tmp/a", "/tmp/b")),
         Obey(2**63 - 1, "torch"),
@@ -59,7 +59,7 @@ def test_a_request_arrives_as_it_was_sent(request_: Request[Any]) -> None:
 
 def test_one_of_several_types_is_told_by_its_fields() -> None:
     """Three kinds of variant; a next call, a finding, or neither."""
-    for terms in (LibraryTerms("cpu", "f", "", ""), FunctionTerms("m:f"), CommandTerms(())):
+    for terms in (LibraryTerms("cpu", "f", "", ""), FunctionTerms("m:f"), CommandTerms((), {})):
         assert terms == read(Terms, json.loads(json.dumps(vars(terms))))
     assert Related() == read_reply(b'{"status": "ok", "call": null, "agreement": null}', Related)
 

@@ -13,10 +13,10 @@ from loop.report.plain import one_line
 
 MOST_WORKLOADS = 40
 """Rows of the figure; of more workloads those with the lowest ratios are shown. The report's table has all."""
-LEFT, RIGHT = 250.0, svg.WIDTH - 24
+LEFT, RIGHT = 12.0, svg.WIDTH - 24
 TOP = 66.0
-LINE = 14.0
-"""Height of one interval."""
+LINE, NAMED = 14.0, 16.0
+"""Height of one interval, and of the name of a workload above its intervals."""
 LEGEND_LINE = 18.0
 """Height of a line of the legend."""
 NAME = 150.0
@@ -33,7 +33,7 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     variants = list(dict.fromkeys(one.variant for one in judged))
     workloads = _shown(judged)
     shown = [one for one in judged if one.workload in workloads]
-    row = LINE * len(variants) + 8
+    row = NAMED + LINE * len(variants) + 8
     legend = list(_legend(variants))
     top = TOP + LEGEND_LINE * max(one.line for one in legend)
     bottom = top + row * len(workloads)
@@ -78,7 +78,7 @@ class _Axis:
             parts.append(svg.text(x, self.bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
         one = self.scale(1.0)
         parts.append(svg.line(one, self.top - 4, one, self.bottom, "ink", wide=1.5))
-        said = "ratio, logarithmic: slower below 1, faster above; bars are 99 % intervals"
+        said = "slower below 1, faster above; bars: 99 % intervals; logarithmic"
         parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, said, "soft", anchor="end"))
         return parts
 
@@ -112,11 +112,13 @@ def _legend(variants: Sequence[str]) -> Iterator[_Named]:
 def _row(
     shown: Sequence[SpeedVerdict], workload: str, variants: Sequence[str], top: float, height: float, axis: _Axis
 ) -> list[str]:
-    parts = [svg.text(12, top + height / 2 + 4, workload, room=LEFT - 30)]
+    wide = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
+    parts = [svg.rect(LEFT, top + 3, wide, NAMED, "paper")]  # No line of the axis runs through the name.
+    parts.append(svg.text(LEFT, top + NAMED, workload, room=RIGHT - LEFT))
     parts.append(svg.line(12, top + height, RIGHT, top + height, "line", wide=0.5))
     for which, name in enumerate(variants):
         for one in (one for one in shown if (one.workload, one.variant) == (workload, name)):
-            parts += _interval(one, which, top + 4 + LINE * (which + 0.5), axis)
+            parts += _interval(one, which, top + NAMED + 6 + LINE * (which + 0.5), axis)
     return parts
 
 

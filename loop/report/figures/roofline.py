@@ -9,9 +9,7 @@ from loop.report.figures import svg
 from loop.report.figures.scales import Scale, logarithmic, plain_number, with_prefix
 from loop.report.figures.svg import Figure
 
-LEFT, RIGHT, TOP, BOTTOM = 84.0, svg.WIDTH - 24, 40.0, 300.0
-ALIKE = 0.02
-"""Roofs that differ by less than this share are drawn as one."""
+LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 MOST = 8
 """Variants that are shown; of more it is said how many."""
 
@@ -28,10 +26,37 @@ class Point:
     """Operations a second."""
     library: float | None
     """Operations a second of the library on the same workload."""
-    compute: float | None
-    """Operations a second that the device reaches."""
-    bandwidth: float | None
-    """Bytes a second that it reaches."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What the device reaches: one for a session, however many variants were profiled."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
+        """Share of what bounds a call of this intensity; None where one of the two rates is not known."""
+        if not flops_per_s or not bytes_per_s:
+            return None
+        return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
+
+
+def roof_of(profiles: Sequence[Profile]) -> Roof | None:
+    """The highest that any profile was held against; None where none is known."""
+    found = [roof for one in profiles if (roof := _roof(one))]
+    if not found:
+        return None
+    return Roof(max(one.flops_per_s for one in found), max(one.bytes_per_s for one in found))
+
+
+def _roof(one: Profile) -> Roof | None:
+    names = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
+    known = [_positive(one, name) for name in names]
+    if None in known:
+        return None
+    flops, moved, time_us, compute, bandwidth = (value or 0.0 for value in known)
+    return Roof(flops / time_us * 1e6 / compute, moved / time_us * 1e6 / bandwidth)
 
 
 def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
@@ -40,21 +65,25 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     points, left = known[:MOST], len(known[MOST:])
     if not points:
         return None
-    roofs = _roofs(points)
+    roof = roof_of(profiles)
     x = logarithmic(
-        [*(one.intensity for one in points), *(roof[0] / roof[1] for roof in roofs)], LEFT, RIGHT, room=3
+        [*(one.intensity for one in points), *([roof.flops_per_s / roof.bytes_per_s] if roof else [])],
+        *(LEFT, RIGHT),
+        room=3,
     )
     heights = [value for one in points for value in (one.reached, one.library) if value]
-    y = logarithmic([*heights, *(roof[0] for roof in roofs)], BOTTOM, TOP, room=2)
+    y = logarithmic([*heights, *([roof.flops_per_s] if roof else [])], BOTTOM, TOP, room=2)
     parts = [
         svg.text(12, 22, "Roofline", "big ink"),
         *_axes(x, y),
-        *_lines(roofs, x, y),
+        *(_lines(roof, x, y) if roof else ()),
         *_marks(points, x, y),
-        *_key(points, left, baseline),
+        *_key(points, roof, left, baseline),
     ]
     height = BOTTOM + 56 + 18 * (len(points) + 1)
-    return svg.drawn("roofline", "Roofline with the variants on it", _told(points, left, baseline), height, parts)
+    return svg.drawn(
+        "roofline", "Roofline with the variants on it", _told(points, roof, left, baseline), height, parts
+    )
 
 
 def _point(one: Profile) -> Point | None:
@@ -62,35 +91,18 @@ def _point(one: Profile) -> Point | None:
     if flops is None or bytes_ is None or time_us is None:
         return None
     seconds, ratio = time_us * 1e-6, _positive(one, "ratio")
-    compute, bandwidth = _positive(one, "flops_share"), _positive(one, "bandwidth_share")
     return Point(
         variant=one.variant,
         workload=one.workload,
         intensity=flops / bytes_,
         reached=flops / seconds,
         library=flops / seconds / ratio if ratio else None,
-        compute=flops / seconds / compute if compute else None,
-        bandwidth=bytes_ / seconds / bandwidth if bandwidth else None,
     )
 
 
 def _positive(one: Profile, name: str) -> float | None:
     value = one.facts.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
-
-
-def _roofs(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Operations and bytes a second of each roof that is known; those that are alike once."""
-    found: list[tuple[float, float]] = []
-    for one in points:
-        if one.compute and one.bandwidth and not any(_alike(one, roof) for roof in found):
-            found.append((one.compute, one.bandwidth))
-    return found
-
-
-def _alike(one: Point, roof: tuple[float, float]) -> bool:
-    known = (one.compute or 0.0, one.bandwidth or 0.0)
-    return all(abs(mine / other - 1) < ALIKE for mine, other in zip(known, roof, strict=True))
 
 
 def _axes(x: Scale, y: Scale) -> Iterator[str]:
@@ -106,15 +118,14 @@ def _axes(x: Scale, y: Scale) -> Iterator[str]:
     yield svg.text(RIGHT, 22, "operations a second, logarithmic", "soft", anchor="end")
 
 
-def _lines(roofs: Sequence[tuple[float, float]], x: Scale, y: Scale) -> Iterator[str]:
-    for compute, bandwidth in roofs:
-        ridge = compute / bandwidth
-        start = max(x.low, y.low / bandwidth)
-        yield svg.path(((x(start), y(start * bandwidth)), (x(ridge), y(compute)), (x(x.high), y(compute))), "ink")
-        yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
-        middle = (start * ridge) ** 0.5
-        place = (x(middle) + 8, y(middle * bandwidth) + 14)
-        yield svg.text(*place, f"{with_prefix(bandwidth)}B/s")
+def _lines(roof: Roof, x: Scale, y: Scale) -> Iterator[str]:
+    compute, bandwidth = roof.flops_per_s, roof.bytes_per_s
+    ridge = compute / bandwidth
+    start = max(x.low, y.low / bandwidth)
+    yield svg.path(((x(start), y(start * bandwidth)), (x(ridge), y(compute)), (x(x.high), y(compute))), "ink")
+    yield svg.text(x(x.high) - 4, y(compute) - 6, f"{with_prefix(compute)}FLOP/s", anchor="end")
+    middle = (start * ridge) ** 0.5
+    yield svg.text(x(middle) + 8, y(middle * bandwidth) + 14, f"{with_prefix(bandwidth)}B/s")
 
 
 def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
@@ -127,11 +138,11 @@ def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
         yield svg.mark(x(one.intensity), y(one.reached), which)
 
 
-def _key(points: Sequence[Point], left: int, baseline: str) -> Iterator[str]:
+def _key(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -> Iterator[str]:
     y = BOTTOM + 58
     for which, one in enumerate(points):
         yield svg.mark(20, y - 4, which)
-        yield svg.text(34, y, _words(one), room=svg.WIDTH - 46)
+        yield svg.text(34, y, _words(one, roof), room=svg.WIDTH - 46)
         y += 18
     hollow = f"; hollow: {baseline} on the same workload" if any(one.library for one in points) else ""
     said = f"each where it does worst{hollow}{_more(left)}"
@@ -143,18 +154,12 @@ def _more(left: int) -> str:
     return f"; and {say.count(left, 'more variant')}" if left else ""
 
 
-def _words(one: Point) -> str:
-    share = _share(one)
-    return f"{one.variant}: {with_prefix(one.reached)}FLOP/s on {one.workload}{share}"
+def _words(one: Point, roof: Roof | None) -> str:
+    share = roof.share(one.reached, one.reached / one.intensity) if roof else None
+    of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
+    return f"{one.variant}: {with_prefix(one.reached)}FLOP/s{of} on {one.workload}"
 
 
-def _share(one: Point) -> str:
-    if one.compute is None or one.bandwidth is None:
-        return ", roof unknown"
-    roof = min(one.compute, one.bandwidth * one.intensity)
-    return f", {say.significant(100 * one.reached / roof, 2)} % of its roof"
-
-
-def _told(points: Sequence[Point], left: int, baseline: str) -> str:
-    said = "; ".join(map(_words, points))
+def _told(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -> str:
+    said = "; ".join(_words(one, roof) for one in points)
     return f"Each variant on the workload where it does worst, {baseline} hollow. {said}{_more(left)}"

@@ -36,11 +36,6 @@ class Scale:
         return _log_marks(self.low, self.high, most) if self.log else _linear_marks(self.low, self.high, most)
 
 
-def linear(high: float, start: float, end: float) -> Scale:
-    """From 0 to a value; 1 where there is none above 0."""
-    return Scale(0.0, high if high > 0 else 1.0, start, end)
-
-
 def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
     """Around positive values, with a margin; at least a factor of two wide."""
     low, high = min(values) / room, max(values) * room
@@ -70,9 +65,9 @@ def _log_marks(low: float, high: float, most: int) -> list[float]:
 
 
 def plain_number(value: float) -> str:
-    """`0.25`, `1`, `12.5`, `2000`."""
+    """`0.25`, `1`, `12.5`, `2,000`."""
     if 1000 <= abs(value) < 100_000:
-        return f"{value:.0f}"
+        return f"{value:,.0f}"
     return f"{value:.3g}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.0e}".replace("e-0", "e-")
 
 

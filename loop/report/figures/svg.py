@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from loop.base.statuses import COLOURS
 from loop.report.plain import one_line, shortened
 
-WIDTH = 640.0
-"""Width of every figure, in units of its own: with letters of 12 it is read at half that width in pixels."""
+WIDTH = 480.0
+"""Width of every figure, in units of its own: with letters of 12 it is read on a telephone, too."""
 LETTER = 6.6
 """Width of a letter, about."""
 LONGEST = 4000
@@ -26,8 +27,7 @@ _LIGHT = {
     "soft": "#59636e",
     "line": "#d1d9e0",
     "box": "#f6f8fa",
-    "good": "#0067a5",
-    "bad": "#b34700",
+    "bad": COLOURS["bad"].light,
 }
 _LIGHT_HUES = ("#0067a5", "#b34700", "#00705a", "#8f3d78")
 _DARK = {
@@ -36,16 +36,15 @@ _DARK = {
     "soft": "#9198a1",
     "line": "#3d444d",
     "box": "#151b23",
-    "good": "#56b4e9",
-    "bad": "#ff9b50",
+    "bad": COLOURS["bad"].dark,
 }
 _DARK_HUES = ("#56b4e9", "#ff9b50", "#2cc295", "#e69ac9")
 
 
 def _rules(colours: Mapping[str, str], hues: Sequence[str]) -> str:
     rules = [f".fig .paper{{fill:{colours['paper']}}}"]
-    rules += [f".fig .{name}{{fill:{colours[name]}}}" for name in ("ink", "soft", "box", "good", "bad")]
-    rules += [f".fig .s-{name}{{stroke:{colours[name]}}}" for name in ("ink", "soft", "line", "good", "bad")]
+    rules += [f".fig .{name}{{fill:{colours[name]}}}" for name in ("ink", "soft", "box", "bad")]
+    rules += [f".fig .s-{name}{{stroke:{colours[name]}}}" for name in ("ink", "soft", "line", "bad")]
     for number, hue in enumerate(hues):
         rules.append(f".fig .h{number}{{fill:{hue}}}.fig .s-h{number}{{stroke:{hue}}}")
     return "".join(rules)

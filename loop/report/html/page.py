@@ -8,6 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from loop.base.statuses import css, kind
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import jinja
 
@@ -18,9 +19,8 @@ def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str)
     """The report as HTML. `markdown`: the report as it is in Markdown; `status`: how the session ended."""
     from loop.report.html.reader import body  # Here: a command without a page need not wait for markdown-it.
 
-    chain = next((one for one in figures if one.name == "chain"), None)
-    content = body(markdown, figures, chain)
-    style = (templates / CSS).read_text() + STYLE
+    content = body(markdown, figures)
+    style = css() + (templates / CSS).read_text() + STYLE
     script = (templates / SCRIPT).read_text()
     return (
         _jinja(templates)
@@ -28,8 +28,7 @@ def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str)
         .render(
             title=Markup(content.title),
             verdict=Markup(content.verdict),
-            status=status,
-            headings=[(one.anchor, Markup(one.title)) for one in content.headings],
+            kind=kind(status),
             content=Markup("\n".join(content.content)),
             style=Markup(style),
             script=Markup(script),

@@ -1,6 +1,6 @@
 """Markdown to HTML: markdown-it reads CommonMark with tables, and passes no HTML of a text on.
 
-Beyond that it makes sections with anchors, sortable tables, figures in place of their images, and folds.
+Beyond that it makes headings with anchors, sortable tables, figures in place of their images, and folds.
 """
 
 import re
@@ -26,59 +26,38 @@ class _Reader(MarkdownIt):
         return bool(_SAFE.match(url))
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A heading of the second level: a section of the page."""
-
-    anchor: str
-    title: str
-    """HTML."""
-
-
 @dataclass
 class Body:
-    """The page's content, and what leads through it."""
+    """The page's content."""
 
     title: str = ""
     """HTML of the first heading."""
     verdict: str = ""
     """HTML of the first paragraph."""
     content: list[str] = field(default_factory=list)
-    headings: list[Heading] = field(default_factory=list)
+    anchors: dict[str, str] = field(default_factory=dict)
+    """Anchor of each heading and fold to its words."""
     tables: int = 0
-    section: bool = False
-    """Whether a section is open."""
-    folds: list[bool] = field(default_factory=list)
-    """The folds that are open: whether each holds sections."""
+    depth: int = 0
+    """Folds that are open."""
 
-    def end_section(self) -> None:
-        """Close the section that is open."""
-        if self.section:
-            self.content.append("</section>")
-        self.section = False
+    def anchor(self, html: str) -> str:
+        """A new anchor for a heading, as an attribute."""
+        words = _words(html)
+        stem = re.sub(r"[^a-z0-9]+", "-", re.sub(r"&\w+;", "", words).lower()).strip("-") or "section"
+        names = (stem, *(f"{stem}-{number}" for number in range(2, len(self.anchors) + 3)))
+        name = next(name for name in names if name not in self.anchors)
+        self.anchors[name] = words
+        return f'id="{name}"'
 
 
-def body(markdown: str, figures: Sequence[Figure], chain: Figure | None = None) -> Body:
-    """The content of a report. `chain` stands where the Markdown has a flowchart in Mermaid."""
+def body(markdown: str, figures: Sequence[Figure]) -> Body:
+    """The content of a report."""
     made = Body()
     by_path = {one.path: one for one in figures}
-    blocks = SyntaxTreeNode(READER.parse(markdown)).children
-    for place, block in enumerate(blocks):
-        if block.type == "fold":
-            _around_fold(made, block, blocks[place + 2 : place + 3])
-        _add(made, block, by_path, chain)
-    made.end_section()
+    for block in SyntaxTreeNode(READER.parse(markdown)).children:
+        _add(made, block, by_path)
     return made
-
-
-def _around_fold(made: Body, fold: SyntaxTreeNode, second: Sequence[SyntaxTreeNode]) -> None:
-    """A fold that begins with a heading holds whole sections: none reaches into it, or out of it."""
-    if fold.content == "<details>":
-        made.folds.append(bool(second) and second[0].type == "heading")
-        if made.folds[-1]:
-            made.end_section()
-    elif fold.content == "</details>" and made.folds and made.folds.pop():
-        made.end_section()
 
 
 def inline(text: str) -> str:
@@ -92,20 +71,20 @@ def words(text: str) -> str:
     return "".join(" " if one.type == "softbreak" else one.content for one in pieces)
 
 
-def _add(made: Body, block: SyntaxTreeNode, figures: Mapping[str, Figure], chain: Figure | None) -> None:
+def _add(made: Body, block: SyntaxTreeNode, figures: Mapping[str, Figure]) -> None:
     """Put a block of the Markdown on the page."""
     if block.type == "heading":
         _add_heading(made, block)
+    elif block.type == "fold":
+        _add_fold(made, block.content)
     elif block.type == "table":
         made.tables += 1
-        where = made.headings[-1].title if made.headings else made.title
-        made.content.append(table(block, f"{_words(where)}, table {made.tables}", _inside))
+        where = next(reversed(made.anchors.values()), _words(made.title))
+        made.content.append(table(block, f"{where}, table {made.tables}", _inside))
     elif block.type == "paragraph" and (path := _picture(block)) in figures:
         made.content.append(figure(figures[path]))
-    elif block.type == "paragraph" and not made.verdict and not made.headings:
+    elif block.type == "paragraph" and not made.verdict and not made.anchors:
         made.verdict = _inside(block)
-    elif block.type == "fence" and block.info == "mermaid" and chain is not None:
-        made.content.append(figure(chain))
     else:
         made.content.append(READER.renderer.render(block.to_tokens(), READER.options, {}).strip())
 
@@ -114,14 +93,21 @@ def _add_heading(made: Body, block: SyntaxTreeNode) -> None:
     html = _inside(block)
     if block.tag == "h1" and not made.title:
         made.title = html
-    elif block.tag in ("h1", "h2"):
-        made.end_section()
-        made.section = True
-        anchor = _anchor(html, [one.anchor for one in made.headings])
-        made.headings.append(Heading(anchor, html))
-        made.content.append(f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{html}</h2>')
     else:
-        made.content.append(f"<h3>{html}</h3>")
+        tag = "h3" if block.tag not in ("h1", "h2") else "h2"
+        made.content.append(f"<{tag} {made.anchor(html)}>{html}</{tag}>")
+
+
+def _add_fold(made: Body, line: str) -> None:
+    """An end of a fold, or its name, which is a heading where the fold is in no other."""
+    tag = _FOLD.fullmatch(line)
+    assert tag is not None  # The rule below made the token.
+    html = line if tag["summary"] is None else inline(tag["summary"])
+    made.depth += (line == "<details>") - (line == "</details>")
+    if tag["summary"] is not None:
+        html = f"<h2 {made.anchor(html)}>{html}</h2>" if made.depth == 1 else html
+        html = f"<summary>{html}</summary>"
+    made.content.append(html)
 
 
 def _inside(block: SyntaxTreeNode) -> str:
@@ -141,12 +127,6 @@ def _words(html: str) -> str:
     return re.sub(r"<[^>]*>", "", html)
 
 
-def _anchor(html: str, taken: Sequence[str]) -> str:
-    stem = re.sub(r"[^a-z0-9]+", "-", re.sub(r"&\w+;", "", _words(html)).lower()).strip("-") or "section"
-    names = (stem, *(f"{stem}-{number}" for number in range(2, len(taken) + 3)))
-    return next(name for name in names if name not in taken)
-
-
 def figure(drawn: Figure) -> str:
     """A figure within the page; what it says in words goes with it for those who do not see it."""
     label = escape(drawn.title, quote=True)
@@ -162,12 +142,6 @@ def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         state.push("fold", "", 0).content = line
         state.line = start + 1
     return tag is not None
-
-
-def _fold_html(_: Any, tokens: Sequence[Any], at: int, options: Any, env: MutableMapping[str, Any]) -> str:
-    tag = _FOLD.fullmatch(tokens[at].content)
-    assert tag is not None  # The rule above made the token.
-    return tag[0] if tag["summary"] is None else f"<summary>{inline(tag['summary'])}</summary>"
 
 
 def _code_html(_: Any, tokens: Sequence[Any], at: int, options: Any, env: MutableMapping[str, Any]) -> str:
@@ -186,7 +160,6 @@ def _tag_html(_: Any, tokens: Sequence[Any], at: int, options: Any, env: Mutable
 
 READER = _Reader("commonmark", {"html": False}).enable("table").disable("autolink")
 READER.block.ruler.before("paragraph", "fold", _fold, {"alt": ["paragraph", "list"]})
-READER.add_render_rule("fold", _fold_html)
 READER.add_render_rule("fence", _code_html)
 READER.add_render_rule("code_block", _code_html)
 READER.add_render_rule("image", _text_html)

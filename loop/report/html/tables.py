@@ -2,20 +2,15 @@
 
 import re
 from collections.abc import Callable
-from html import escape
 
 from markdown_it.tree import SyntaxTreeNode
 
+from loop.base.statuses import kind
 from loop.report.html.sorting import sort_value
 
+_FIRST = re.compile("[a-z]+")
 _LETTERS = re.compile("[\u2581-\u2593]")
 """Of a bar or a curve made of letters."""
-WORDS = {
-    **dict.fromkeys(("passed", "faster", "kept", "right", "yes"), "good"),
-    **dict.fromkeys(("failed", "slower", "incorrect", "wrong", "aborted"), "bad"),
-    **dict.fromkeys(("skipped", "inconclusive", "same", "paused", "invalid"), "soft"),
-}
-"""First words of cells that are marked; the word itself says it."""
 
 
 def table(read: SyntaxTreeNode, label: str, inside: Callable[[SyntaxTreeNode], str]) -> str:
@@ -25,13 +20,13 @@ def table(read: SyntaxTreeNode, label: str, inside: Callable[[SyntaxTreeNode], s
     """
     head, *bodies = read.children
     rows = [row.children for body in bodies for row in body.children]
-    top = "".join(f'<th scope="col"{_kind(cell)}>{inside(cell)}</th>' for cell in head.children[0].children)
+    top = "".join(f'<th scope="col"{_class(cell)}>{inside(cell)}</th>' for cell in head.children[0].children)
     cells = ["".join(_cell(cell, place, inside(cell)) for place, cell in enumerate(row)) for row in rows]
     lines = "".join(f"<tr>{row}</tr>" for row in cells)
-    kind = ' class="sortable"' if len(rows) > 1 else ""
+    sortable = ' class="sortable"' if len(rows) > 1 else ""
     return (
         f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">'
-        f"<table{kind}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f"<table{sortable}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
 
 
@@ -39,7 +34,7 @@ def _is_number(cell: SyntaxTreeNode) -> bool:
     return cell.attrs.get("style") == "text-align:right"
 
 
-def _kind(cell: SyntaxTreeNode) -> str:
+def _class(cell: SyntaxTreeNode) -> str:
     return ' class="number"' if _is_number(cell) else ""
 
 
@@ -50,7 +45,8 @@ def _cell(cell: SyntaxTreeNode, place: int, html: str) -> str:
     if not letters and _is_number(cell):
         value = sort_value(text)
     by = f' data-sort="{value!r}"' if value is not None else ""
-    word = WORDS.get(re.split(r"[ ,]", text, maxsplit=1)[0]) if place else None
-    shown = f'<span class="{escape(word)}">{html}</span>' if word else html
-    kind = ' class="letters"' if letters else _kind(cell)
-    return f"<td{kind}{by}>{shown}</td>"
+    word = kind(text) if place else ""
+    first = _FIRST.match(html)
+    shown = f'<span class="{word}">{first[0]}</span>{html[first.end() :]}' if word and first else html
+    cls = ' class="letters"' if letters else _class(cell)
+    return f"<td{cls}{by}>{shown}</td>"
