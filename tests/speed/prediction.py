@@ -116,7 +116,7 @@ def priors(folders: Sequence[Path]) -> list[Measured]:
         for row in index.rows(folder):
             head = SessionFolder(folder / row.id).head()
             for run in row.runs:
-                if run.whole and run.success is not False and run.seconds > 0:
+                if run.whole and row.load is not None and run.success is not False and run.seconds > 0:
                     key = run.pattern, head.target_folder == "bundled", head.machine.cores, bool(head.machine.nvcc)
                     seconds.setdefault(key, []).append(run.seconds / Slowing().factor(row.load))
     new = [Measured(*key, round(geometric_mean(mine), 2), len(mine)) for key, mine in seconds.items()]
