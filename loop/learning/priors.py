@@ -52,5 +52,5 @@ def prior(pattern: Pattern, *, bundled: bool, cores: int, nvcc: bool) -> Prior:
         return Prior(60 * pattern.estimate.minutes, BIAS)
     nearest = min(known, key=lambda one: (one.nvcc != nvcc, abs(one.cores - cores)))
     scale = SERIAL + (1 - SERIAL) * nearest.cores / cores
-    alike = (nearest.nvcc, nearest.cores) == (nvcc, cores)
+    alike = nearest.cores == cores and (nearest.nvcc == nvcc or not bundled)  # Own kernels need no nvcc here.
     return Prior(nearest.seconds * scale, HERE if alike else ELSEWHERE)

@@ -119,7 +119,7 @@ def priors(folders: Sequence[Path]) -> list[Measured]:
                 if run.whole and row.load is not None and run.success is not False and run.seconds > 0:
                     key = run.pattern, head.target_folder == "bundled", head.machine.cores, bool(head.machine.nvcc)
                     seconds.setdefault(key, []).append(run.seconds / Slowing().factor(row.load))
-    new = [Measured(*key, round(geometric_mean(mine), 2), len(mine)) for key, mine in seconds.items()]
+    new = [Measured(*key, round(max(0.001, geometric_mean(mine)), 3), len(mine)) for key, mine in seconds.items()]
     known = [one for one in measured() if (one.pattern, one.bundled, one.cores, one.nvcc) not in seconds]
     return sorted((*known, *new), key=lambda one: (not one.bundled, one.cores, one.nvcc, one.pattern))
 
