@@ -25,7 +25,7 @@ NAMED, LONGEST = 2, 80
 """Things not exercised that are named, and letters of each; the rest is counted."""
 SENTENCE = 240
 """Letters of what to do next."""
-MOST_LINES = 4
+MOST_LINES = 6
 """Of what is wrong with a variant; the evidence has all."""
 
 
