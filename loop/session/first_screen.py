@@ -91,8 +91,8 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
         speed = NOTHING if name in wrong else _against(mine)
         role = head.roles.get(name)
         shown = f"{name} ({role})" if role else name
-        rows.append((shown, speed, _known_good(record, name), _right(record, finished, name, wrong.get(name))))
-    heads = columns("Variant", f"Against {head.baseline}", "Against the known good", "Right")
+        rows.append((shown, _known_good(record, name), speed, _right(record, finished, name, wrong.get(name))))
+    heads = columns("Variant", "Against the known good", f"Against {head.baseline}", "Right")
     return filled(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
 
 
