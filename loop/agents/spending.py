@@ -1,14 +1,26 @@
 """What a session spent on AI: agents' own results, else what the user stated. Kept as `ai.json` in its folder."""
 
 from collections.abc import Sequence
+from typing import Literal
 
-from loop.agents.model import AiGiven
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.model.base import Stored
 from loop.model.metering import AiUse
 from loop.store.sessions import SessionFolder
 
 NAME = "ai.json"
+
+
+class AiGiven(Stored):
+    """What agents reported and what the user stated; kept with the session, and so over a resume."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    stated_usd: float | None = None
+    """What the AI cost, as the user says."""
+    results: tuple[AiUse, ...] = ()
+    """What agents reported of themselves, one a run."""
 
 
 def stated(usd: float | None) -> AiGiven:

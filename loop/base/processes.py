@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import psutil
 
@@ -125,6 +125,21 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept | dict(extra or {})
 
 
+class Process(Protocol):
+    """What a child is asked, as `subprocess.Popen` answers it."""
+
+    pid: int
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+    returncode: Any
+
+    def poll(self) -> int | None:
+        """Exit status once it has ended; negative for a signal."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status. Raises TimeoutExpired after so many seconds."""
+
+
 class Child:
     """A running process with all its descendants; use as a context manager so that none outlives it."""
 
@@ -158,7 +173,7 @@ class Child:
         stdin: int | None,
         pass_fds: Sequence[int],
         first: Callable[[], None],
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         adopt_orphans()
         try:
             return subprocess.Popen(

@@ -126,8 +126,8 @@ def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of exactly what is there now, if it is whole."""
     known = known_builds.find(question(variant, folder, include), folder, cache)
-    record = known_builds.record_of(known, cache) if known else None
-    return _build(name, variant, known, cache, record, cached=True) if known and record else None
+    stored = known_builds.stored(known, cache) if known else None
+    return _build(name, variant, known, *stored, cached=True) if known and stored else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
@@ -189,37 +189,36 @@ def build(
     """
     asked = question(variant, folder, include)
     known = known_builds.find(asked, folder, cache)
-    record = known_builds.record_of(known, cache) if known else None
-    if known and record:
-        return _build(name, variant, known, cache, record, cached=True)
+    stored = known_builds.stored(known, cache) if known else None
+    if known and stored:
+        return _build(name, variant, known, *stored, cached=True)
     damaged = _damaged(cache / known.build_id) if known else ""
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
-            known, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
+            known, place, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
         except reads.Changed as changed:
             last = str(changed)
             continue
         known_builds.keep(asked, known, cache)
-        made = _build(name, variant, known, cache, record, cached=False)
+        made = _build(name, variant, known, place, record, cached=False)
         return made.model_copy(update={"note": damaged or made.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
 
 
 def _damaged(entry: Path) -> str:
-    """What to say of a build that is not the one that was recorded for these files; empty where it is gone."""
-    if known_builds.whole(entry):
-        return "the cache held another build of the same files; built again"
-    return "the cached build was damaged: not what was recorded; built again" if entry.exists() else ""
+    """What to say of a build that is not whole any more; empty where it is, or is gone."""
+    gone = known_builds.whole(entry) or not entry.exists()
+    return "" if gone else "the cached build was damaged: not what was recorded; built again"
 
 
 def _build(
-    name: str, variant: CAbiVariant, known: KnownBuild, cache: Path, record: known_builds.Record, *, cached: bool
+    name: str, variant: CAbiVariant, known: KnownBuild, place: Path, record: known_builds.Record, *, cached: bool
 ) -> Build:
     return Build(
         variant=name,
         build_id=known.build_id,
-        library=str(cache / known.build_id / LIBRARY),
+        library=str(place / LIBRARY),
         seconds=record["seconds"],
         cached=cached,
         units=len(variant.sources),
@@ -231,9 +230,12 @@ def _build(
 
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, tuple[KnownBuild, known_builds.Record]]:
-    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed."""
-    stand_in = question(variant, folder, include)
+) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
+    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed.
+
+    The linker hashes what stands in, so it does not say where the folder lies: two clones make the same library.
+    """
+    stand_in = sources.identity
     with known_builds.new_folder(cache) as made:
         scratch = made / "scratch"
         scratch.mkdir()
@@ -257,8 +259,7 @@ def _compile(
         shutil.rmtree(scratch)
         compiler = compiler_version(variant.build.compiler) or ""
         known, record = known_builds.finished(made, known, stand_in, command, seconds, compiler)
-        known_builds.move_into_place(made, cache / known.build_id, known.library)
-        return known, record
+        return known, known_builds.move_into_place(made, known, cache), record
 
 
 def _known_build(

@@ -142,17 +142,25 @@ def whole(folder: Path) -> Record | None:
     try:
         record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
         found = (record["build_id"], record["sha256"], record["format"])
-        expected = (folder.name, content_hash((folder / LIBRARY).read_bytes()), FORMAT)
+        expected = (folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes()), FORMAT)
         complete = Record.__annotations__.keys() <= record.keys()
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         return None
     return record if found == expected and complete else None
 
 
-def record_of(known: KnownBuild, cache: Path) -> Record | None:
-    """The record of a known build's library, if that is whole and the one that was meant."""
-    record = whole(cache / known.build_id)
-    return record if record and record["sha256"] == known.library else None
+def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
+    """Where a library may lie: the first of its id, and another one.
+
+    Compilers write the folder's name into a library, so two clones of the same sources have two.
+    """
+    return cache / build_id, cache / f"{build_id}-{sha256[:16]}"
+
+
+def stored(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
+    """The folder and the record of a known build's library, if it is whole and the one that was meant."""
+    found = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
+    return next(((p, record) for p, record in found if record and record["sha256"] == known.library), None)
 
 
 @contextmanager
@@ -200,20 +208,24 @@ def _absolute(facts: Facts) -> dict[str, Fact]:
     return {os.path.join(Path.cwd(), name): fact for name, fact in facts.items()}
 
 
-def move_into_place(made: Path, place: Path, sha256: str) -> None:
-    """Rename into the cache; when another session was quicker with the same bytes, its work stands."""
-    if _stands(place, sha256):
-        return
-    with own_folder(place.parent, ".old-") as doomed:
+def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:
+    """Rename into the cache, beside another library of the same id; the folder where it is then.
+
+    When another session was quicker with the same bytes, its work stands.
+    """
+    there = stored(known, cache)
+    if there:
+        return there[0]
+    first, other = places(known.build_id, known.library, cache)
+    place = other if whole(first) else first
+    with own_folder(cache, ".old-") as doomed:
         try:
             if place.exists():
                 place.rename(doomed / "old")
             made.rename(place)
         except OSError:
-            if not _stands(place, sha256):
+            there = stored(known, cache)
+            if not there:
                 raise
-
-
-def _stands(place: Path, sha256: str) -> bool:
-    there = whole(place)
-    return there is not None and there["sha256"] == sha256
+            return there[0]
+    return place

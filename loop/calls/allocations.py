@@ -73,6 +73,11 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: list[_Guarded] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch asks: no, since it would import its compiler for it, which takes a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -2,7 +2,7 @@
 
 Begin with `watch`: a thread asks the metadata server once a second, and a session reads what it found without
 waiting. `clouds` holds the protocol of each provider (GCP, AWS, Azure). `http` makes one request with a deadline
-over the whole of it, because `urllib` bounds only each read.
+over the whole of it, where a time-out would bound each read alone.
 
 A notice carries the provider and the time. `loop` then pauses the session and exits with 75. A server that stops
 answering is reported as an unwatched machine, never as a machine without a notice.

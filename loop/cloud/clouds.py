@@ -11,7 +11,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from loop.cloud.http import NoReply, Reply, ask
 
@@ -22,21 +22,6 @@ TOKEN_TTL_S = 21600
 NAME_WITHIN_S = 0.5
 TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
-
-
-class Cloud(Protocol):
-    """A cloud whose metadata server can be asked."""
-
-    name: str
-    base: str
-
-    def here(self, limit_s: float) -> bool:
-        """Whether this machine is one of its own."""
-        ...
-
-    def notice(self, limit_s: float) -> str | None:
-        """What is going to happen to the machine; None while nothing is. Raises NoReply where that is unknown."""
-        ...
 
 
 @dataclass
@@ -149,22 +134,17 @@ class Azure:
         return ask(self.base, path, {"Metadata": "true"}, limit_s=limit_s)
 
 
-CLOUDS = {"gcp": Gcp, "aws": Aws, "azure": Azure}
-"""Name to cloud."""
+Cloud = Gcp | Aws | Azure
+"""`here`: whether this machine is one of its own. `notice`: what will happen to it; raises NoReply if unknown."""
+CLOUDS: dict[str, type[Cloud]] = {"gcp": Gcp, "aws": Aws, "azure": Azure}
 
 
 def make_cloud(name: str) -> Cloud:
     """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
-    made: Cloud = CLOUDS[name](base_of(name))
-    return made
+    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
 
 
-def base_of(name: str) -> str:
-    """Where the metadata server of a cloud is."""
-    return os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/")
-
-
-def unreadable(cloud: Cloud, answer: Reply) -> NoReply:
+def unreadable(cloud: "Cloud", answer: Reply) -> NoReply:
     """An answer that is none."""
     return NoReply(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
 

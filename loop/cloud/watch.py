@@ -73,7 +73,7 @@ class Watch:
         return ()
 
     def _work(self) -> None:
-        cloud = self._find()
+        cloud = find(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.settled = True
             return
@@ -81,11 +81,6 @@ class Watch:
         while self.notice is None and not self._over.is_set():
             self._ask(cloud)
             self._over.wait(self.poll_s)
-
-    def _find(self) -> Cloud | None:
-        if self.choice != "auto":
-            return make_cloud(self.choice)
-        return find(FOUND_WITHIN_S)
 
     def _ask(self, cloud: Cloud) -> None:
         try:
@@ -100,18 +95,16 @@ class Watch:
 
 def find(limit_s: float) -> Cloud | None:
     """The cloud that this machine is in; None where none answers in time. All are asked at once."""
-    clouds = [make_cloud(name) for name in CLOUDS]
     here: list[Cloud] = []
-    asking = [threading.Thread(target=_look, args=(cloud, limit_s, here), daemon=True) for cloud in clouds]
+
+    def look(cloud: Cloud) -> None:
+        with contextlib.suppress(NoReply):
+            here.extend([cloud] if cloud.here(limit_s) else [])
+
+    asking = [threading.Thread(target=look, args=(make_cloud(name),), daemon=True) for name in CLOUDS]
     end = time.monotonic() + limit_s
     for thread in asking:
         thread.start()
     for thread in asking:
         thread.join(max(0.0, end - time.monotonic()))
-    return next((cloud for cloud in clouds if cloud in here), None)
-
-
-def _look(cloud: Cloud, limit_s: float, here: list[Cloud]) -> None:
-    with contextlib.suppress(NoReply):
-        if cloud.here(limit_s):
-            here.append(cloud)
+    return min(here, key=lambda cloud: list(CLOUDS).index(cloud.name), default=None)

@@ -25,6 +25,8 @@ class Step(Model):
     """Values for the action."""
     when: str | None = None
     """Expression; the step is skipped when it is false."""
+    skipped_because: Text | None = None
+    """What is said then, as in `needs a network`. Default: the part of `when` that is false, in words."""
     gate: str | None = None
     """Expression over this step's output; the step fails when it is false."""
     budget_s: Positive

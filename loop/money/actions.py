@@ -49,8 +49,7 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     rate = gpu_rate(card, gpus[0] if gpus else None) if card else None
     if card is None or rate is None:
         return _undecided("the rate card has no price for this GPU")
-    earlier = keeping.restart_of(context.past.sessions, device)
-    restart = keeping.with_own(earlier, context.task.session, context.finished, device)
+    restart = keeping.restart_of(context.past.sessions, device, context.task.session, context.finished)
     if restart is None:
         return _undecided(
             "no restart was measured: nothing was compiled and then timed here or in a session before"

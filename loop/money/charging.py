@@ -143,18 +143,11 @@ def _energy(used: Used, rate: EnergyRate | None) -> Iterator[Priced]:
 
 def energy(finished: Iterable[Finished]) -> tuple[float, float] | None:
     """Joules and seconds over all measurements, of every attempt: what was used was used. None where none told."""
-    told = [one for record in finished if (one := _joules(record.output)) is not None]
+    # The measurement of a change stands one level below.
+    outputs = [found if isinstance(found := one.output.get("found"), dict) else one.output for one in finished]
+    both = [(output.get("energy_j"), output.get("energy_s")) for output in outputs]
+    told = [(j, s) for j, s in both if isinstance(j, int | float) and isinstance(s, int | float)]
     return (sum(joules for joules, _ in told), sum(seconds for _, seconds in told)) if told else None
-
-
-def _joules(output: dict[str, object]) -> tuple[float, float] | None:
-    """A measurement's own, or that of the measurement of a change."""
-    of_change = output.get("found")
-    fields: dict[str, object] = of_change if isinstance(of_change, dict) else output
-    joules, seconds = fields.get("energy_j"), fields.get("energy_s")
-    if isinstance(joules, int | float) and isinstance(seconds, int | float):
-        return float(joules), float(seconds)
-    return None
 
 
 def age_days(as_of: datetime.date, today: datetime.date) -> int:

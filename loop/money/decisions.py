@@ -1,7 +1,7 @@
 """`loop cost keep-or-stop|pivot`: both sides of a decision, in money."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,8 @@ from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
-from loop.money.model import (
-    KeepOrStop,
-    Option,
-    Options,
-    OptionValue,
-    Pivot,
-    Restart,
-    StopCost,
-    Waiting,
-    hours_text,
-)
-from loop.money.section import HELD, span
-from loop.report import format as say
+from loop.money.model import KeepOrStop, Option, Options, Restart, StopCost, Waiting
+from loop.money.section import pivot_lines, sides
 from loop.store import index
 
 WHO: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
@@ -72,7 +61,7 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
         fields = weighed.model_dump(mode="json")
         screen.data(to_json({"schema_version": 2, **fields, "stop": stop.model_dump(mode="json")}))
     else:
-        screen.table(("side", "", "why"), _sides(weighed, stop))
+        _show((keeping.sentence(weighed), *sides(stop, rate)), screen)
     return ExitCode.OK
 
 
@@ -168,35 +157,6 @@ def _rows(here: Project) -> list[SessionRow]:
     return index.rows(here.sessions, target=read_target(here).value.name)
 
 
-def _sides(weighed: KeepOrStop, stop: StopCost) -> list[tuple[str, str, str]]:
-    rate = f"{say.rate(weighed.gpu_usd_per_hour)} an hour"
-    even = span(*(hours_text(end.break_even_hours) for end in (weighed.low, weighed.high)))
-    dollars = span(f"${stop.low_usd:.2f}", f"${stop.high_usd:.2f}")
-    return [
-        ("keep", f"${weighed.idle_usd:.2f}", f"{weighed.idle_hours:g} h idle at {rate}"),
-        ("stop", dollars, _stop_words(stop)),
-        ("break-even", even, "of idling cost as much as a stop"),
-        ("decision", weighed.decision, _decision(weighed)),
-    ]
-
-
-def _stop_words(stop: StopCost) -> str:
-    if stop.waiting is None:
-        return stop.source
-    if stop.waiting == "nobody":
-        return f"{stop.source}; nobody waits"
-    return f"{stop.source}; an {stop.waiting} waits at ${stop.waiting_usd_per_hour:g} an hour"
-
-
-def _decision(weighed: KeepOrStop) -> str:
-    low, high = weighed.low, weighed.high
-    if weighed.decision == "it depends":
-        return f"{low.decision} at ${low.stop_usd:.2f} a stop, {high.decision} at ${high.stop_usd:.2f}"
-    bound, way = (low, "up to") if weighed.decision == "keep" else (high, "beyond")
-    hours = hours_text(bound.break_even_hours)
-    return f"${abs(weighed.idle_usd - bound.stop_usd):.2f} cheaper; it stands {way} {hours} of idling"
-
-
 def pivot(*, options: Path | None, recorded: bool, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Stop rules and expected values; the exit code says nothing of which it is."""
     if recorded and options is not None:
@@ -211,7 +171,7 @@ def pivot(*, options: Path | None, recorded: bool, target: Path | None, as_json:
         question = given.question if given else None
         screen.data(to_json({"schema_version": 1, "question": question, **weighed.model_dump(mode="json")}))
     else:
-        _show_pivot(weighed, screen)
+        _show(pivot_lines(weighed), screen)
     return ExitCode.OK
 
 
@@ -232,11 +192,8 @@ def _recorded_pivots(screen: Screen, *, as_json: bool) -> int:
         screen.data(to_json({"schema_version": 1, "decisions": told}))
         return ExitCode.OK
     for row, one in weighed:
-        screen.data(f"{row['id']}: {row['question']}\n")
-        for stated in row["options"]:
-            screen.data(fold(_stated_option(stated), width(screen.out)))
-        screen.data("")
-        _show_options(one, screen)
+        stated = (_stated_option(option) for option in row["options"])
+        _show((f"{row['id']}: {row['question']}", *stated, *pivot_lines(one)), screen)
     return ExitCode.OK
 
 
@@ -252,29 +209,6 @@ def _options_of(row: dict[str, Any]) -> Options:
     return Options(format=1, question=row["question"], options=tuple(options))
 
 
-def _show_pivot(weighed: Pivot, screen: Screen) -> None:
-    rules = [(rule.rule, HELD[rule.holds], rule.why) for rule in weighed.rules]
-    screen.table(("stop rule", "", "why"), rules)
-    if weighed.options:
-        screen.data("")
-    _show_options(weighed, screen)
-
-
-def _show_options(weighed: Pivot, screen: Screen) -> None:
-    if weighed.options:
-        screen.table(("option", "cost", "expected"), _options(weighed.options), wrap=0)
-        screen.data("")
-        for option in weighed.options:
-            screen.data(fold(f"{option.name}: {option.note}", width(screen.out)))
-    screen.data("\n" + fold(weighed.decision, width(screen.out)))
-
-
-def _options(options: Sequence[OptionValue]) -> list[tuple[str, str, str]]:
-    return [
-        (one.name, _whole(*one.usd), _whole(*one.expected_usd) if one.expected_usd else "unknown")
-        for one in options
-    ]
-
-
-def _whole(low: float, high: float) -> str:
-    return span(*(f"{'-' if usd < 0 else ''}${abs(usd):,.0f}" for usd in (low, high)))
+def _show(lines: Iterable[str], screen: Screen) -> None:
+    for line in lines:
+        screen.data(fold(line, width(screen.out)))

@@ -50,12 +50,8 @@ def agrees(decided: str, weighed: KeepOrStop) -> str:
     stop, even = f"${low.stop_usd:.2f}", f"{low.break_even_hours:.1f}"
     if low.stop_usd != high.stop_usd:
         stop, even = f"{stop} to ${high.stop_usd:.2f}", f"{even} to {high.break_even_hours:.1f}"
-    both = f"idle ${weighed.idle_usd:.2f}, stop {stop}, break-even {even} h"
-    if weighed.decision == "it depends":
-        return f"{decided}: it depends on what a stop costs ({both})"
-    return (
-        f"{decided}: the money {'agrees' if weighed.decision == decided else f'says {weighed.decision}'} ({both})"
-    )
+    says = "the money agrees" if weighed.decision == decided else f"the money says {weighed.decision}"
+    return f"{decided}: {says} (idle ${weighed.idle_usd:.2f}, stop {stop}, break-even {even} h)"
 
 
 def stop_cost(
@@ -103,40 +99,24 @@ def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
     return who, rate.usd_per_hour
 
 
-def restart_of(rows: Iterable[SessionRow], device: Device) -> Restart | None:
+def restart_of(
+    rows: Iterable[SessionRow], device: Device, session: str = "", finished: Sequence[Finished] = ()
+) -> Restart | None:
     """The restart as the last cold sessions on a device, and the same GPU, measured it; None where there was none.
 
     A session is cold where a compiler ran and something was measured: then its environment check, its build, its
-    verification and its measurement are what a stopped machine costs again.
+    verification and its measurement are what a stopped machine costs again. `session`, `finished`: the one under
+    way, and its steps.
     """
     there = [row for row in rows if row.device == device and not row.recorded]
-    cold = [(row, seconds) for row in there if (seconds := restart_s(row)) is not None]
-    same = [(row.id, seconds) for row, seconds in cold if row.environment.gpu == cold[-1][0].environment.gpu]
-    return _restart(same[-RECENT:], device)
-
-
-def with_own(
-    earlier: Restart | None, session: str, finished: Sequence[Finished], device: Device
-) -> Restart | None:
-    """The same beside a session that is under way, where a compiler ran in it."""
+    seen = [(row, seconds) for row in there if (seconds := restart_s(row)) is not None]
+    cold = [(row.id, seconds) for row, seconds in seen if row.environment.gpu == seen[-1][0].environment.gpu]
     own_s = own_restart_s(finished)
-    own = _restart([(session, own_s)], device) if own_s is not None else None
-    if own is None or earlier is None:
-        return own or earlier
-    return Restart(
-        low_minutes=min(earlier.low_minutes, own.low_minutes),
-        high_minutes=max(earlier.high_minutes, own.high_minutes),
-        device=device,
-        sessions=(*earlier.sessions, session),
-    )
-
-
-def _restart(cold: Sequence[tuple[str, float]], device: Device) -> Restart | None:
-    """`cold`: sessions with their seconds; None where there is none."""
+    cold = [*cold[-RECENT:], *([(session, own_s)] if own_s is not None else [])]
     if not cold:
         return None
     minutes = [seconds / 60 for _, seconds in cold]
-    sessions = tuple(session for session, _ in cold)
+    sessions = tuple(name for name, _ in cold)
     return Restart(low_minutes=min(minutes), high_minutes=max(minutes), device=device, sessions=sessions)
 
 

@@ -39,28 +39,19 @@ def _note(option: Option, value: float | None, gain: float | None) -> str:
     """What follows for one option, in words."""
     low, high, p = *option.usd, option.probability
     if gain is not None:
-        return _verdict(gain - high, gain - low)
-    if value is not None:
-        return f"unknown probability: {_pays_from(low, high, value)}"
-    if p is not None:
+        paying = "pays only at its lower cost" if gain > low else "does not pay even at its lowest cost"
+        return "pays even at its highest cost" if gain >= high else paying
+    if value is None and p is None:
+        return f"unknown probability and value: their product has to be {_range(low, high)}"
+    if value is None:
         worth = f"success has to be worth {_range(low / p, high / p)}" if p else "it cannot succeed"
         return f"unknown value: {worth}"
-    return f"unknown probability and value: their product has to be {_range(low, high)}"
-
-
-def _verdict(worst: float, best: float) -> str:
-    if worst >= 0:
-        return "pays even at its highest cost"
-    return "pays only at its lower cost" if best > 0 else "does not pay even at its lowest cost"
-
-
-def _pays_from(low: float, high: float, value: float) -> str:
     if value <= 0 or low > value:
-        return "it costs more than success is worth, whatever the probability"
-    from_, to = low / value, high / value
-    span = f"{100 * from_:.0f} %" if from_ == to else f"{100 * from_:.0f} to {100 * to:.0f} %"
-    never = ", and not at all at its highest cost" if to > 1 else ""
-    return f"it pays from a probability of {span}{never}"
+        return "unknown probability: it costs more than success is worth, whatever the probability"
+    from_, to = f"{100 * low / value:.0f} %", f"{100 * high / value:.0f} %"
+    span = to if from_ == to else f"{from_.removesuffix(' %')} to {to}"
+    never = ", and not at all at its highest cost" if high > value else ""
+    return f"unknown probability: it pays from a probability of {span}{never}"
 
 
 def _range(low: float, high: float) -> str:

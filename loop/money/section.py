@@ -7,12 +7,12 @@ from loop.model.metering import ModelUse
 from loop.model.money import Bill, Charge, Prior, Saving, Unmeasured
 from loop.model.output import outputs_of
 from loop.model.record import Finished
-from loop.money.model import KeepOutput, OptionValue, PivotOutput, StopCost, hours_text
+from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
 WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI", "energy": "energy"}
-HELD = {True: "met", False: "not met", None: "unknown"}
+HELD = {True: "met", False: "not met", None: "unknown whether it is met"}
 
 
 def money_line(bill: Bill, seconds: float) -> str:
@@ -114,28 +114,25 @@ def _prior(one: Prior) -> tuple[str, ...]:
     return one.pattern, say.minutes(one.minutes), seen, say.minutes(one.share * one.minutes), one.source
 
 
-def decisions(finished: Sequence[Finished]) -> dict[str, Any]:
-    """Of each kind the last that was decided; `verdict` is empty where nobody asked for options or rules."""
+def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
+    """Of each kind the last that was decided, in lines."""
     kept = outputs_of(finished, KeepOutput)[-1:]
     weighed = [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]
-    rules = [(rule.rule, HELD[rule.holds], rule.why) for one in weighed for rule in one.rules]
-    options = [_option(option) for one in weighed for option in one.options]
-    return {
-        "lines": tuple(line for output in kept for line in _keep(output)),
-        "rules": filled(columns("Stop rule", "Met", "Why"), rules),
-        "options": filled(columns("Option", ">Cost", ">Probability", ">Expected value", "What follows"), options),
-        "verdict": weighed[0].decision if weighed else "",
-    }
+    return tuple(line for lines in (*map(_kept, kept), *map(pivot_lines, weighed)) for line in lines)
 
 
-def _keep(output: KeepOutput) -> Iterator[str]:
+def _kept(output: KeepOutput) -> Iterator[str]:
     yield output.message
-    if output.stop is None or output.break_even_hours is None:
-        return
-    stop, (low, high) = output.stop, output.break_even_hours
-    yield f"Idling: {say.rate(output.gpu_usd_per_hour)} an hour"
+    if output.stop is not None:
+        yield from sides(output.stop, output.gpu_usd_per_hour)
+
+
+def sides(stop: StopCost, gpu_usd_per_hour: float) -> Iterator[str]:
+    """What idling and a stop cost, and after how long they cost the same."""
+    even = (hours_text(usd / gpu_usd_per_hour) for usd in (stop.low_usd, stop.high_usd))
+    yield f"Idling: {say.rate(gpu_usd_per_hour)} an hour"
     yield f"A stop: {span(say.usd(stop.low_usd), say.usd(stop.high_usd))}; {stop.source}{_waiting(stop)}"
-    yield f"Break-even: {span(hours_text(low), hours_text(high))} of idling"
+    yield f"Break-even: {span(*even)} of idling"
 
 
 def _waiting(stop: StopCost) -> str:
@@ -144,10 +141,13 @@ def _waiting(stop: StopCost) -> str:
     return f", while an {stop.waiting} waits at {say.rate(stop.waiting_usd_per_hour)} an hour"
 
 
-def _option(option: OptionValue) -> tuple[str, ...]:
-    likely = "unknown" if option.probability is None else f"{100 * option.probability:.0f} %"
-    worth = span(*map(say.usd, option.expected_usd)) if option.expected_usd else "unknown"
-    return option.name, span(*map(say.usd, option.usd)), likely, worth, option.note
+def pivot_lines(weighed: Pivot) -> Iterator[str]:
+    """What follows, then each stop rule and each option; expected is probability times value less cost."""
+    yield weighed.decision
+    yield from (f"{rule.rule}: {HELD[rule.holds]}; {rule.why}" for rule in weighed.rules)
+    for one in weighed.options:
+        worth = f", expected {span(*map(say.usd, one.expected_usd))}" if one.expected_usd else ""
+        yield f"{one.name}: costs {span(*map(say.usd, one.usd))}{worth}; {one.note}"
 
 
 def span(low: str, high: str) -> str:

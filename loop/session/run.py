@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loop.agents import spending
-from loop.agents.model import AiGiven
 from loop.agents.proposing import Agent, go_on
+from loop.agents.spending import AiGiven
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged

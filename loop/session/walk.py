@@ -25,6 +25,7 @@ from loop.model.record import Finished, Started, Status, StepKey
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.objective import Objective
 from loop.session.plan import arguments_of
+from loop.session.skipping import reason
 from loop.steps.context import Context, Result
 
 ENDED = ("passed", "failed", "skipped")
@@ -214,12 +215,8 @@ class Walk:
 
     def _skipped(self, step: Step, ran: Ran) -> Outcome | None:
         """That a step's `when` does not hold; None when it is to be done."""
-        try:
-            if step.when is None or self._holds(step.when, ran):
-                return None
-        except ExpressionError as error:
-            return Outcome("skipped", f"skipped: {error.message}", skipped_because=error.message)
-        return Outcome("skipped", f"skipped: not {step.when}", skipped_because=f"only when {step.when}")
+        because = reason(step, self._values(ran))
+        return Outcome("skipped", f"skipped: {because}", skipped_because=because) if because else None
 
     def _done(
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
@@ -289,7 +286,11 @@ class Walk:
         return Outcome(status, message, hint, output, result.samples)
 
     def _holds(self, text: str, ran: Ran) -> bool:
-        values = {
+        return Expression.parse(text).evaluate_bool(self._values(ran))
+
+    def _values(self, ran: Ran) -> dict[str, object]:
+        """What an expression of a pattern may read."""
+        return {
             **ran.outputs,
             "failed": ran.status == "failed",
             "passed": ran.status == "passed",
@@ -298,7 +299,6 @@ class Walk:
             "plan": self.resolved.plan.parameters,
             "session": self._session(),
         }
-        return Expression.parse(text).evaluate_bool(values)
 
     def _answer(self, pattern: Pattern, ran: Ran) -> str | None:
         """The pattern that answers an outcome, while it may still be visited; none to a pause."""

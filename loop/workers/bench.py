@@ -39,8 +39,9 @@ from loop.workers.judge_messages import (
     Values,
 )
 from loop.workers.judge_process import JudgeProcess
-from loop.workers.program import START_LIMIT_S, Refusal
-from loop.workers.worker import Worker
+from loop.workers.nursery import Nursery
+from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment
+from loop.workers.worker import Worker, timed_cores
 from loop.workers.worker_messages import Load, Mistake
 from loop.workers.workload_call import make_call, widen
 
@@ -108,32 +109,51 @@ class Bench:
     """What nobody can know who is timed: from it follows which values have an answer that the judge knows."""
     _sensors: tuple[Sensors | None] | None = None
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
+    _nursery: Nursery | None = None
+    """Where workers come from that need torch; a bench that was given one does not close it."""
     _floors: Floors | None = None
     _part: Component | None = None
     """The component that is judged; None for the target itself."""
+
+    def __post_init__(self) -> None:
+        self._given = self._nursery is not None
 
     def __enter__(self) -> "Bench":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.dismiss()
+        if self._nursery is not None and not self._given:
+            self._nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def at(self, folder: Path, target: Target) -> "Bench":
         """A bench of its own for another place of the target, on the same device."""
-        return Bench(target, folder, self.cache, self.include, self.device, self.threads, self.sanitize)
+        return Bench(
+            target, folder, self.cache, self.include, self.device, self.threads, self.sanitize,
+            _nursery=self.nursery,
+        )  # fmt: skip
 
     def part(self, component: Component) -> "Bench":
         """This bench for a component: the same judge knows its reference, and makes its inputs."""
-        return replace(self, target=self.target.part(component), _part=component)
+        return replace(self, target=self.target.part(component), _part=component, _nursery=self.nursery)
 
     def dismiss(self) -> None:
         """End the judge; the next request starts a new one."""
         self._judge.dismiss()
 
     def warm_up(self) -> None:
-        """Start the judge if there is none; its imports go on while something else is done."""
+        """Start the judge and the nursery if there are none; they import while something else is done."""
         self._judge.warm_up()
+        self.nursery.warm_up()
+
+    @property
+    def nursery(self) -> Nursery:
+        """Where workers come from that need torch."""
+        if self._nursery is None:
+            environment = thread_environment(self.threads, timed_cores(self.threads))
+            self._nursery = Nursery({**passed_on(), **environment}, unprivileged=self.device == "cpu")
+        return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
         """One check of the environment, in the process that will judge. Raises LoopError when it dies."""
@@ -229,6 +249,7 @@ class Bench:
             environment=side.environment,
             under=under,
             unprivileged=self.device == "cpu",
+            nursery=self.nursery if isinstance(side.terms, FunctionTerms) and not under else None,
         )
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
         return worker

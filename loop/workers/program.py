@@ -14,6 +14,7 @@ from loop.base.linux import Roused, stay_out
 from loop.base.processes import Child, Tick, describe_exit, python_path
 from loop.model.causes import Cause
 from loop.workers import sanitizers
+from loop.workers.nursery import Nursery, forked, numbered
 from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
 
 START_LIMIT_S = 60.0
@@ -57,7 +58,9 @@ class Program:
         handles: Sequence[int] = (),
         under: Sequence[str] = (),
         unprivileged: bool = False,
+        nursery: Nursery | None = None,
     ) -> None:
+        """`handles` are descriptors that it inherits; an argument `@N` stands for the number of the Nth."""
         request_read, self._request = _channel()
         self._reply, reply_write = _channel()
         os.set_blocking(self._reply, False)
@@ -67,13 +70,13 @@ class Program:
         self._asked: deque[Request[Any]] = deque()
         """Requests that are still to be answered."""
         self._paused = False
-        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        passed, words = [reply_write, *handles], ["@0", *arguments]
         try:
-            self.child = Child(
-                [*under, sys.executable, "-P", "-m", module, str(reply_write), *arguments],
-                env={"PYTHONPATH": python_path(), **passed_on, **environment},
+            self.child = forked(nursery, words, environment, request_read, passed) or Child(
+                [*under, sys.executable, "-P", "-m", module, *numbered(words, passed)],
+                env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,
-                pass_fds=[reply_write, *handles],
+                pass_fds=passed,
                 first=functools.partial(stay_out, unprivileged=unprivileged),
             )
         except BaseException:
@@ -182,6 +185,11 @@ class Program:
         finally:
             self._hang_up()
             os.close(self._reply)
+
+
+def passed_on() -> dict[str, str]:
+    """Variables of the user's that a child sees besides the usual ones."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def _channel() -> tuple[int, int]:

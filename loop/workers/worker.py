@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from loop.calls.arena import Arena
 from loop.calls.bell import Bell
 from loop.workers.kin import Kin
+from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
 PROGRAM = "loop.workers.worker_program"
@@ -26,8 +27,9 @@ class Worker(Program):
         environment: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
         unprivileged: bool = False,
+        nursery: Nursery | None = None,
     ) -> None:
-        self.cores = _cores(threads, pinned)
+        self.cores = timed_cores(threads) if pinned else ""
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self.arena = Arena()
         self.bell = None if _spare_cores(threads) else Bell()
@@ -36,11 +38,12 @@ class Worker(Program):
         try:
             super().__init__(
                 PROGRAM,
-                *(self.cores, str(self.arena.handle), ",".join(map(str, ends))),
+                *(self.cores, "@1", *(f"@{number}" for number in range(2, 2 + len(ends)))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=[self.arena.handle, *ends],
                 under=under,
                 unprivileged=unprivileged,
+                nursery=nursery,
             )
         except BaseException:
             self._unshare()
@@ -108,8 +111,8 @@ def _spare_cores(threads: int) -> int:
     return max(0, given - threads)
 
 
-def _cores(threads: int, pinned: bool) -> str:
+def timed_cores(threads: int) -> str:
     """The cores a pinned worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
-    if not pinned or not hasattr(os, "sched_getaffinity"):
+    if not hasattr(os, "sched_getaffinity"):
         return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])

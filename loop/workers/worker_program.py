@@ -1,4 +1,4 @@
-"""A worker's program: `python -m loop.workers.worker_program REPLIES CORES ARENA BELL`.
+"""A worker's program: `python -m loop.workers.worker_program REPLIES CORES ARENA [BELL BELL]`.
 
 It holds one variant. It imports neither torch nor pydantic before a variant asks for it, so that it starts in tens
 of milliseconds.
@@ -8,6 +8,7 @@ import contextlib
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,10 +241,10 @@ class Responding:
         return reply
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
-    reply_fd, cores, arena = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    bell = [int(handle) for handle in sys.argv[4].split(",") if handle]
+    reply_fd, cores, arena = int(arguments[0]), arguments[1], int(arguments[2])
+    bell = [int(handle) for handle in arguments[3:]]
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
     worker = Worker(arena, (bell[0], bell[1]) if bell else None)
@@ -267,4 +268,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.agents import spending
-from loop.agents.model import AiGiven
+from loop.agents.spending import AiGiven
 from loop.base.documents import sums
 from loop.model.metering import AiUse
 from loop.store.sessions import SessionFolder

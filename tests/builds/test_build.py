@@ -186,6 +186,27 @@ def test_another_build_in_its_place_is_not_used(folder: Path, tmp_path: Path) ->
     assert not built(folder, tmp_path / "cache").cached
 
 
+@pytest.mark.parametrize(("flag", "same"), [("-g", False), ("-O1", True)])
+def test_two_clones_do_not_replace_each_others_builds(
+    folder: Path, tmp_path: Path, flag: str, *, same: bool
+) -> None:
+    """With debug information a library holds the names of folders; without, both clones have the same one."""
+    shutil.copytree(folder, tmp_path / "clone" / "project")
+    shutil.copytree(include_folder(), tmp_path / "clone" / "include")
+
+    def both() -> list[Build]:
+        places = ((folder, include_folder()), (tmp_path / "clone" / "project", tmp_path / "clone" / "include"))
+        variant, cache = make_variant(flags=(flag,)), tmp_path / "cache"
+        return [
+            finish(building.build("right", variant, place, cache=cache, include=include, limit_s=60.0))
+            for place, include in places
+        ]
+
+    first, second = both()
+    assert (first.build_id, same) == (second.build_id, first.library == second.library)
+    assert [True, True] == [one.cached for one in both()]
+
+
 def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
     """A foreign binary whose hash was written into the record is refused when it is loaded: its id is another."""
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled(build={"flags": ["-O1"]})})

@@ -98,7 +98,7 @@ def test_the_report_has_both_sides(bench: Bench) -> None:
     """Idling, a stop, the break-even."""
     past = tuple(row(f"s{n}", hour=21 * n, device="cpu") for n in range(7))
     record = make_finished("decide", action="session.keep_or_stop", output=keep(bench, sessions=past))
-    lines = "\n".join(decisions([record])["lines"])
+    lines = "\n".join(decisions([record]))
     for part in ("Idling: $0.72 an hour", "A stop: $2.45", "Break-even: 3.4 h"):
         assert part in lines
     assert "while an engineer waits at $36.00 an hour" in lines
@@ -112,7 +112,7 @@ def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_pat
     assert ["budget + 50 %"] == [rule.rule for rule in found.pivot.rules if rule.holds]
     assert str(tmp_path / "pivot.yaml") in (found.hint or "")
     shown = decisions([make_finished("weigh", action="session.pivot", output=found)])
-    assert ["unknown", "met", "unknown"] == [cells[1] for cells in shown["rules"].rows]
+    assert "budget + 50 %: met; this session took 4.0 min of 1.0 (400 %)" in shown
 
 
 def preemption(bench: Bench, watch: Watch | None) -> PreemptionOutput:

@@ -30,7 +30,7 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
 def test_people_see_both_sides_in_eighty_columns() -> None:
     """And where the decision turns."""
     done = loop(*KEEP, "--idle-hours", "5", "--gpu-usd-per-hour", "0.20", "--stop-cost-usd", "0.80..1.20")
-    for part in ("$1.00", "$0.80 to $1.20", "4.0 h to 6.0 h", "it depends", "stop at $0.80 a stop, keep at $1.20"):
+    for part in ("$1.00", "$0.80 to $1.20", "4.0 h to 6.0 h", "It depends"):
         assert part in done.stdout
     assert [] == [line for line in done.stdout.splitlines() if len(line) > 80]
 
@@ -138,8 +138,8 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     done = loop("run", "pattern", "roi-pivot", "--target", str(folder), "--json")
     assert 0 == done.returncode, done.stderr
     report = Path(json.loads(done.stdout)["report"]).read_text()
-    assert "## Decisions" in report
-    assert "$250.00 to $350.00" in report
+    assert "### Decisions" in report
+    assert "expected $250.00 to $350.00" in report
     (folder / "pivot.yaml").write_text(OPTIONS.replace("0.5", "1.5"))
     broken = loop("run", "pattern", "roi-pivot", "--target", str(folder))
     assert (1, True) == (broken.returncode, "pivot.yaml:5:49" in broken.stderr)
@@ -154,6 +154,6 @@ def test_the_options_of_the_recorded_history_by_the_same_sums() -> None:
     assert [[300.0, 500.0], None, None] == [one["break_even_value_usd"] for one in found["options"]]
     text = " ".join(loop("cost", "pivot", "--recorded").stdout.split())
     assert "continue debugging: 3 to 5 sessions, 50 % likely; gain: split-K works" in text
-    assert "their product has to be $50 to $75 No option has an expected value" in text
+    assert "their product has to be $50 to $75" in text
     both = loop("cost", "pivot", "--recorded", "--options", "mine.yaml")
     assert (2, True) == (both.returncode, "leave out --options" in both.stderr)

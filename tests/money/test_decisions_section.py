@@ -26,7 +26,7 @@ def weighed(*options: Option) -> Finished:
 def section(*finished: Finished) -> str:
     """The section alone; empty where there is none."""
     text = make_report(make_record(), finished)
-    return text.partition("## Decisions\n")[2].partition("\n## ")[0]
+    return text.partition("### Decisions\n")[2].partition("\n## ")[0]
 
 
 def test_a_session_that_decided_nothing_has_no_such_section() -> None:
@@ -44,13 +44,12 @@ def test_both_sides_stand_in_the_report() -> None:
 
 def test_what_is_unknown_is_called_unknown() -> None:
     """An option without a probability, a rule without records."""
-    text = section(weighed(Option(name="go | on", usd=(10, 20), value_usd=100)))
-    (line,) = (line for line in text.splitlines() if line.startswith("| go"))
-    cells = [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")]
-    assert ["go / on", "$10.00 to $20.00", "unknown", "unknown"] == cells[:4]
-    assert "unknown probability: it pays from a probability of 10 to 20 %" == cells[4]
-    rules = [line for line in text.splitlines() if line.startswith(("| 2 sessions", "| budget", "| a fix"))]
-    assert [True] * 3 == ["| unknown |" in line for line in rules]
+    text = section(weighed(Option(name="go on", usd=(10, 20), value_usd=100)))
+    (line,) = (line for line in text.splitlines() if line.startswith("- go"))
+    said = "- go on: costs $10.00 to $20.00; unknown probability: it pays from a probability of 10 to 20 %"
+    assert said == line
+    rules = [line for line in text.splitlines() if line.startswith(("- 2 sessions", "- budget", "- a fix"))]
+    assert [True] * 3 == [": unknown whether it is met; " in line for line in rules]
 
 
 @pytest.mark.parametrize(
@@ -58,4 +57,4 @@ def test_what_is_unknown_is_called_unknown() -> None:
 )
 def test_the_section_leaves_no_gaps(finished: tuple[Finished, ...]) -> None:
     """No two empty lines in a row, whatever of it there is."""
-    assert "\n\n\n" not in "\n\n## Decisions\n" + section(*finished) + "\n## "
+    assert "\n\n\n" not in "\n\n### Decisions\n" + section(*finished) + "\n## "

@@ -318,7 +318,9 @@ def no_gpu() -> Session:
         make_finished(
             "emulate", run=2, action="kernel.emulate", output=emulated, seconds=9.0, message="split_k right"
         ),
-        make_finished("measure", run=2, status="skipped", message="skipped: not device == 'cuda'"),
+        make_finished(
+            "measure", run=2, status="skipped", message="skipped: needs a GPU", skipped_because="needs a GPU"
+        ),
     ]
     left = ("speed of split_k: it runs on a GPU, here it was emulated", "anything on a GPU: this machine has none")
     ending = {"not_exercised": left, "grade": "C", "grade_reason": "speed was not judged"}

@@ -319,10 +319,12 @@ def test_the_margins_named_are_those_applied() -> None:
 
 def test_what_was_not_run_is_named() -> None:
     """Gaps from the record and skipped steps from the journal."""
-    skipped = make_finished("measure", status="skipped", message="skipped: not verify.right != []")
+    skipped = make_finished(
+        "measure", status="skipped", message="skipped: no correct variant", skipped_because="no correct variant"
+    )
     text = section(report(make_record(not_exercised=("a GPU: none here",)), [skipped]), "Not exercised")
     assert "- a GPU: none here" in text
-    assert "- step baseline-first/measure was skipped: only when verify.right != []" in text
+    assert "- step baseline-first/measure was skipped: no correct variant" in text
 
 
 def test_steps_without_output_are_reported() -> None:

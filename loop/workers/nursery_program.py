@@ -1,0 +1,96 @@
+"""A nursery's program: `python -m loop.workers.nursery_program CONTROL`.
+
+It imports torch, loads nothing of anybody's, and forks a worker for each order. Its memory is closed to them.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import random
+import socket
+import sys
+import time
+from typing import Any
+
+from loop.base.linux import stay_out
+from loop.base.processes import TAG
+from loop.workers import worker_program
+from loop.workers.nursery import numbered
+from loop.workers.serving import PR_SET_DUMPABLE, prctl
+
+LONGEST, MOST_HANDLES = 1 << 16, 16
+PAGE_BYTES, MOST_PAGES = 4096, 1 << 16
+ADOPTED_S = 10.0
+
+
+def main() -> None:
+    """Fork workers until the parent is gone."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    prctl(PR_SET_DUMPABLE, 0)
+    from loop.calls import torch_side  # noqa: F401 - what each worker would import
+    from loop.workers import checking, staging  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    while True:
+        order, handles, _, _ = socket.recv_fds(control, LONGEST, MOST_HANDLES)
+        if not order:
+            return
+        if os.fork() == 0:
+            _become_worker(control, json.loads(order), handles)
+            return
+        for handle in handles:
+            os.close(handle)
+        os.wait()
+
+
+def _become_worker(control: socket.socket, order: dict[str, Any], handles: list[int]) -> None:
+    """Leave by a second fork, so that the session adopts what is left; then be a worker."""
+    if os.fork():
+        os._exit(0)
+    _wait_until_adopted(order["owner"])
+    os.setsid()
+    stay_out(unprivileged=order["unprivileged"])
+    prctl(PR_SET_DUMPABLE, 1)
+    _carry(order["tag"])
+    os.environ.update(order["environment"])
+    os.chdir(order["cwd"])
+    for place, handle in enumerate(handles[:3]):
+        os.dup2(handle, place)
+        os.close(handle)
+    control.sendall(str(os.getpid()).encode())
+    control.close()
+    _move_memory()
+    worker_program.main(numbered(order["arguments"], handles[3:]))
+
+
+def _wait_until_adopted(owner: int) -> None:
+    end = time.monotonic() + ADOPTED_S
+    while os.getppid() != owner:
+        if time.monotonic() > end:
+            os._exit(1)
+        time.sleep(1e-4)
+
+
+def _carry(tag: str) -> None:
+    """Carry a tag of our own: in the very bytes that /proc shows as our environment, for whoever looks there."""
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    place = libc.getenv(TAG.encode())
+    if place:
+        ctypes.memmove(place, tag.encode(), len(tag))
+
+
+def _move_memory() -> None:
+    """Move what is loaded from now on by a random number of pages, so that no layout is measured for ever."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    private_anonymous = 0x22
+    libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
+
+
+if __name__ == "__main__":
+    main()
