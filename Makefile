@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-advice bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -108,6 +108,9 @@ bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause n
 
 bench-advice: $(VENV)/.tools  ## thirty sessions: does advice on speed come true? writes tests/speed/ADVICE.md (a quarter of an hour)
 	$(BIN)/python -m tests.speed.advice
+
+bench-prediction: $(VENV)/.tools  ## sessions under changing load: do intervals of time hold? writes tests/speed/PREDICTION.md (half an hour)
+	$(BIN)/python -m tests.speed.prediction $(if $(SESSIONS),--sessions $(SESSIONS))
 
 bench-regressions: $(VENV)/.tools  ## regressions after a good session: is the commit named? writes tests/speed/REGRESSIONS.md
 	$(BIN)/python -m tests.speed.regressions  # --only CASE: this one alone

@@ -7,7 +7,7 @@ times, other machines or other work say less.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.base.stats import t_quantile
@@ -20,6 +20,10 @@ BIAS = 1.2
 """Standard deviation of log(actual / estimate): authors are off by a factor of 3 and more, either way.
 
 The sixteen steps with a target in the recorded history give 1.5, its two sessions with one 1.5."""
+SLOWED, SLOWED_SPREAD = 0.9, 0.35
+"""Power of (1 + other programs for each core) by which a session takes longer, before runs tell, and its spread.
+
+Cores that are shared evenly give 1; what waits, or stops at its budget, takes less."""
 LEVEL = 0.8
 """Of every interval of a time or cost."""
 
@@ -72,6 +76,31 @@ def summed(weighted: Iterable[tuple[float, float]]) -> Sums:
         log = math.log(max(seconds, 1e-6))
         total += Sums(weight, weight * log, weight * log * log)
     return total
+
+
+@dataclass(frozen=True)
+class Slowing:
+    """How other programs slow a run: its time goes with a power of (1 + other programs for each core)."""
+
+    power: float = SLOWED
+    spread: float = SLOWED_SPREAD
+    """Standard deviation of the power."""
+
+    def factor(self, load: float | None) -> float:
+        """How many times as long it takes under a load."""
+        return math.exp(self.power * math.log1p(load or 0.0))
+
+
+def slowing(runs: Sequence[tuple[float, float, float]]) -> Slowing:
+    """From runs of the same work: load, seconds, weight. A regression whose slope has a normal prior."""
+    whole = sum(weight for _, _, weight in runs)
+    if whole <= 0:
+        return Slowing()
+    points = [(math.log1p(load), math.log(max(seconds, 1e-6)), weight) for load, seconds, weight in runs]
+    x0, y0 = (sum(one[place] * one[2] for one in points) / whole for place in (0, 1))
+    known = sum(w * (x - x0) ** 2 for x, _, w in points) / SPREAD**2 + 1 / SLOWED_SPREAD**2
+    slope = sum(w * (x - x0) * (y - y0) for x, y, w in points) / SPREAD**2 + SLOWED / SLOWED_SPREAD**2
+    return Slowing(max(0.0, slope / known), math.sqrt(1 / known))
 
 
 def expected(estimate_s: float, sums: Sums, bias: float = BIAS) -> Duration:

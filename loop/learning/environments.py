@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from loop.model.index import SessionRow
+
 FACTS = ("processor", "gpu", "driver", "cuda", "torch", "compiler")
 """In the order of the fields of `Environment`."""
 WEIGHTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
@@ -9,6 +11,11 @@ WEIGHTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0
 
 Place = Sequence[str | None]
 """The facts of an environment, in the order of FACTS; None: not known."""
+
+
+def place_of(row: SessionRow) -> tuple[str | None, ...]:
+    """The facts of a session's environment."""
+    return tuple(getattr(row.environment, name) for name in FACTS)
 
 
 def alike(one: Place, other: Place) -> float:

@@ -1,12 +1,13 @@
 """What the runs of a pattern took, cost and found, and whether their time was predicted."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.learning.calibration import Calibration, Outcome, calibration
 from loop.model.index import PatternRun, SessionRow
 
+Run = tuple[SessionRow, PatternRun]
 SHOWN = 3
 """Findings that are kept, the newest."""
 
@@ -38,17 +39,18 @@ class Experience:
 NOTHING = Experience()
 
 
-def experience(rows: Iterable[SessionRow]) -> Mapping[str, Experience]:
-    """By pattern. `rows`: sessions of this project, oldest first."""
-    runs: dict[str, list[tuple[SessionRow, PatternRun]]] = {}
+def answered(rows: Iterable[SessionRow]) -> dict[str, list[Run]]:
+    """By pattern the runs that say something of it, each with its session. `rows`: oldest first."""
+    runs: dict[str, list[Run]] = {}
     for row in rows:
         for run in row.runs:
             if run.success is not None:
                 runs.setdefault(run.pattern, []).append((row, run))
-    return {name: _of(mine) for name, mine in runs.items()}
+    return runs
 
 
-def _of(runs: Sequence[tuple[SessionRow, PatternRun]]) -> Experience:
+def experience(runs: Sequence[Run]) -> Experience:
+    """Of the runs of one pattern, oldest first."""
     return Experience(
         minutes=math.fsum(run.seconds for _, run in runs) / 60,
         usd=math.fsum(row.usd * min(1.0, run.seconds / row.seconds) for row, run in runs if row.seconds > 0),
@@ -65,7 +67,7 @@ def _held(run: PatternRun) -> Outcome | None:
     return Outcome(low, expected, high, run.seconds)
 
 
-def _findings(runs: Sequence[tuple[SessionRow, PatternRun]]) -> Iterator[Finding]:
+def _findings(runs: Sequence[Run]) -> Iterator[Finding]:
     """What was found, the newest first; each kind with the last session that found it."""
     seen: set[tuple[str, str]] = set()
     for row, run in reversed(runs):

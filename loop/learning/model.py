@@ -201,31 +201,6 @@ class Series(Model):
     """Oldest first."""
 
 
-class Tally(NamedTuple):
-    """Runs of one pattern in one environment, summed up."""
-
-    pattern: str
-    """Name of the pattern."""
-    place: tuple[str | None, ...]
-    """Its environment: the values of `Environment`, in the order of its fields."""
-    successes: int
-    """Runs that came to an answer."""
-    passed: int
-    """Those of them that passed."""
-    broken: int
-    """Runs that ended with an error of their own."""
-    timed: int
-    """Runs with a time of all their steps."""
-    log_sum: float
-    """Sum of the logarithms of their seconds."""
-    log_squares: float
-    """Sum of the squares of these."""
-    last: str
-    """When the last one began."""
-    session: str
-    """The last session."""
-
-
 class Saved(NamedTuple):
     """What one pattern spared, as measured in sessions here, summed up."""
 

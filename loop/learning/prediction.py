@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from loop.base.stats import median
 from loop.learning.calibration import widening
-from loop.learning.durations import SPREAD, Duration, expected, summed
-from loop.learning.environments import FACTS, alike
+from loop.learning.durations import SPREAD, Duration, Slowing, expected, slowing, summed
+from loop.learning.environments import FACTS, alike, place_of
+from loop.learning.priors import prior
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
@@ -48,6 +49,11 @@ class Work:
     """The environment, in the order of its facts."""
     ground: str = ""
     """Hash of the target's files: where it was seen before, builds are in the cache."""
+    load: float = 0.0
+    """Other programs for each core; 0 where nobody told."""
+    cores: int = 1
+    bundled: bool = False
+    """Whether the target is the one that ships with loop."""
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -86,11 +92,6 @@ class Forecast:
         )
 
 
-def place_of(row: SessionRow) -> tuple[str | None, ...]:
-    """The facts of a session's environment."""
-    return tuple(getattr(row.environment, name) for name in FACTS)
-
-
 def work_of(row: SessionRow) -> Work:
     """What a session ran, and where."""
     return Work(
@@ -101,6 +102,7 @@ def work_of(row: SessionRow) -> Work:
         threads=row.threads,
         place=place_of(row),
         ground=row.ground,
+        load=row.load or 0.0,
     )
 
 
@@ -110,7 +112,10 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work
     cold = is_cold(recent, work)
     found = {one.name: _pattern(one, recent, work, cold) for one in patterns}
     return Forecast(
-        whole=_longer(together([found[one.name][0] for one in patterns]), _between_steps(recent)),
+        whole=_longer(
+            together([found[one.name][0] for one in patterns]),
+            _between_steps(recent) * Slowing().factor(work.load),
+        ),
         widened=widening(rows),
         patterns={name: duration for name, (duration, _) in found.items()},
         steps={name: steps for name, (_, steps) in found.items()},
@@ -118,8 +123,8 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work
 
 
 def _between_steps(rows: Sequence[tuple[SessionRow, Work]]) -> float:
-    """Seconds that loop itself takes beside the steps: the middle of recent whole sessions."""
-    own = [row.own_seconds for row, _ in rows if row.complete]
+    """Seconds that loop itself takes beside the steps on an idle machine: the middle of recent whole sessions."""
+    own = [row.own_seconds / Slowing().factor(row.load) for row, _ in rows if row.complete]
     return median(own[-RECENT:]) if own else 0.0
 
 
@@ -143,6 +148,8 @@ class _Weighted:
     row: SessionRow
     run: PatternRun
     weight: float
+    load: float
+    """Other programs for each core; where nobody told, as many as now."""
 
 
 def _pattern(
@@ -150,8 +157,20 @@ def _pattern(
 ) -> tuple[Duration, dict[str, float]]:
     """One run of a pattern, and its steps."""
     runs = list(_weighted(pattern.name, rows, work, cold))
-    pairs = drawn_in([(one.run.seconds, one.weight) for one in runs])
-    return expected(60 * pattern.estimate.minutes, summed(pairs)), _steps(pattern, runs)
+    slows = slowing([(one.load, one.run.seconds, one.weight) for one in runs])
+    pairs = drawn_in([(one.run.seconds / slows.factor(one.load), one.weight) for one in runs])
+    nvcc = work.place[FACTS.index("cuda")] is not None
+    known = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
+    idle = expected(known.seconds, summed(pairs), known.spread)
+    return _under(work.load, idle, slows, runs), _steps(pattern, runs, slows, work.load)
+
+
+def _under(load: float, idle: Duration, slows: Slowing, runs: Sequence[_Weighted]) -> Duration:
+    """The same under a load; the further that is from the load of the runs, the less sure is what it costs."""
+    whole = sum(one.weight for one in runs)
+    usual = sum(one.weight * math.log1p(one.load) for one in runs) / whole if whole else 0.0
+    far = slows.spread * (math.log1p(load) - usual)
+    return replace(idle, centre=idle.centre + math.log(slows.factor(load)), scale=math.hypot(idle.scale, far))
 
 
 def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work, cold: bool) -> Iterator[_Weighted]:
@@ -165,17 +184,17 @@ def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work, co
         weight *= 1.0 if theirs.kind == work.kind else OTHER_WORK
         weight *= OTHER_CACHE if compiles and run.built != cold else 1.0
         later[key] = later.get(key, 0) + 1
-        yield _Weighted(row, run, weight)
+        yield _Weighted(row, run, weight, work.load if row.load is None else row.load)
 
 
-def _steps(pattern: Pattern, runs: Sequence[_Weighted]) -> dict[str, float]:
+def _steps(pattern: Pattern, runs: Sequence[_Weighted], slows: Slowing, load: float) -> dict[str, float]:
     """Seconds of each step that was run before: the weighted median."""
     found: dict[str, list[tuple[float, float]]] = {}
     for one in runs:
         for step in one.row.steps:
             if step.pattern == pattern.name and step.status in ("passed", "failed"):
-                found.setdefault(step.step, []).append((step.seconds, one.weight))
-    return {name: weighted_median(pairs) for name, pairs in found.items()}
+                found.setdefault(step.step, []).append((step.seconds / slows.factor(one.load), one.weight))
+    return {name: slows.factor(load) * weighted_median(pairs) for name, pairs in found.items()}
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:

@@ -7,19 +7,17 @@ a gate is for. It breaks when it ends with an error of its own. Interrupted and 
 import datetime
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Literal
 
 from loop.base.stats import beta_quantile
-from loop.learning import durations
 from loop.learning.calibration import Calibration
-from loop.learning.durations import Duration, Sums
-from loop.learning.environments import Place, alike, changed
-from loop.learning.experience import NOTHING, Experience
-from loop.learning.model import Saved, Tally
+from loop.learning.durations import Duration, expected, summed
+from loop.learning.environments import Place, alike, changed, place_of
+from loop.learning.experience import NOTHING, Experience, Run, answered, experience
+from loop.learning.model import Saved
 from loop.model.history import HistorySession
-from loop.model.index import Environment, PatternRun, SessionRow
+from loop.model.index import PatternRun, SessionRow
 from loop.model.money import Saving
 
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
@@ -109,38 +107,6 @@ def rate(successes: float, failures: float, level: float = LEVEL) -> Rate:
     return Rate(a / (a + b), beta_quantile(tail, a, b), beta_quantile(1 - tail, a, b))
 
 
-def latest(tallies: Iterable[Tally]) -> Place | None:
-    """The environment of the last run of all."""
-    last = max(tallies, key=lambda one: one.last or "", default=None)
-    return last.place if last else None
-
-
-def tallies(rows: Iterable[SessionRow]) -> list[Tally]:
-    """Runs of each pattern in each environment, summed up; those that were not let to say nothing."""
-    groups: dict[tuple[str, Environment], list[tuple[SessionRow, PatternRun]]] = {}
-    for row in rows:
-        for run in row.runs:
-            if run.success is not None:
-                groups.setdefault((run.pattern, row.environment), []).append((row, run))
-    return [_tally(pattern, where, mine) for (pattern, where), mine in groups.items()]
-
-
-def _tally(pattern: str, where: Environment, runs: Sequence[tuple[SessionRow, PatternRun]]) -> Tally:
-    logs = [math.log(run.seconds) for _, run in runs if run.whole and run.seconds > 0]
-    return Tally(
-        pattern=pattern,
-        place=tuple(where.model_dump().values()),
-        successes=sum(bool(run.success) for _, run in runs),
-        passed=sum(run.status == "passed" for _, run in runs),
-        broken=sum(not run.success for _, run in runs),
-        timed=len(logs),
-        log_sum=math.fsum(logs),
-        log_squares=math.fsum(log * log for log in logs),
-        last=max((run.started.astimezone(datetime.UTC).isoformat() for _, run in runs if run.started), default=""),
-        session=max(row.id for row, _ in runs),
-    )
-
-
 def savings(rows: Iterable[SessionRow]) -> list[Saved]:
     """What each pattern spared, summed up."""
     groups: dict[str, list[Saving]] = {}
@@ -160,69 +126,77 @@ def savings(rows: Iterable[SessionRow]) -> list[Saved]:
 
 def of_patterns(
     estimates_s: Mapping[str, float],
-    tallies: Sequence[Tally],
-    saved: Sequence[Saved],
+    rows: Sequence[SessionRow],
     here: Place | None = None,
     recorded: Collection[HistorySession] = (),
-    experiences: Mapping[str, Experience] = MappingProxyType({}),
 ) -> dict[str, Statistics]:
     """The statistics of every pattern that has an estimate or was ever run.
 
-    `here`: the environment they are for; the last session's where none is given. A pattern without an estimate,
-    one that is not defined any more, is shrunk to a minute. `recorded`: sessions of recorded histories.
-    `experiences`: what runs took, cost and found, by pattern.
+    `rows`: sessions of this project, oldest first. `here`: the environment they are for; the last session's where
+    none is given. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
+    `recorded`: sessions of recorded histories.
     """
-    here = here if here is not None else latest(tallies)
-    names = dict.fromkeys((*estimates_s, *(one.pattern for one in tallies)))
-    runs = {name: [one for one in tallies if one.pattern == name] for name in names}
-    spared = {one.pattern: one for one in saved}
-    elsewhere = {name: tuple(row for row in recorded if name in row.applied) for name in names}
-    found = {
-        name: of_pattern(name, estimates_s.get(name, 60.0), runs[name], spared.get(name), here, elsewhere[name])
-        for name in names
-    }
-    return {name: replace(one, experience=experiences.get(name, NOTHING)) for name, one in found.items()}
+    runs = answered(rows)
+    spared = {one.pattern: one for one in savings(rows)}
+    here = here if here is not None or not rows else place_of(rows[-1])
+    return {
+        name: of_pattern(
+            name, estimates_s.get(name, 60.0), runs.get(name, []), spared.get(name), here,
+            tuple(row for row in recorded if name in row.applied),
+        )
+        for name in dict.fromkeys((*estimates_s, *runs))
+    }  # fmt: skip
 
 
 def of_pattern(
     name: str,
     estimate_s: float,
-    tallies: Sequence[Tally],
+    runs: Sequence[Run],
     saved: Saved | None,
     here: Place | None,
     recorded: tuple[HistorySession, ...] = (),
 ) -> Statistics:
     """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
-    weights = [alike(one.place, here) if here is not None else 1.0 for one in tallies]
-    good = sum(weight * one.successes for weight, one in zip(weights, tallies, strict=True))
-    bad = sum(weight * one.broken for weight, one in zip(weights, tallies, strict=True))
-    pairs = zip(weights, tallies, strict=True)
-    sums = (Sums(w * one.timed, w * one.log_sum, w * one.log_squares) for w, one in pairs)
-    success, last = rate(good, bad), max(tallies, key=lambda one: one.last or "", default=None)
-    standing, why = _standing(good, bad, success, tallies, here) if tallies else _not_run(recorded)
+    scopes = _scopes(runs, here)
+    weights = {one.place: one.weight for one in scopes}
+    good = sum(one.weight * one.successes for one in scopes)
+    bad = sum(one.weight * one.broken for one in scopes)
+    times = [(run.seconds, weights[place_of(row)]) for row, run in runs if run.whole and run.seconds > 0]
+    success = rate(good, bad)
+    standing, why = _standing(good, bad, success, scopes, here) if runs else _not_run(recorded)
+    last = runs[-1] if runs else None
     return Statistics(
         pattern=name,
         standing=standing,
         why=why,
-        successes=sum(one.successes for one in tallies),
-        passed=sum(one.passed for one in tallies),
-        broken=sum(one.broken for one in tallies),
+        successes=sum(one.successes for one in scopes),
+        passed=sum(run.status == "passed" for _, run in runs),
+        broken=sum(one.broken for one in scopes),
         success=success,
-        duration=durations.expected(estimate_s, sum(sums, Sums())),
+        duration=expected(estimate_s, summed(times)),
         saved=saved,
-        scopes=_scopes(tallies, weights),
-        last=(last.last or "") if last else "",
-        session=(last.session or "") if last else "",
+        scopes=scopes,
+        last=_began(last[1]) if last else "",
+        session=last[0].id if last else "",
         recorded=recorded,
+        experience=experience(runs),
     )
 
 
-def _scopes(tallies: Sequence[Tally], weights: Sequence[float]) -> tuple[Scope, ...]:
-    found = [
-        Scope(tuple(one.place), one.successes, one.broken, weight)
-        for one, weight in zip(tallies, weights, strict=True)
-    ]
-    return tuple(sorted(found, key=lambda one: -(one.successes + one.broken)))
+def _scopes(runs: Sequence[Run], here: Place | None) -> tuple[Scope, ...]:
+    """Environments with their runs, those with most first."""
+    found: dict[tuple[str | None, ...], list[bool]] = {}
+    for row, run in runs:
+        found.setdefault(place_of(row), []).append(bool(run.success))
+    scopes = (
+        Scope(place, sum(good), len(good) - sum(good), alike(place, here) if here is not None else 1.0)
+        for place, good in found.items()
+    )
+    return tuple(sorted(scopes, key=lambda one: -(one.successes + one.broken)))
+
+
+def _began(run: PatternRun) -> str:
+    return run.started.astimezone(datetime.UTC).isoformat() if run.started else ""
 
 
 def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
@@ -232,11 +206,11 @@ def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
 
 
 def _standing(
-    good: float, bad: float, success: Rate, tallies: Sequence[Tally], here: Place | None
+    good: float, bad: float, success: Rate, scopes: Sequence[Scope], here: Place | None
 ) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
     count, share = good + bad, f"{100 * success.mean:.0f} % [{100 * success.low:.0f}, {100 * success.high:.0f}]"
-    why = f"{good:.3g} of {count:.3g} runs by weight answered{_moved(tallies, here)}: {share}"
+    why = f"{good:.3g} of {count:.3g} runs by weight answered{_moved(scopes, here)}: {share}"
     if count >= ENOUGH and success.high < RETIRED:
         return "retired", why
     if count >= FEW and success.mean < DOUBT:
@@ -244,8 +218,8 @@ def _standing(
     return ("validated" if good >= ENOUGH and success.low >= BAR else "applied"), why
 
 
-def _moved(tallies: Sequence[Tally], here: Place | None) -> str:
+def _moved(scopes: Sequence[Scope], here: Place | None) -> str:
     """What has changed since most of the runs."""
-    runs = sum(one.successes + one.broken for one in tallies)
-    facts = dict.fromkeys(fact for one in tallies if here is not None for fact in changed(one.place, here))
+    runs = sum(one.successes + one.broken for one in scopes)
+    facts = dict.fromkeys(fact for one in scopes if here is not None for fact in changed(one.place, here))
     return f" ({runs} in all; {', '.join(facts)} changed)" if facts else ""

@@ -13,7 +13,6 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen, fold, seconds_text, short, width
 from loop.learning import calibration, durations, environments, statistics
 from loop.learning.calibration import Calibration
-from loop.learning.experience import experience
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
@@ -37,13 +36,7 @@ def gather(chosen: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, 
     rows = [row for row in index.rows(chosen.sessions) if not row.recorded]
     shipped = [one for history in histories() for one in recorded(history, {})]
     elsewhere = {one.id: one.row for one in (*every(chosen.sessions), *shipped)}
-    found = statistics.of_patterns(
-        estimates,
-        statistics.tallies(rows),
-        statistics.savings(rows),
-        recorded=elsewhere.values(),
-        experiences=experience(rows),
-    )
+    found = statistics.of_patterns(estimates, rows, recorded=elsewhere.values())
     advice = calibration.by_advice(promised.outcomes(rows))
     return {n: _defined(one, patterns[n].value, advice) if n in patterns else one for n, one in found.items()}
 

@@ -23,6 +23,20 @@ MUCH = 0.1
 COST = 2.0
 """Further times that a verdict takes per program and core: one to wait for it, one for the noise it makes."""
 NAMED = 3
+LOOKS, LOOK_EVERY_S = 10, 0.02
+"""How often the length of the queue for the cores is read: a program that waits for a disk is not always in it."""
+
+
+def load(cores: int, proc: Path = PROC, sleep: Callable[[float], None] = time.sleep) -> float | None:
+    """Programs that run or wait for a core now, but for this one, for each core; None where nobody tells."""
+    seen = []
+    for _ in range(LOOKS):
+        try:
+            seen.append(int((proc / "loadavg").read_text().split()[3].partition("/")[0]) - 1)
+        except (OSError, IndexError, ValueError):
+            return None
+        sleep(LOOK_EVERY_S)
+    return max(0.0, sum(seen) / len(seen)) / cores
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from loop.base.documents import content_hash
+from loop.machine.busy import load
 from loop.machine.gpus import gpus
 from loop.model.dtypes import Dtype
 from loop.model.record import Machine
@@ -50,6 +51,7 @@ def machine() -> Machine:
         gpus=tuple(gpu.name for gpu in found.usable),
         driver=found.driver,
         capability=found.first.capability if found.first else None,
+        load=load(cores()),
     )
 
 

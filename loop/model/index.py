@@ -140,6 +140,8 @@ class SessionRow(Model):
     """Workload sets of its plan, those that are only verified included."""
     threads: int = 1
     """Threads of each process on the CPU."""
+    load: float | None = None
+    """Other programs for each core when it began; None where nobody told."""
     ground: str = ""
     """Hash of the target's files."""
     kept: tuple[Kept, ...] = ()

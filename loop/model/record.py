@@ -207,6 +207,8 @@ class Machine(Model):
     """Version of the NVIDIA driver."""
     capability: str | None = None
     """Compute capability of the first GPU, as in 8.9."""
+    load: float | None = None
+    """Other programs that ran or waited for a core when the session began, for each core; None: nobody told."""
 
 
 class SessionFacts(Model):

@@ -71,6 +71,7 @@ def _ideas(
     mains = {name: one for name, one in setting.target.variants.items() if one.role == "main"}
     compiled = [name for name, one in mains.items() if isinstance(one, CAbiVariant)]
     tunable = [one.variant for one in setting.target.tuning.values() if one.variant in mains]
+    rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
     shares = weights(setting.target, setting.target.dtypes[now.device])
     for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
     return ideas(rows, now.ground, lost, standings, compiled, tunable, shares, for_gpu=for_gpu)

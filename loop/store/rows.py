@@ -67,6 +67,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         emulated=head.emulated,
         workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
         threads=head.threads,
+        load=head.machine.load,
         ground=head.ground,
         attended=head.attended,
         kept=kept(steps),

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from loop.learning.durations import BIAS, Sums, expected, summed
+from loop.learning.durations import BIAS, Slowing, Sums, expected, slowing, summed
 
 
 def test_without_runs_the_estimate_is_all_there_is() -> None:
@@ -59,3 +59,14 @@ def test_a_wider_interval_has_the_same_middle() -> None:
     (low, high), (lower, higher) = found.interval(), found.interval(widened=2.0)
     assert pytest.approx(low * high) == lower * higher
     assert pytest.approx(2 * math.log(high / low)) == math.log(higher / lower)
+
+
+def test_a_load_slows_a_run_by_what_runs_have_shown() -> None:
+    """By the rule at first; runs that a load did not slow lower the power, and make it surer."""
+    flat = [(load, 10.0, 1.0) for load in (0.0, 1.0, 2.0, 3.0)]
+    assert Slowing() == slowing([])
+    assert pytest.approx(Slowing().power) == slowing([(1.0, 10.0, 1.0)]).power
+    assert slowing(flat).power < 0.5 * Slowing().power
+    assert slowing(flat).spread < Slowing().spread
+    assert pytest.approx(2**0.9) == Slowing().factor(1.0)
+    assert 1.0 == Slowing().factor(None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.learning.experience import experience
+from loop.learning.experience import Run, answered, experience
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow
 from tests.makers import NOON
 
@@ -20,15 +20,20 @@ def session(number: int, seconds: float, *, found: bool = False, signature: str 
     )  # fmt: skip
 
 
+def runs(*rows: SessionRow) -> list[Run]:
+    """The runs of the pattern."""
+    return answered(rows)["gate"]
+
+
 def test_time_and_cost_are_summed_up() -> None:
     """The cost is the share of the session's time."""
-    found = experience([session(1, 10), session(2, 30)])["gate"]
+    found = experience(runs(session(1, 10), session(2, 30)))
     assert pytest.approx((40 / 60, 0.4)) == (found.minutes, found.usd)
 
 
 def test_predicted_times_are_held_against_actual_ones() -> None:
     """Two of three were inside."""
-    held = experience([session(1, 10), session(2, 15), session(3, 30)])["gate"].held
+    held = experience(runs(session(1, 10), session(2, 15), session(3, 30))).held
     assert held is not None
     assert (3, 2) == (held.count, held.inside)
 
@@ -36,7 +41,7 @@ def test_predicted_times_are_held_against_actual_ones() -> None:
 def test_what_was_found_is_named_once() -> None:
     """With the last session that found it, the newest first."""
     rows = [session(1, 1, found=True), session(2, 1, found=True, signature="slow"), session(3, 1, found=True)]
-    found = experience(rows)["gate"].found
+    found = experience(runs(*rows)).found
     assert [("s3", "verify", "wrong"), ("s2", "verify", "slow")] == [(f.session, f.step, f.text) for f in found]
 
 
@@ -44,4 +49,4 @@ def test_a_run_without_a_prediction_has_no_outcome() -> None:
     """As in sessions of older versions."""
     row = session(1, 10)
     old = row.model_copy(update={"runs": (row.runs[0].model_copy(update={"predicted_s": None}),)})
-    assert experience([old])["gate"].held is None
+    assert experience(runs(old)).held is None

@@ -4,15 +4,15 @@ import datetime
 
 import pytest
 
-from loop.learning.model import Saved
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.statistics import Statistics, of_patterns
 from loop.model.change import Kept
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
+from loop.model.money import Saving
 from tests.makers import NOON
 
-STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [], [])
+STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [])
 
 
 COMPILED = ("cpu", "fast", "a", "b")
@@ -192,7 +192,8 @@ def test_sessions_recorded_elsewhere_are_no_ground() -> None:
 @pytest.mark.parametrize(("new", "minutes"), [(True, 15.0), (False, 0.0)])
 def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float) -> None:
     """The mean minutes times the chance of an answer, a half so far; nothing where nothing has changed."""
-    standings = of_patterns({"gates": 60.0}, [], [Saved("gates", 2, 60.0, 50.0)])
+    spared = Saving(pattern="gates", source="s", minutes=30.0, usd=25.0)
+    standings = of_patterns({"gates": 60.0}, [row(0, savings=[spared]), row(1, savings=[spared])])
     found = benefit(Idea("baseline", "measure", ()), ["gates", "other"], standings, new)
     assert (pytest.approx(minutes), "measured") == (found.minutes, found.evidence)
 

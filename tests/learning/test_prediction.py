@@ -162,3 +162,15 @@ def test_drawing_in_leaves_the_near_alone() -> None:
     assert pytest.approx([10.0, 11.0, 9.0]) == [value for value, _ in found[:3]]
     assert 11.0 < found[3][0] < 40.0
     assert [] == drawn_in([])
+
+
+def test_a_load_is_part_of_the_prediction() -> None:
+    """Runs on a busy machine count as what they would take on an idle one; a new load makes it less sure."""
+    idle = [other(row(n, one=10.0), load=0.0) for n in range(8)]
+    found = {load: forecast([ONE], idle, work_of(other(row(), load=load))).whole for load in (0.0, 2.5)}
+    assert pytest.approx(10.0, rel=0.05) == found[0.0].seconds
+    assert pytest.approx(10.0 * 3.5**0.9, rel=0.05) == found[2.5].seconds
+    assert found[2.5].scale > 1.3 * found[0.0].scale
+    busy = [other(row(n, one=30.0), load=2.5) for n in range(8)]
+    assert pytest.approx(30.0, rel=0.15) == seconds(busy, other(row(), load=2.5))
+    assert seconds(busy, other(row(), load=0.0)) < 15.0

@@ -81,3 +81,10 @@ def test_this_very_process_is_not_another() -> None:
     seen = busy._seen(Path("/proc"))
     assert os.getpid() in busy._ours(seen, os.getpid())
     assert os.getppid() not in busy._ours(seen, os.getpid())
+
+
+def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:
+    """By the kernel's own count, less this program, for each core; nothing where nobody counts."""
+    assert None is busy.load(2, tmp_path, lambda seconds: None)
+    (tmp_path / "loadavg").write_text("0.10 0.20 0.30 6/200 1234\n")
+    assert 2.5 == busy.load(2, tmp_path, lambda seconds: None)

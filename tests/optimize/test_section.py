@@ -155,8 +155,6 @@ def test_a_session_that_only_searched_says_so() -> None:
         "**Passed: all steps passed; 1 of 1 change kept, `cpu` is 33.00x as fast as what it replaced on the "
         "workloads of tile; only changes were timed: see Changes.**"
     ) == text.splitlines()[2]
-    assert "\nOnly changes were verified: see Changes.\n" in text
-    assert "\nOnly changes were timed: see Changes.\n" in text
     for words in ("othing was verified", "othing was measured", "no speed was measured", "went through"):
         assert words not in text
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.learning.statistics import tallies
+from loop.learning.statistics import of_patterns
 from loop.model.index import SessionRow
 from loop.model.money import Charge, Saving
 from loop.model.record import Opened
@@ -75,13 +75,10 @@ def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
     """Of each pattern in each environment."""
     make_some(tmp_path)
     rows = index.rows(tmp_path)
-    (tally,) = tallies(rows)
-    assert ("baseline-first", 3, 3, 0, 3) == (
-        tally.pattern, tally.successes, tally.passed, tally.broken, tally.timed
-    )  # fmt: skip
+    found = of_patterns({}, rows)["baseline-first"]
+    assert (3, 3, 0, "s2") == (found.successes, found.passed, found.broken, found.session)
     assert [5.0, 6.0, 7.0] == [run.seconds for row in rows for run in row.runs]
-    assert tuple(rows[0].environment.model_dump().values()) == tally.place
-    assert "s2" == tally.session
+    assert [tuple(rows[0].environment.model_dump().values())] == [scope.place for scope in found.scopes]
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +134,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     assert [("a copy", "a copy of session s1", False)] == [
         (one.folder, one.reason, one.counted) for one in index.read(tmp_path)[1]
     ]
-    assert 2 == tallies(index.rows(tmp_path))[0].successes
+    assert 2 == of_patterns({}, index.rows(tmp_path))["baseline-first"].successes
     shutil.rmtree(tmp_path / "s1")
     assert ["s0", "s1"] == names(tmp_path)
     assert [] == index.damaged(tmp_path)

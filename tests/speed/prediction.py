@@ -1,0 +1,128 @@
+"""`make bench-prediction`: do 80 % intervals of a session's time hold while the machine's load changes?
+
+Real sessions of the plan `quick` on a kernel of ten lines. Before each one, up to five programs begin that keep a
+core busy; they end after it. `--sessions 12` is a short run. The figures go to PREDICTION.md.
+
+`python -m tests.speed.prediction priors FOLDER ...` writes `loop/learning/priors.json` from the sessions in these
+folders: each pattern's time, divided by what the load slowed it.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from loop.base.stats import geometric_mean
+from loop.learning.calibration import calibration, times
+from loop.learning.durations import Slowing
+from loop.learning.priors import FILE, Measured, measured
+from loop.model.index import SessionRow
+from loop.store import index
+from loop.store.sessions import SessionFolder
+from tests.faults.results import machine
+from tests.projects import LOOP, loop, make_project
+
+PAGE = Path(__file__).with_name("PREDICTION.md")
+SESSIONS, MOST_BUSY, SEED = 44, 5, 7
+SETTLE_S = 1.0
+"""How long the other programs run before a session begins."""
+
+
+def main() -> None:
+    """Run the sessions and write the page, or write the priors."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("what", nargs="?", default="bench", choices=("bench", "priors"))
+    asked.add_argument("folders", nargs="*", type=Path)
+    asked.add_argument("--sessions", type=int, default=SESSIONS)
+    given = asked.parse_args()
+    if given.what == "priors":
+        FILE.write_text(json.dumps([asdict(one) for one in priors(given.folders)], indent=1) + "\n")
+    else:
+        PAGE.write_text("\n".join(bench(given.sessions)))
+
+
+def bench(count: int) -> list[str]:
+    """The sessions, one after the other; the page."""
+    chance = random.Random(SEED)
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        os.environ |= {
+            "LOOP_SESSIONS": f"{name}/sessions",
+            "LOOP_STATE": f"{name}/state",
+            "LOOP_CACHE": f"{name}/c",
+        }
+        folder = make_project(top / "project")
+        assert 0 == loop("trust", str(folder)).returncode
+        busy = [chance.randint(0, MOST_BUSY) for _ in range(count)]
+        for number in busy:
+            with others(number):
+                subprocess.run(
+                    [*LOOP, "run", "session", "quick", "--target", str(folder)], capture_output=True, check=False
+                )
+            print(line(number, index.rows(top / "sessions")[-1]), flush=True)
+        rows = index.rows(top / "sessions")
+    found = calibration(times(rows))
+    share = f"{found.inside} of {found.count}, {found.text}" if found else "no session ended"
+    print(f"inside the 80 % interval: {share}")
+    heads = ("| Busy programs | Load a core | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|--:|---|")
+    return [
+        "# Predicted and actual time under changing load",
+        "",
+        f"`make bench-prediction` on {machine()}: {count} sessions of `quick` on a small kernel.",
+        "",
+        f"- Inside the 80 % interval: {share}",
+        "",
+        *heads,
+        *(line(number, row) for number, row in zip(busy, rows, strict=False)),
+        "",
+    ]
+
+
+def line(busy: int, row: SessionRow) -> str:
+    """One session: what ran besides, what was predicted, what it took."""
+    known = row.predicted
+    if known is None:
+        return f"| {busy} | - | - | - | {row.seconds:.0f} s | - |"
+    held = "yes" if known.low_s <= row.seconds <= known.high_s else "no"
+    between = f"{known.low_s:.0f} to {known.high_s:.0f} s"
+    return f"| {busy} | {row.load or 0:.1f} | {known.seconds:.0f} s | {between} | {row.seconds:.0f} s | {held} |"
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """So many programs that keep a core busy."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    time.sleep(SETTLE_S)
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def priors(folders: Sequence[Path]) -> list[Measured]:
+    """What the file holds of other machines, and what these sessions took on theirs."""
+    seconds: dict[tuple[str, bool, int, bool], list[float]] = {}
+    for folder in folders:
+        for row in index.rows(folder):
+            head = SessionFolder(folder / row.id).head()
+            for run in row.runs:
+                if run.whole and row.load is not None and run.success is not False and run.seconds > 0:
+                    key = run.pattern, head.target_folder == "bundled", head.machine.cores, bool(head.machine.nvcc)
+                    seconds.setdefault(key, []).append(run.seconds / Slowing().factor(row.load))
+    new = [Measured(*key, round(max(0.001, geometric_mean(mine)), 3), len(mine)) for key, mine in seconds.items()]
+    known = [one for one in measured() if (one.pattern, one.bundled, one.cores, one.nvcc) not in seconds]
+    return sorted((*known, *new), key=lambda one: (not one.bundled, one.cores, one.nvcc, one.pattern))
+
+
+if __name__ == "__main__":
+    main()
