@@ -23,7 +23,7 @@ EMPTY = frozenset(
 )
 """Words that say nothing where others are there."""
 Field = tuple[float, str]
-NAME, PROBLEM, STEP, NOTE = 8.0, 5.0, 2.0, 1.0
+NAME, PROBLEM, STEP, NOTE = 5.0, 8.0, 2.0, 1.0
 """Weights: what a thing is called, what it is for, what it does, what was noted of it."""
 MOST_FAILURES = 20
 """Failures of a pattern's steps that are looked through, the last ones."""

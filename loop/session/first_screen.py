@@ -23,9 +23,11 @@ from loop.timing.model import CompareOutput
 NOTHING = "-"
 NAMED, LONGEST = 2, 80
 """Things not exercised that are named, and letters of each; the rest is counted."""
+PASTED = ("loop ", "git -C ")
+"""How commands begin; nothing else of a proposal is offered to be pasted."""
 SENTENCE = 240
 """Letters of what to do next."""
-MOST_LINES = 4
+MOST_LINES = 6
 """Of what is wrong with a variant; the evidence has all."""
 
 
@@ -52,7 +54,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     found = diagnoses(record.head, finished)
     explained = {one.variant for one in found}
     proposed = record.proposal.splitlines()
-    commands = tuple(line for line in proposed[1:] if line.startswith("loop "))  # Nothing else is to be pasted.
+    commands = tuple(line for line in proposed[1:] if line.startswith(PASTED))
     return FirstScreen(
         headline=headline(record, finished),
         wrong=tuple(Diagnosis(one.variant, one.lines[:MOST_LINES], one.command) for one in found),
@@ -63,10 +65,16 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         ),
         variants=variants(record, finished),
         known_good=_good(finished),
-        next=shortened(" ".join(line for line in proposed if line not in commands), SENTENCE),
-        commands=commands,
+        next=_sentences(" ".join(line for line in proposed if line not in commands)),
+        commands=tuple(line for line in commands if line not in {one.command for one in found}),
         lines=tuple(_lines(record, not_exercised(record, finished))),
     )
+
+
+def _sentences(text: str) -> str:
+    """As many of its sentences as there is room for; the first one shortened where it has none."""
+    kept = text[: text.rfind(". ", 0, SENTENCE) + 1] if len(text) > SENTENCE else text
+    return shortened(kept or text, SENTENCE)
 
 
 def not_exercised(record: SessionRecord, finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -91,8 +99,8 @@ def variants(record: SessionRecord, finished: Sequence[Finished]) -> Table | Non
         speed = NOTHING if name in wrong else _against(mine)
         role = head.roles.get(name)
         shown = f"{name} ({role})" if role else name
-        rows.append((shown, speed, _known_good(record, name), _right(record, finished, name, wrong.get(name))))
-    heads = columns("Variant", f"Against {head.baseline}", "Against the known good", "Right")
+        rows.append((shown, _known_good(record, name), speed, _right(record, finished, name, wrong.get(name))))
+    heads = columns("Variant", "Against the known good", f"Against {head.baseline}", "Right")
     return filled(heads, [row for row in rows if row[1:] != (NOTHING,) * 3])
 
 
@@ -124,13 +132,13 @@ def _known_good(record: SessionRecord, name: str) -> str:
     worst = min(speeds, key=lambda one: (one.verdict != "slower", one.ratio), default=None)
     if worst is None or len(speeds) < len(mine):
         return mine[0].verdict if mine else NOTHING
-    words = worst.verdict if len(mine) == 1 else _words([one.verdict for one in mine])
+    words = worst.verdict if len(mine) == 1 else _words([one.verdict for one in mine], worst.verdict)
     return f"{words}: {'' if len(mine) == 1 else 'lowest '}{say.ratio(worst.ratio, worst.interval)}"
 
 
-def _words(verdicts: Sequence[str]) -> str:
-    """`faster on 4 of 6, slower on 2`; empty for none."""
-    counted = Counter(verdicts).most_common()
+def _words(verdicts: Sequence[str], leads: str = "") -> str:
+    """`faster on 4 of 6, slower on 2`: what leads, then what is known, the most frequent first; empty for none."""
+    counted = sorted(Counter(verdicts).most_common(), key=lambda one: (one[0] != leads, one[0] == "inconclusive"))
     first = f" of {len(verdicts)}"
     return ", ".join(f"{word} on {number}{'' if place else first}" for place, (word, number) in enumerate(counted))
 

@@ -59,7 +59,7 @@ def _session(row: SessionRow) -> tuple[Field, ...]:
     facts = (
         f"{row.plan} {row.target} {row.device} {row.environment.gpu or ''} {status(row)} {' '.join(row.variants)}"
     )
-    return (NAME, row.id), (PROBLEM, facts), (STEP, f"{row.reason} {failed}")
+    return (NAME, row.id), (STEP, facts), (STEP, f"{row.reason} {failed}")
 
 
 def status(row: SessionRow) -> str:

@@ -17,7 +17,7 @@ from loop.site import chart, lookup
 from loop.site.contents import Contents
 from loop.site.names import page, stem
 from loop.site.plain import clean, in_script
-from loop.site.reports import report_page
+from loop.site.reports import ratio_figure, report_page
 
 NEWEST = 12
 """Sessions on the first page."""
@@ -61,7 +61,9 @@ def _sessions(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for number, row in enumerate(contents.rows):
         older = ids[number - 1] if number else None
         newer = ids[number + 1] if number + 1 < len(ids) else None
-        yield page("sessions", row.id), "session", {"row": row, "older": older, "newer": newer}
+        report = contents.reports.get(row.id)
+        figure = Markup(ratio_figure(report)) if report else ""
+        yield page("sessions", row.id), "session", {"row": row, "older": older, "newer": newer, "figure": figure}
 
 
 def _some(rows: Sequence[SessionRow]) -> dict[str, Any]:

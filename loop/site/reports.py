@@ -51,6 +51,12 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     return _LINK.sub(r"\1", made).replace("<header>", f"<header>\n{back}", 1)
 
 
+def ratio_figure(report: Path) -> str:
+    """HTML of the ratios that a stored report shows; empty where it has no such figure."""
+    data = _data(report.parent / "figures/ratios.svg")
+    return Stored("ratios", "Ratio by workload, as the report has it", "", 1, 1, "", data).inline if data else ""
+
+
 def _figures(folder: Path, text: str) -> list[Figure]:
     """Every figure that the report names; words in the place of one that cannot be read."""
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}

@@ -87,7 +87,7 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
         step("map", MapOutput(ok=True, message="found", places=(place,))),
     )
     text = report(finished)
-    top = text[: text.index("## Next session")]
+    top = text[: text.index("## Next")]
     assert "What is wrong with `cpu`:" in top
     assert [
         "- Component: second (does second) is wrong: 3 of 4096 elements wrong on B1 H1 S64 D64 float32",

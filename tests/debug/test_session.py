@@ -59,7 +59,7 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
     assert f"again: {again}" in told
     report = loop("report", "last", "--target", str(folder)).stdout
-    assert report.index("What is wrong with `sum_twice`") < report.index("## Objective")
+    assert report.index("What is wrong with `sum_twice`") < report.index("<summary>Evidence")
 
 
 @pytest.mark.slow

@@ -92,8 +92,19 @@ def run(action: str, context: Context, arguments: Any) -> Any:
     return finish(ACTIONS[action].run(context, terms)).output
 
 
-def test_the_worst_workload_is_profiled(bench: Bench) -> None:
+def reaching(**rates: float) -> Any:
+    """A machine that reaches that."""
+
+    def measured(*_: Any) -> Any:
+        yield from ()
+        return Roof(**rates)
+
+    return measured
+
+
+def test_the_worst_workload_is_profiled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its facts are counted, measured and read from the compiler; what nobody tells is unknown."""
+    monkeypatch.setattr("loop.profile.actions.measure_roof", reaching(flops_per_s=1e12, bytes_per_s=1e12))
     found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
     (profile,) = found.profiles
     facts = profile.facts
@@ -109,13 +120,20 @@ def test_the_worst_workload_is_profiled(bench: Bench) -> None:
     assert "there is no GPU" == profile.unknown["dram"]
 
 
+def test_a_roof_that_was_measured_beside_other_programs_is_not_shown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads were much quicker at their best moments than on the whole."""
+    busy = reaching(flops_per_s=1e12, bytes_per_s=1e12, most_flops_per_s=2e12)
+    monkeypatch.setattr("loop.profile.actions.measure_roof", busy)
+    (profile,) = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES).profiles
+    assert (None, None) == (profile.facts["flops_share"], profile.facts["bandwidth_share"])
+    assert "other programs ran while it was measured" in profile.unknown["flops_share"]
+
+
 def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what it came to; what the other roof says stands, but not which one it is under."""
-
-    def low(*_: Any) -> Any:
-        yield from ()
-        return Roof(flops_per_s=0.1e6, bytes_per_s=1e9)
-
+    low = reaching(flops_per_s=0.1e6, bytes_per_s=1e9)
     monkeypatch.setattr("loop.profile.actions.measure_roof", low)
     found = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
     (profile,) = found.profiles

@@ -54,7 +54,7 @@ def test_a_variant_is_one_row_with_both_comparisons() -> None:
     made = variants(make_record(verdicts=JUDGED), STEPS)
     assert made is not None
     speed, good = "faster on 1 of 2, slower on 1: mean 1.10x", "same: 1.00x [0.95, 1.05]"
-    assert (("cpu", speed, good, "2 of 2 checks"),) == made.rows
+    assert (("cpu", good, speed, "2 of 2 checks"),) == made.rows
 
 
 def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
