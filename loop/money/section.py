@@ -111,7 +111,8 @@ def _saving(saving: Saving) -> tuple[str, ...]:
 
 def _prior(one: Prior) -> tuple[str, ...]:
     seen = f"{one.failures} of {say.count(one.sessions, 'session')}"
-    return one.pattern, say.minutes(one.minutes), seen, say.minutes(one.share * one.minutes), one.source
+    weighed = say.minutes(one.share * one.minutes) if one.sessions else "-"
+    return one.pattern, say.minutes(one.minutes), seen, weighed, one.source
 
 
 def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
