@@ -1,6 +1,8 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
+import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import content_hash
@@ -198,10 +200,16 @@ def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
         tree.revert()
         return ""
     if tree.head == at_hand.brief.base:
-        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number} of session {context.task.session}.")
+        tree.commit(f"{tried.variant}: {tried.reason}\n\nChange {tried.number}.", context.task.session)
     if tree.repository is None:
         return ""
     return tree.branch(f"loop/{context.task.session}")
+
+
+def taking(folder: Path, branch: str, patch: Path) -> list[str]:
+    """The command that brings all that a session kept into the user's files."""
+    where = ["git", "-C", str(folder)]
+    return [*where, "merge", "--no-edit", branch] if branch else [*where, "apply", str(patch)]
 
 
 def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
@@ -213,7 +221,7 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
     whole = shop.notes / KEPT
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
-    offered = f"; take it over with: git apply {whole}{f' (or the commits of {branch})' if branch else ''}"
+    offered = f"; take it over: {shlex.join(taking(context.task.folder, branch, whole))}"
     return DecisionOutput(
         ok=True,
         message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",

@@ -139,7 +139,7 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
         whole = Path(kept[-1].tried.patch).parent / "kept.patch"
         yield f"All that was kept, at the top of your repository: `git apply {whole}`"
     if kept and kept[-1].branch:
-        yield f"The same as commits: branch `{kept[-1].branch}`"
+        yield f"The same as commits: `git merge --no-edit {kept[-1].branch}`"
     for one in decided:
         if one.tried:
             yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"

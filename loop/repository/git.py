@@ -7,9 +7,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from loop.base.errors import WorkFailed
+from loop.base.remarks import remark
 
 QUIET = (
     "core.hooksPath=/dev/null",
@@ -40,10 +42,13 @@ ENVIRONMENT = {
     **dict.fromkeys(("LANGUAGE", "LC_ALL"), "C"),
     "GIT_OPTIONAL_LOCKS": "0",
 }
-"""Who commits here, and in which language git answers; the user's index is not even refreshed."""
+"""Who commits where git does not know the user, and in which language git answers; the user's index is not even
+refreshed."""
 
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """No other machine is asked, by no helper."""
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 ELSEWHERE = (
     "GIT_DIR",
@@ -104,13 +109,20 @@ def look(folder: Path, *arguments: str) -> str:
         return git(folder, *arguments, index=copy)
 
 
-def git(folder: Path, *arguments: str, index: Path | None = None, asked: str = "") -> str:
+def git(
+    folder: Path, *arguments: str, index: Path | None = None, asked: str = "", variables: Mapping[str, str] = NONE
+) -> str:
     """What git prints as text; see `read_bytes`. `index`: in the place of the checkout's."""
-    return read_bytes(folder, *arguments, index=index, asked=asked).decode(errors="surrogateescape")
+    return read_bytes(folder, *arguments, index=index, asked=asked, variables=variables).decode(
+        errors="surrogateescape"
+    )
 
 
-def read_bytes(folder: Path, *arguments: str, index: Path | None = None, asked: str = "") -> bytes:
-    """What git prints. Raises WorkFailed with its own words. `asked`: what it reads as its input."""
+def read_bytes(
+    folder: Path, *arguments: str, index: Path | None = None, asked: str = "", variables: Mapping[str, str] = NONE
+) -> bytes:
+    """What git prints. Raises WorkFailed with its own words. `asked`: what it reads as its input; `variables`: of
+    its environment."""
     forget_the_callers_repository()
     try:
         from git import GitError
@@ -120,11 +132,30 @@ def read_bytes(folder: Path, *arguments: str, index: Path | None = None, asked: 
         settings = QUIET if _Door.open else (*QUIET, *without_programs(str(folder)))
         env = ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
         words = [word for setting in settings for word in ("-c", setting)]
-        env = env | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+        env = env | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
         return _execute(folder, [*words, *_outside_submodules(arguments)], env, asked)
     except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
         said = str(getattr(error, "stderr", "") or error).strip()
         raise WorkFailed(f"git {arguments[0]} in {folder}: {said}") from error
+
+
+def author(folder: Path) -> dict[str, str]:
+    """The user as git knows them in a folder, as variables for a commit; none, with a remark, where not."""
+    found = {
+        "NAME": os.environ.get("GIT_AUTHOR_NAME") or _configured(folder, "user.name"),
+        "EMAIL": os.environ.get("GIT_AUTHOR_EMAIL") or _configured(folder, "user.email"),
+    }
+    if not all(found.values()):
+        remark(
+            "git does not know your name, so loop commits under its own"
+            " (git config --global user.name NAME, and user.email ADDRESS)"
+        )
+        return {}
+    return {f"GIT_{who}_{what}": text for who in ("AUTHOR", "COMMITTER") for what, text in found.items()}
+
+
+def _configured(folder: Path, name: str) -> str:
+    return git(folder, "config", "--get", "--default=", name).strip()
 
 
 def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:

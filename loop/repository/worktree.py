@@ -8,21 +8,24 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from loop import __version__
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.repository import submodules
-from loop.repository.git import git, look
+from loop.repository.git import NONE, author, git, look
 from loop.repository.reading import lines_changed
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
 COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
 """What belongs to an edit: all that git does not ignore, save for what Python leaves behind and for sessions."""
+MADE_WITH = "Made-with"
+"""The trailer of every commit that loop makes."""
 AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
 IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """What a copy of a target outside git leaves out."""
@@ -64,11 +67,16 @@ class Worktree:
     def _notice_new_files(self) -> None:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
 
-    def commit(self, message: str) -> str:
-        """Make what is there the new `head`; its hash. Raises MachineFailure where git cannot write it."""
+    def commit(self, message: str, session: str = "") -> str:
+        """Make what is there the new `head`, in the user's name; its hash.
+
+        A trailer says what made it. Raises MachineFailure where git cannot write it.
+        """
         self._is_ours()
         git(self.root, "add", "--all", *COUNTED)
-        _write(self.root, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", message)
+        trailer = f"{MADE_WITH}: loop {__version__}{f' session {session}' if session else ''}"
+        words = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
+        _write(self.root, "commit", *words, variables=author(self.root))
         return self.head
 
     def branch(self, name: str) -> str:
@@ -179,13 +187,13 @@ def _add(repository: Path, root: Path, commit: str) -> None:
         raise WorkFailed(error.message, hint) from error
 
 
-def _write(root: Path, *arguments: str) -> None:
+def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> None:
     """Let git write in a worktree of ours. Raises MachineFailure: no hook runs there, and nobody edits meanwhile.
 
     Git says little of a disk's errors: `couldn't set 'HEAD'`.
     """
     try:
-        git(root, *arguments)
+        git(root, *arguments, variables=variables)
     except WorkFailed as error:
         raise MachineFailure(error.message, f"look after the disk of {root}") from error
 

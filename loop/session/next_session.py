@@ -19,7 +19,7 @@ from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import weights
 from loop.money.charging import hourly_usd
-from loop.optimize.candidate import KEPT
+from loop.optimize import candidate
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device
 from loop.store import index, journal, past_changes
@@ -114,10 +114,7 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
 
 def taking(kept: Kept, setting: Setting) -> list[str]:
     """The command that brings a kept change into the user's files."""
-    folder = str(setting.project.target)
-    if kept.branch:
-        return ["git", "-C", folder, "merge", kept.branch]
-    return ["git", "-C", folder, "apply", str(Path(kept.patch).parent / KEPT)]
+    return candidate.taking(setting.project.target, kept.branch, Path(kept.patch).parent / candidate.KEPT)
 
 
 def proposal(

@@ -9,11 +9,13 @@ from typing import cast
 
 import pytest
 
+from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import own_tree
 from loop.repository.leftover import note_owner
 from loop.repository.worktree import AS_IT_STOOD, find, make, make_at, remove, top_of
 from loop.steps.context import Context, Workshop
+from tests.projects import make_project
 from tests.repository.test_reading import git
 
 
@@ -268,3 +270,23 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     old = make(target, tmp_path / "old")
     (shop.notes / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')
     assert old == own_tree(context, replace(shop, tree=old.root))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_commit_is_the_users_and_says_what_made_it(
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Author and committer are whom git knows; loop itself, with a remark, where it knows nobody."""
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"):
+        monkeypatch.delenv(name, raising=False)
+    project = make_project(tmp_path / "mine")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "all")):
+        git(project, *words)
+    if known:
+        git(project, "config", "user.name", "Ada")
+        git(project, "config", "user.email", "ada@example.org")
+    tree = make(project, tmp_path / "tree")
+    tree.commit("faster", "s-1")
+    said = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
+    who = "Ada <ada@example.org> Ada" if known else "loop <loop@localhost> loop"
+    assert f"{who} loop {__version__} session s-1" == said.strip()
