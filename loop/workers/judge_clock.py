@@ -60,7 +60,7 @@ class Orders:
             while not bell.rung(GLANCE_S if meanwhile else WATCHED_S) or words[DONE] != number:
                 if meanwhile:
                     meanwhile()
-                yield from self._look(clock() - begin)
+                yield from self._look(clock() - begin, number)
             return (clock() - begin) / 1e9
         patience = begin + int(WATCHED_S * 1e9)
         while words[DONE] != number:
@@ -73,15 +73,19 @@ class Orders:
     def _wait_long(self, begin: int, number: int) -> Generator[Tick, None, None]:
         words, clock = self.worker.arena.words, time.perf_counter_ns
         while words[DONE] != number:
-            yield from self._look(clock() - begin)
+            yield from self._look(clock() - begin, number)
             until = clock() + int(WATCHED_S * 1e9)
             while words[DONE] != number and clock() < until:
                 time.sleep(NAP_S)
 
-    def _look(self, waited_ns: int) -> Generator[Tick, None, None]:
-        """See whether the worker still lives; raises what became of it."""
+    def _look(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
+        """See whether the worker still lives; raises what became of it.
+
+        An order to leave is done before the reply that follows it: it may have been done since we looked.
+        """
         yield Tick(self.note)
-        if self.worker.has_answered or self.worker.child.code is not None:
+        ended = self.worker.has_answered or self.worker.child.code is not None
+        if ended and self.worker.arena.words[DONE] != number:
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
         if waited_ns / 1e9 > self.limit_s:

@@ -29,7 +29,7 @@ def told(*words: str, code: int = 0) -> dict[str, Any]:
     done = loop(*words, "--json")
     assert code == done.returncode, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert 1 == found["schema_version"]
+    assert found["schema_version"] in (1, 2)
     return found
 
 
@@ -48,7 +48,7 @@ def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
     assert pytest.approx(6.0) == first["predicted_seconds"]
     assert "prior" == first["patterns"][0]["evidence"]
     run(folder, 3)
-    later = told("run", "session", "try", "--dry-run", *where)
+    later = told("run", "session", "try", "--dry-run", "--attended", *where)
     assert later["predicted"]["low_s"] < later["predicted_seconds"] < later["predicted"]["high_s"]
     assert later["predicted_seconds"] < 2.0
     assert later["predicted_usd"] == later["predicted"]["usd"] > 0

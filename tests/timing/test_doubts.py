@@ -116,6 +116,8 @@ def test_a_side_that_takes_long_to_make_calls_ready_computes_then() -> None:
     assert "" == doubts.foresees([(1e-3, 250)] * 5, [usual], [0.4e-6]), "many quick calls"
     assert "" == doubts.foresees([(400e-6, 1)] * 5, [[(450e-6, 4)] * 5], [100e-6]), "one slow call"
     assert "" == doubts.foresees([(1.1e-3, 1)] * 5, [usual], [1e-3]), "no longer than a call"
+    busy = [(10e-3, 10)] * 7 + [(200e-6, 10)] * 4
+    assert "" == doubts.foresees(busy, [usual], [20e-6]), "the machine left no core for seven of eleven"
     said = doubts.foresees([(10e-3, 10)] * 5, [usual], [20e-6])
     assert said.startswith(
         "it computes before it is timed: 1000.0 us to make a call ready, 60.0 us for another side"
