@@ -99,6 +99,7 @@ LOOKING = (
             TARGET,
             option("--limit", int, 65_536, "Of a summary, in bytes."),
             option("--link", str, "", "Of a summary: where the whole report is."),
+            option("--json", bool, False, "The same as --format json."),
         ),
     ),
     Command(
@@ -203,14 +204,14 @@ LOOKING = (
         "loop.cli.drafts:accept_draft",
         "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
         ("loop patterns drafts accept undefined-symbol-foo-1a2b3c --target ../my-kernel",),
-        (DRAFT, TARGET),
+        (DRAFT, TARGET, JSON),
     ),
     Command(
         "patterns drafts dismiss",
         "loop.cli.drafts:dismiss_draft",
         "Do not offer a draft again.",
         ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET),
+        (DRAFT, TARGET, JSON),
     ),
     Command(
         "plan list",
@@ -249,7 +250,7 @@ LOOKING = (
         "loop.cli.sessions:reindex",
         "Read all session folders again. The index notices what changes by itself; this is for the doubtful.",
         ("loop sessions reindex",),
-        (TARGET,),
+        (TARGET, JSON),
     ),
     Command(
         "sessions show",

@@ -185,6 +185,7 @@ WORKING = (
         "loop.cli.bench:header",
         "Path of the C header a kernel includes.",
         ('cp "$(loop kernels header)" .',),
+        (JSON,),
     ),
     Command(
         "kernels build",
