@@ -33,6 +33,7 @@ GROUPS = {
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
     "cost": "What sessions cost, and decisions with money.",
+    "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
 STARTING = {command.words.split()[0] for command in WORKING}

@@ -7,6 +7,7 @@ from loop.cli.options import JSON, MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
 DRAFT = argument("name", str, ..., "Name of a draft; see `loop patterns drafts`.")
+YES = option("--yes", bool, False, "Do it without asking.")
 PATTERN = argument("name", str, ..., "Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns)
 
 LOOKING = (
@@ -22,21 +23,51 @@ LOOKING = (
         ),
     ),
     Command(
-        "worktrees",
-        "loop.cli.worktrees:show_worktrees",
-        """Folders in which loop edits targets; with --remove those go that no session needs any more.
+        "clean",
+        "loop.cli.clean:clean",
+        """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
 
-        One with uncommitted edits stays, and is named.
+        Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
+        uncommitted edits stays, and so does a branch that is not merged.
         """,
-        ("loop worktrees", "loop worktrees --remove"),
+        ("loop clean", "loop clean --yes", "loop clean --older-than 90"),
         (
-            argument("names", list[str] | None, None, "Those to remove. Default: all left over.", metavar="NAME"),
-            option("--remove", bool, False, "Take them away; commits and branches stay."),
-            option("--discard-edits", bool, False, "Also those with uncommitted edits, which are lost."),
+            argument(
+                "names", list[str] | None, None, "Only these. Default: all that nobody needs.", metavar="NAME"
+            ),
+            option(
+                "--older-than",
+                float | None,
+                None,
+                "Also sessions older than that, save for the last and those with a known-good build.",
+                metavar="DAYS",
+                min=0,
+            ),
+            option("--resumable", bool, False, "With --older-than: also sessions that could be resumed."),
+            option("--discard-edits", bool, False, "Also what would lose edits or commits."),
+            YES,
             TARGET,
             JSON,
         ),
-        request="WorktreesRequest",
+        request="CleanRequest",
+    ),
+    Command(
+        "cache",
+        "loop.cli.cache:show_cache",
+        "What the cache holds, and its size. All of it can be made again.",
+        ("loop cache",),
+        (JSON,),
+    ),
+    Command(
+        "cache clean",
+        "loop.cli.cache:clean_cache",
+        "Remove builds and indexes from the cache, after asking.",
+        ("loop cache clean --older-than 30", "loop cache clean --yes"),
+        (
+            option("--older-than", float, 0.0, "Only what was written so long ago.", metavar="DAYS", min=0),
+            YES,
+            JSON,
+        ),
     ),
     Command(
         "report",

@@ -10,7 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli import drafts, worktrees
+from loop.cli import clean, drafts
 from loop.cli.next_plan import where_of
 from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
@@ -147,10 +147,10 @@ def _left(setting: Setting | None, here: Project, listed: Sequence[Listed]) -> I
     found = drafts.offered(setting) if setting else ()
     if found:
         yield Left(f"{_some(found, 'draft')} of a pattern to read", f"loop patterns drafts show {found[0]}")
-    trees = worktrees.left_over(here.sessions)
+    trees = clean.left_over(here.sessions)
     if trees:
         names = _some([one.name for one in trees], "worktree")
-        yield Left(f"{names} left over, edits: {_edits(trees)}", worktrees.REMOVE)
+        yield Left(f"{names} left over, edits: {_edits(trees)}", clean.COMMAND)
     bad = [one.folder for one in listed if one.problem]
     if bad:
         yield Left(f"{_some(bad, 'session folder')} with something wrong", "loop sessions list")
@@ -162,8 +162,8 @@ def _some(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({', '.join(names[:NAMED])}{more})"
 
 
-def _edits(trees: Sequence[worktrees.Place]) -> str:
-    edited = sum(one.said != "none" for one in trees)
+def _edits(trees: Sequence[clean.Found]) -> str:
+    edited = sum(bool(one.loses) for one in trees)
     return f"in {edited}, which stay until they are looked at" if edited else "none"
 
 

@@ -9,7 +9,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
 from loop.model.resources import Taken
 from loop.store.rows import RESOURCES
-from loop.store.sessions import SessionFolder, before, left_out
+from loop.store.sessions import SessionFolder, before, every, left_out
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
@@ -26,6 +26,19 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         except LoopError as error:
             left_out(error)
     return found
+
+
+def needed(root: Path) -> set[str]:
+    """Sessions that the next one looks back on: the last of each target and device, and of their known good."""
+    last: dict[str, SessionHead] = {}
+    for folder in every(root):
+        try:
+            head = folder.head()
+            last[repr(_ground(head))] = head
+        except LoopError as error:
+            left_out(error)
+    good = {one.session for head in last.values() for one in known_good(root, head).values()}
+    return good | {head.id for head in last.values()}
 
 
 def known_resources(

@@ -1,0 +1,228 @@
+"""`loop clean`: worktrees, branches and old sessions of loop that nobody needs any more; it asks first."""
+
+import datetime
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, LoopError, UsageError
+from loop.base.locks import held
+from loop.base.places import Project, project, state_folder
+from loop.base.screen import Screen
+from loop.model.record import RESUMABLE
+from loop.repository import leftover
+from loop.repository.git import git
+from loop.repository.leftover import Kept
+from loop.repository.worktree import MADE_WITH, top_of
+from loop.store import known_good, sessions
+from loop.store.sessions import HEAD, LOCK, SessionFolder
+
+State = Literal["in use", "waits", "left over", "unknown"]
+GROUND = 8
+"""Letters of the target's hash that end the name of a session's worktree."""
+COMMAND = "loop clean"
+BY_OURSELVES = "<loop@localhost>"
+"""Who committed what an older loop made."""
+BRANCH = "--format=%(refname:short)%00%(authoremail)%00%(contents:trailers:key=" + MADE_WITH + ",valueonly)%00"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that loop made, and where it stands."""
+
+    kind: Literal["worktree", "branch", "session"]
+    name: str
+    """What it is called on the command line."""
+    path: str
+    state: State
+    why: str
+    remove: Callable[[], object]
+    loses: str = ""
+    """What goes with it and is nowhere else; empty for nothing."""
+
+
+def folder() -> Path:
+    """Where worktrees are."""
+    return state_folder() / "worktrees"
+
+
+def worktrees(sessions_folder: Path) -> Iterator[Found]:
+    """All worktrees; `sessions_folder`: where sessions are looked for when one does not say whose it is."""
+    for kept in leftover.every(folder()):
+        state, why = _state(kept, sessions_folder)
+        loses = "" if state in ("in use", "waits") else _edits(kept)
+        yield Found("worktree", kept.root.name, str(kept.root), state, why, kept.remove, loses)
+
+
+def left_over(sessions_folder: Path) -> list[Found]:
+    """Worktrees that nobody needs any more."""
+    return [one for one in worktrees(sessions_folder) if one.state == "left over"]
+
+
+def _edits(kept: Kept) -> str:
+    """Uncommitted edits in words."""
+    edits = kept.edits()
+    if edits is None:
+        return "edits: not known" if any(kept.root.iterdir()) else ""
+    files, lines = len(edits), sum(edits.values())
+    return f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}" if files else ""
+
+
+def _state(kept: Kept, sessions_folder: Path) -> tuple[State, str]:
+    parts = kept.root.name.split("-")
+    if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
+        alive = psutil.pid_exists(int(parts[1]))
+        return ("in use", f"process {parts[1]} bisects") if alive else ("left over", "its bisection was killed")
+    guess = sessions_folder / kept.root.name[: -GROUND - 1]
+    owner = kept.owner or (guess if (guess / HEAD).is_file() else None)
+    if owner is None:
+        return "unknown", f"it does not say whose it is, and no session in {sessions_folder} has its name"
+    return _of_session(SessionFolder(owner))
+
+
+def _of_session(session: SessionFolder) -> tuple[State, str]:
+    if not (session.path / HEAD).is_file():
+        return "left over", f"its session is gone: {session.path}"
+    if held(session.path / LOCK):
+        return "in use", f"{session.id} runs"
+    try:
+        record = session.record()
+        if (record.status if record else None) in (None, *RESUMABLE):
+            return "waits", session.head().resume_command
+    except LoopError as error:
+        return "unknown", error.message
+    return "left over", f"{session.id} has ended"
+
+
+def branches(here: Project) -> Iterator[Found]:
+    """Branches of kept changes. One whose commits are nowhere else is `unknown`: it goes by its name alone."""
+    top = top_of(here.target)
+    if top is None:
+        return
+    merged = git(top, "for-each-ref", "--merged=HEAD", "--format=%(refname:short)", "refs/heads/loop/").split()
+    for line in git(top, "for-each-ref", BRANCH, "refs/heads/loop/").split("\0\n"):
+        name, email, trailer = (*line.split("\0"), "", "")[:3]
+        if not (trailer.strip() or email == BY_OURSELVES):
+            continue
+        state, why = _of_session(SessionFolder(here.sessions / name.removeprefix("loop/")))
+        remove = partial(git, top, "branch", "--quiet", "-D", name)
+        if state == "left over" and name not in merged:
+            count = git(top, "rev-list", "--count", name, "^HEAD").strip()
+            yield Found("branch", name, str(top), "unknown", "it is not merged", remove, f"commits: {count}")
+        else:
+            yield Found("branch", name, str(top), state, "it is merged" if state == "left over" else why, remove)
+
+
+def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[Found]:
+    """Sessions that began before a time; not the last of a target and device, nor one with a known-good build."""
+    needed = known_good.needed(here.sessions)
+    for session in sessions.every(here.sessions):
+        try:
+            began = session.head().started
+        except LoopError:
+            continue
+        if began >= before or session.id in needed:
+            continue
+        state, why = _of_session(session)
+        if resumable and state == "waits":
+            state = "left over"
+        why = f"it began on {began:%Y-%m-%d}" if state == "left over" else why
+        yield Found("session", session.id, str(session.path), state, why, partial(shutil.rmtree, session.path))
+
+
+@dataclass(frozen=True)
+class CleanRequest:
+    """What is asked for."""
+
+    names: tuple[str, ...] = ()
+    """Those to remove; none: all that are left over."""
+    older_than: float | None = None
+    """Days, of sessions; None: sessions stay."""
+    resumable: bool = False
+    discard_edits: bool = False
+    yes: bool = False
+    target: Path | None = None
+    json: bool = False
+
+
+def clean(request: CleanRequest, screen: Screen) -> int:
+    """List what is there, ask, and take away what nobody needs; 1 where something stays for what it would lose."""
+    here = project(request.target, Path.cwd())
+    found = [*worktrees(here.sessions), *branches(here), *_sessions(request, here)]
+    chosen = _chosen(request, found)
+    stay = [one for one in chosen if one.loses and not request.discard_edits]
+    go = [one for one in chosen if one not in stay]
+    agreed = request.yes
+    if not request.json:
+        _list(found, screen)
+        agreed = agreed or (bool(go) and screen.confirm(f"Take away {_counted(go)}?"))
+    gone = go if agreed else []
+    for one in gone:
+        one.remove()
+    if request.json:
+        rows = [_fields(one, removed=one in gone) for one in found]
+        screen.data(to_json({"schema_version": 1, "found": rows}))
+    else:
+        _tell(go, stay, screen, agreed=agreed)
+    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
+
+
+def _sessions(request: CleanRequest, here: Project) -> Iterable[Found]:
+    if request.older_than is None:
+        return ()
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=request.older_than)
+    return old_sessions(here, before, resumable=request.resumable)
+
+
+def _chosen(request: CleanRequest, found: Sequence[Found]) -> list[Found]:
+    """What would be removed. Raises LoopError for a name that is not there, or is in use."""
+    by_name = {one.name: one for one in found}
+    for name in request.names:
+        if name not in by_name:
+            raise UsageError(f"loop made nothing that is called {name!r}", hint=COMMAND)
+        if by_name[name].state == "in use":
+            raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
+        if by_name[name].state == "waits":
+            raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
+    if request.names:
+        return [by_name[name] for name in dict.fromkeys(request.names)]
+    return [one for one in found if one.state == "left over"]
+
+
+def _fields(one: Found, *, removed: bool) -> dict[str, object]:
+    names = ("kind", "name", "path", "state", "why", "loses")
+    return {**{name: getattr(one, name) for name in names}, "removed": removed}
+
+
+def _list(found: Sequence[Found], screen: Screen) -> None:
+    if found:
+        rows = [(one.kind, one.name, one.state, one.loses or "-", one.why) for one in found]
+        screen.table(("what", "name", "", "would lose", "why"), rows)
+
+
+def _counted(items: Sequence[Found]) -> str:
+    """`2 worktrees, 1 branch`."""
+    kinds = [one.kind for one in items]
+    plural = {"branch": "branches"}
+    counts = ((kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
+    return ", ".join(f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for n, kind in counts)
+
+
+def _tell(go: Sequence[Found], stay: Sequence[Found], screen: Screen, *, agreed: bool) -> None:
+    if not go and not stay:
+        screen.say("nothing is left over")
+    elif go:
+        screen.say(
+            f"taken away: {_counted(go)}" if agreed else f"nothing was taken away; to do it: {COMMAND} --yes"
+        )
+    for one in stay:
+        screen.say(f"{one.name} stays: {one.loses}, in {one.path}")
+    if stay:
+        names = " ".join(one.name for one in stay)
+        screen.say(f"look at them first; to lose them: {COMMAND} --discard-edits {names}")
