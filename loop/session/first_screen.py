@@ -111,9 +111,12 @@ def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong
     if not checks:
         return wrong or NOTHING
     declined = sum(one.passed and one.status != "right" for one in checks)
-    right = f"{sum(one.status == 'right' for one in checks)} of {say.count(len(checks) - declined, 'check')}"
+    passed, of = sum(one.status == "right" for one in checks), say.count(len(checks) - declined, "check")
     emulated = ", emulated" if name in record.head.emulated else ""
-    return f"{f'{wrong}: ' if wrong else ''}{right}{emulated}"
+    if not wrong:
+        return f"{passed} of {of}{emulated}"
+    failed = len(checks) - declined - passed
+    return f"{wrong}{f': {failed} of {of} failed' if failed else ''}{emulated}"
 
 
 def _against(verdicts: Sequence[SpeedVerdict]) -> str:
