@@ -147,14 +147,18 @@ def _words(verdicts: Sequence[str], leads: str = "") -> str:
 
 
 def _good(finished: Sequence[Finished]) -> str:
-    """`The known good is main at 0123456789ab (session ...).`"""
-    known = {one for output in outputs_of(finished, CompareOutput) for one in output.known_good}
+    """`The known good is main at 0123456789ab (session ...).`, or that there is nothing else to compare with."""
+    compared = outputs_of(finished, CompareOutput)
+    known = {one for output in compared for one in output.known_good}
     said = [
         f"{f'{one.branch} at ' if one.branch else ''}{(one.commit or '')[:12] or 'sources without a commit'}"
         f" (session {one.session})"
         for one in sorted(known, key=lambda one: one.session)
     ]
-    return f"The known good is {'; '.join(said)}." if said else ""
+    if said:
+        return f"The known good is {'; '.join(said)}."
+    alone = compared and not any(one.verdicts for one in compared)
+    return "Not compared with another build: no earlier session passed on another one here." if alone else ""
 
 
 def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:
