@@ -40,7 +40,9 @@ STARTING = {command.words.split()[0] for command in WORKING}
 """First words of commands that start processes: they are watched by one of their own."""
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
-build(app, GROUPS, (*LOOKING, *WORKING, *COST))
+ALL = (*LOOKING, *WORKING, *COST)
+"""Every command."""
+build(app, GROUPS, ALL)
 
 
 def _version(wanted: bool) -> None:

@@ -264,7 +264,8 @@ def _recipe(variant: Variant, setting: Setting) -> list[str]:
     return [f"run as {' '.join(variant.run)}"]
 
 
-def header(screen: Screen) -> int:
+def header(screen: Screen, *, as_json: bool) -> int:
     """Path of the C header that a kernel includes."""
-    screen.data(str(include_folder() / "loop_kernel.h"))
+    path = str(include_folder() / "loop_kernel.h")
+    screen.data(to_json({"schema_version": 1, "path": path}) if as_json else path)
     return ExitCode.OK

@@ -31,29 +31,32 @@ COST = (
     Command(
         "cost rates",
         "loop.money.command:show_rates",
-        "The prices that sessions are charged at, each with its source and age.",
+        "Show the prices of the rate card, each with its source and age.",
         ("loop cost rates",),
         (TARGET, JSON),
     ),
     Command(
         "cost keep-or-stop",
         "loop.money.decisions:keep_or_stop",
-        """Keep an idle GPU, or stop it? Both sides, the break-even, the decision.
+        """Decide whether to keep an idle GPU or to stop it.
 
         Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
         """,
         (
             "loop cost keep-or-stop --idle-hours 5",
             "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
-            "loop cost keep-or-stop --idle-hours 5 --gpu-usd-per-hour 0.20 --stop-cost-usd 0.80..1.20 --json",
+            "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80..1.20",
             "loop cost keep-or-stop --recorded",
         ),
         (
             option("--idle-hours", float | None, None, "Hours until the GPU is needed again."),
             option("--gpu-usd-per-hour", float | None, None, "Default: the rate card's."),
-            option("--stop-cost-usd", str | None, None, "What a stop costs as a whole; a range: 0.80..1.20."),
+            option("--stop-cost-usd", str | None, None, "Cost of a stop, or a range as in 0.80..1.20."),
             option(
-                "--restart-minutes", str | None, None, "A number or a range. Default: as own sessions measured it."
+                "--restart-minutes",
+                str | None,
+                None,
+                "A number or a range. Default: as your sessions measured it.",
             ),
             option(
                 "--waiting",
@@ -61,7 +64,7 @@ COST = (
                 None,
                 "Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
             ),
-            option("--recorded", bool, False, "What the money says of the recorded history's decisions."),
+            option("--recorded", bool, False, "Judge the decisions of the recorded history."),
             TARGET,
             JSON,
         ),
@@ -70,7 +73,7 @@ COST = (
     Command(
         "cost pivot",
         "loop.money.decisions:pivot",
-        """Go on, or pivot? Stop rules from own sessions, expected value of each option.
+        """Decide whether to go on or to try something else.
 
         An option without a probability or a value has no expected value: what it would need is shown instead.
 

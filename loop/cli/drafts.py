@@ -82,7 +82,7 @@ def show_draft(name: str, target: Path | None, screen: Screen, *, as_json: bool)
     return ExitCode.OK
 
 
-def accept_draft(name: str, target: Path | None, screen: Screen) -> int:
+def accept_draft(name: str, target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
     """Write a draft into the project's own patterns. Raises LoopError where it is there, or the project is not."""
     setting = read_setting(target)
     drafted = _choose(setting, name)
@@ -93,16 +93,18 @@ def accept_draft(name: str, target: Path | None, screen: Screen) -> int:
         )
     path = setting.project.target / "patterns" / f"{name}.yaml"
     _write_new(path, drafted.text, setting)
-    screen.data(str(path))
+    screen.data(to_json({"schema_version": 1, "path": path}) if as_json else str(path))
     screen.say(f"read and edit it, then allow what it runs: loop trust {setting.project.target}")
     return ExitCode.OK
 
 
-def dismiss_draft(name: str, target: Path | None, screen: Screen) -> int:
+def dismiss_draft(name: str, target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
     """Do not offer a draft again."""
     setting = read_setting(target)
     drafted = _choose(setting, name)
     rule.dismiss(setting.project.sessions, drafted.draft.key)
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "dismissed": name}))
     screen.say(f"{name} is not offered again; its sessions stay as they are")
     return ExitCode.OK
 

@@ -14,7 +14,7 @@ LOOKING = (
     Command(
         "status",
         "loop.cli.status:show_status",
-        "What runs, what waits for a person, what it cost, keep or stop the GPU, and what comes next.",
+        "Show what runs, what waits for you, what it cost, and what comes next.",
         ("loop status", "loop status --md > STATUS.md"),
         (
             TARGET,
@@ -54,7 +54,7 @@ LOOKING = (
     Command(
         "cache",
         "loop.cli.cache:show_cache",
-        "What the cache holds, and its size. All of it can be made again.",
+        "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
         (JSON,),
     ),
@@ -72,7 +72,7 @@ LOOKING = (
     Command(
         "report",
         "loop.session.command:report",
-        """A session's report, rendered again from its record.
+        """Print a session's report, rendered again from its record.
 
         html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and
         chrome://tracing; csv has one row a sample that was timed; `loop patterns schema report` describes json.
@@ -99,6 +99,7 @@ LOOKING = (
             TARGET,
             option("--limit", int, 65_536, "Of a summary, in bytes."),
             option("--link", str, "", "Of a summary: where the whole report is."),
+            option("--json", bool, False, "The same as --format json."),
         ),
     ),
     Command(
@@ -111,21 +112,21 @@ LOOKING = (
     Command(
         "patterns list",
         "loop.cli.pattern_rows:list_patterns",
-        "All patterns, a row each.",
+        "List all patterns.",
         ("loop patterns list --json",),
         (TARGET, JSON),
     ),
     Command(
         "patterns show",
         "loop.cli.patterns:show_pattern",
-        "One pattern in full.",
+        "Show one pattern in full.",
         ("loop patterns show baseline-first",),
         (PATTERN, TARGET, JSON),
     ),
     Command(
         "patterns stats",
         "loop.learning.statistics_command:show_statistics",
-        "What the sessions say of patterns: how often they work, how long they take, what they save.",
+        "Show how often patterns work, how long they take, and what they save.",
         ("loop patterns stats", "loop patterns stats baseline-first --json"),
         (
             argument(
@@ -142,7 +143,7 @@ LOOKING = (
     Command(
         "patterns search",
         "loop.cli.patterns:search_patterns",
-        """Patterns by their problem, the best first: title, occasions, steps, and failures that sessions met.
+        """Find patterns by the problem that they solve, the best first.
 
         Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
         """,
@@ -163,7 +164,7 @@ LOOKING = (
     Command(
         "patterns graph",
         "loop.cli.checking:graph",
-        "Which plans chain which patterns, and which patterns answer which outcomes, as a Mermaid drawing.",
+        "Draw which plans run which patterns, and which pattern follows which outcome.",
         (
             "loop patterns graph > patterns.mmd",
             "loop patterns graph --tree",
@@ -177,7 +178,7 @@ LOOKING = (
     Command(
         "patterns schema",
         "loop.cli.checking:show_schema",
-        "JSON Schema (draft 7) for editors; `report` for programs that read `loop report --format json`.",
+        "Print the JSON Schema of a kind of file, for editors and programs.",
         ("loop patterns schema target > target.json",),
         (
             argument("name", str, "pattern", "pattern, plan, target, rates, history or report."),
@@ -187,14 +188,14 @@ LOOKING = (
     Command(
         "patterns drafts",
         "loop.cli.drafts:list_drafts",
-        "Patterns drafted from failures that at least three sessions met, for a person to accept.",
+        "List patterns drafted from failures that at least three sessions met.",
         ("loop patterns drafts",),
         (TARGET, JSON),
     ),
     Command(
         "patterns drafts show",
         "loop.cli.drafts:show_draft",
-        "One draft, as the file that it would become.",
+        "Show one draft, as the file that it would become.",
         ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
         (DRAFT, TARGET, JSON),
     ),
@@ -202,27 +203,27 @@ LOOKING = (
         "patterns drafts accept",
         "loop.cli.drafts:accept_draft",
         "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
-        ("loop patterns drafts accept undefined-symbol-foo-1a2b3c --target ../my-kernel",),
-        (DRAFT, TARGET),
+        ("loop patterns drafts accept undefined-symbol-foo-1a2b3c",),
+        (DRAFT, TARGET, JSON),
     ),
     Command(
         "patterns drafts dismiss",
         "loop.cli.drafts:dismiss_draft",
         "Do not offer a draft again.",
         ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET),
+        (DRAFT, TARGET, JSON),
     ),
     Command(
         "plan list",
         "loop.cli.patterns:list_plans",
-        "All plans, a row each.",
+        "List all plans.",
         ("loop plan list",),
         (TARGET, JSON),
     ),
     Command(
         "plan show",
         "loop.cli.patterns:show_plan",
-        "One plan.",
+        "Show one plan.",
         ("loop plan show baseline",),
         (
             argument("name", str, ..., "Name of a plan; see `loop plan list`.", autocompletion=names.plans),
@@ -233,28 +234,28 @@ LOOKING = (
     Command(
         "plan next",
         "loop.cli.next_plan:show_next",
-        "What the next session should do: objective, chain, time, cost, benefit, and why. Nothing runs.",
+        "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
         ("loop plan next --json",),
         (TARGET, JSON),
     ),
     Command(
         "sessions list",
         "loop.cli.sessions:list_sessions",
-        "All sessions, oldest first.",
+        "List all sessions, oldest first.",
         ("loop sessions list",),
         (TARGET, JSON),
     ),
     Command(
         "sessions reindex",
         "loop.cli.sessions:reindex",
-        "Read all session folders again. The index notices what changes by itself; this is for the doubtful.",
+        "Rebuild the index of sessions. It is kept up to date without this, too.",
         ("loop sessions reindex",),
-        (TARGET,),
+        (TARGET, JSON),
     ),
     Command(
         "sessions show",
         "loop.cli.sessions:show_session",
-        "One session: its facts and its steps.",
+        "Show one session: its facts and its steps.",
         ("loop sessions show last",),
         (
             argument(
@@ -267,7 +268,7 @@ LOOKING = (
     Command(
         "sessions replayed",
         "loop.replay.command:replayed",
-        """Say whether a recipe found what its session had found; a session's recipe.sh ends with this.
+        """Compare what a session's recipe.sh found with what the session had found.
 
         Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
         """,
@@ -277,7 +278,7 @@ LOOKING = (
     Command(
         "sessions import",
         "loop.session.recorded:import_sessions",
-        """Take sessions that were recorded elsewhere, before loop, into this project's.
+        """Import sessions that were recorded without loop.
 
         Only their raw rows are kept. The format: loop patterns schema history
         """,
@@ -291,7 +292,7 @@ LOOKING = (
     Command(
         "sessions compare",
         "loop.cli.comparing:compare_sessions",
-        """Sessions beside each other: environment, sources, verdicts, ratios, cost, time.
+        """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
         Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
         Latencies are not compared: they hang on the machine, the day and the hour.
@@ -314,7 +315,7 @@ LOOKING = (
     Command(
         "sessions trend",
         "loop.cli.comparing:show_trend",
-        "A target's ratios over sessions; a new machine, driver or torch begins a new line.",
+        "Show how the ratios of a target changed over its sessions.",
         ("loop sessions trend --variant cpu",),
         (
             TARGET,
@@ -327,7 +328,7 @@ LOOKING = (
     Command(
         "catalog build",
         "loop.site.command:build_site",
-        """Write a site of patterns, sessions, kernels and plans: plain files with search, no network.
+        """Write a website of patterns, sessions, kernels and plans.
 
         Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
         """,
@@ -341,7 +342,7 @@ LOOKING = (
     Command(
         "catalog serve",
         "loop.site.command:serve_site",
-        "Show the catalogue on this machine, for this machine only, until Ctrl-C.",
+        "Serve the website on this machine, for this machine only, until Ctrl-C.",
         ("loop catalog serve", "loop catalog serve --port 0 --dir catalogue"),
         (
             option("--port", int, 8765, "0 takes any that is free.", min=0, max=65535),

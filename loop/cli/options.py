@@ -13,7 +13,7 @@ TARGET = option(
     metavar="FOLDER",
     autocompletion=names.targets,
 )
-JSON = option("--json", bool, False, "One JSON object on stdout.")
+JSON = option("--json", bool, False, "Print one JSON object on stdout.")
 MARKDOWN = option("--md", bool, False, "Markdown, for a pull request.", name="as_markdown")
 DEVICE = option(
     "--device", str, "auto", "auto, cpu or cuda.", autocompletion=lambda: ["auto", "cpu", "cuda"], metavar="NAME"
@@ -39,9 +39,9 @@ THREADS = option(
     "--threads",
     int | None,
     None,
-    "CPU threads of each process. Default: all but the one from which the judge watches.",
+    "CPU threads of each process. Default: all cores but one.",
 )
-SEED = option("--seed", int, 0, "Base of all input seeds.")
+SEED = option("--seed", int, 0, "Seed of all inputs.")
 SETS = option(
     "--workloads",
     list[str] | None,
@@ -50,8 +50,8 @@ SETS = option(
     metavar="NAME",
     autocompletion=names.workload_sets,
 )
-HYPOTHESIS = option("--hypothesis", str, "", "What you think is wrong, and changed.", envvar="LOOP_HYPOTHESIS")
-AI_USD = option("--ai-usd", float | None, None, "What AI cost, where nothing measures it: stated.")
+HYPOTHESIS = option("--hypothesis", str, "", "What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")
+AI_USD = option("--ai-usd", float | None, None, "What AI cost in dollars, where nothing measures it.")
 WATCH_PREEMPTION = option(
     "--watch-preemption",
     str,
@@ -59,4 +59,4 @@ WATCH_PREEMPTION = option(
     "auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
     envvar="LOOP_WATCH_PREEMPTION",
 )
-DRY_RUN = option("--dry-run", bool, False, "Show the chain with time and cost; run nothing.")
+DRY_RUN = option("--dry-run", bool, False, "Show what would run, with time and cost; run nothing.")

@@ -77,10 +77,12 @@ def _row(one: Listed, root: Path) -> dict[str, object]:
     return {**known, "status": one.status, **figures, **marks}
 
 
-def reindex(target: Path | None, screen: Screen) -> int:
+def reindex(target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
     """Read all session folders again."""
     root = _root(target)
     count = index.reindex(root)
+    if as_json:
+        screen.data(json.dumps({"schema_version": 1, "sessions": count}, indent=1))
     screen.say(f"{count} session{'' if count == 1 else 's'} in {root}")
     say_damage(index.damaged(root), screen)
     return ExitCode.OK

@@ -136,10 +136,9 @@ class Command:
 
     @property
     def _text(self) -> str:
-        """Help with examples, each a paragraph of its own."""
-        if len(self.examples) < 2:
-            return "\n\n".join((cleandoc(self.help), *(f"Example: {example}" for example in self.examples)))
-        return "\n\n".join((cleandoc(self.help), "Examples:", *(f"  {example}" for example in self.examples)))
+        """Help with examples, which no terminal folds."""
+        title = "Example:" if len(self.examples) == 1 else "Examples:"
+        return "\n".join((cleandoc(self.help), "", "\b", title, *(f"  {one}" for one in self.examples)))
 
     def call(self, given: Mapping[str, Any]) -> int:
         """Tell the story; the exit code."""

@@ -38,18 +38,24 @@ WORKING = (
         (
             "loop bisect --variant cpu",
             "loop bisect --good v1.2 --variant cpu",
-            "loop bisect --good HEAD~40 --bad HEAD --metric correctness --workloads edges",
+            "loop bisect --good HEAD~40 --metric correctness --workloads edges",
             "loop bisect --good HEAD~9 --probe exit -- make test",
             "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
         ),
         (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
-            option("--good", str, "", "A good revision. Default: the last at which a session found it right."),
-            option("--bad", str | None, None, "A bad one. Default: what is in the checkout."),
+            option("--good", str, "", "A good revision. Default: the last that passed a session."),
+            option("--bad", str | None, None, "A bad revision. Default: the checkout as it is."),
             option(
                 "--metric", str, "latency", "latency, correctness or resources (registers, spills and the like)."
             ),
-            option("--variant", str | None, None, "The variant in question.", autocompletion=names.variants),
+            option(
+                "--variant",
+                str | None,
+                None,
+                "The variant that became slower or wrong.",
+                autocompletion=names.variants,
+            ),
             SETS,
             option(
                 "--probe",
@@ -61,14 +67,14 @@ WORKING = (
                 "--probe-limit-s",
                 float | None,
                 None,
-                "Kill the command then, and skip the commit. Default: ten times what the good end takes.",
+                "Time limit of the command; a commit that passes it is skipped. Default: ten times the good end.",
                 min=0.01,
             ),
             TARGET,
             DEVICE,
             THREADS,
             SEED,
-            option("--budget-minutes", float | None, None, "Stop then.", min=0.01),
+            option("--budget-minutes", float | None, None, "Time limit.", min=0.01),
             JSON,
         ),
         request="BisectRequest",
@@ -77,7 +83,7 @@ WORKING = (
     Command(
         "doctor",
         "loop.cli.bench:doctor",
-        "Check the environment, each failure with the command that mends it.",
+        "Check the environment; name the command that mends each failure.",
         ("loop doctor --device cuda",),
         (TARGET, DEVICE, JSON),
         request="BenchRequest",
@@ -85,15 +91,15 @@ WORKING = (
     Command(
         "run session",
         "loop.cli.requests:run_session",
-        "Walk a plan: build, verify, measure, report.",
+        "Run a session: build, verify, measure, report.",
         (
             "loop run session",
             "loop run session quick --variant cpu",
             "loop run session --target ../my-kernel --json",
             "loop run session --resume last",
-            "loop run session --budget-minutes 10 --max-usd 2   (exit 124 when it stops early)",
-            "loop run session optimize --variant cpu   (pauses with a brief; edit, then --resume)",
-            'loop run session optimize --agent "claude -p --output-format json --permission-mode acceptEdits"',
+            "loop run session --budget-minutes 10 --max-usd 2",
+            "loop run session optimize --variant cpu",
+            "loop run session optimize --agent ./propose.sh",
         ),
         (
             argument(
@@ -107,14 +113,14 @@ WORKING = (
             DEVICE,
             VARIANTS,
             THREADS,
-            option("--seed", int | None, None, "Base of all input seeds. Default: fresh."),
+            option("--seed", int | None, None, "Seed of all inputs. Default: a new one."),
             option(
                 "--budget-minutes",
                 float | None,
                 None,
-                "Stop in time to report by then; counts all walks of a session.",
+                "Stop early enough to report within that; counts all runs of a session.",
             ),
-            option("--max-usd", float | None, None, "The same in dollars, at the rate card's prices."),
+            option("--max-usd", float | None, None, "The same in dollars, by the rate card."),
             WATCH_PREEMPTION,
             AI_USD,
             option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
@@ -122,24 +128,25 @@ WORKING = (
                 "--agent",
                 str | None,
                 None,
-                "Who makes the changes asked for: the brief comes on stdin.",
+                "Program that makes the change; it reads the brief from stdin.",
                 metavar="COMMAND",
             ),
-            option("--agent-changes", int, 1, "How many changes it makes.", min=1),
-            option("--agent-minutes", float, 30, "Its limit for one.", min=0.01),
+            option("--agent-changes", int, 1, "Changes that it may make.", min=1),
+            option("--agent-minutes", float, 30, "Its time limit for one change.", min=0.01),
             option(
                 "--resume",
                 str | None,
                 None,
                 "Go on with this session (an id, or last).",
+                metavar="ID",
                 autocompletion=names.sessions,
             ),
-            option("--decline", bool, False, "With --resume: no further change; end the session."),
-            option("--again", bool, False, "Try what lost in an earlier session on the same sources."),
+            option("--decline", bool, False, "With --resume: make no further change; end the session."),
+            option("--again", bool, False, "Try again what lost in an earlier session."),
             HYPOTHESIS,
             DRY_RUN,
             JSON,
-            option("--events", bool, False, "Each event as a line of JSON on stdout."),
+            option("--events", bool, False, "Print each event as a line of JSON."),
         ),
     ),
     Command(
@@ -169,22 +176,23 @@ WORKING = (
     Command(
         "kernels list",
         "loop.cli.bench:list_variants",
-        "The variants of the target.",
+        "List the variants of the target.",
         ("loop kernels list",),
         (TARGET, JSON),
     ),
     Command(
         "kernels show",
         "loop.cli.bench:show_variant",
-        "One variant: its recipe and its workloads.",
+        "Show one variant: how it is built, and its workloads.",
         ("loop kernels show cpu",),
         (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
     ),
     Command(
         "kernels header",
         "loop.cli.bench:header",
-        "Path of the C header a kernel includes.",
+        "Print the path of the C header that a kernel includes.",
         ('cp "$(loop kernels header)" .',),
+        (JSON,),
     ),
     Command(
         "kernels build",
@@ -198,7 +206,7 @@ WORKING = (
     Command(
         "kernels verify",
         BENCH,
-        """Hold variants against the float64 reference, on all workloads of the target.
+        """Compare variants with the float64 reference, on all workloads of the target.
 
         Without a GPU, variants made for one run under the emulator.
         """,
@@ -214,7 +222,7 @@ WORKING = (
             SETS,
             THREADS,
             SEED,
-            option("--emulate", bool, False, "Run the GPU's variants under the emulator, GPU or not."),
+            option("--emulate", bool, False, "Run CUDA variants under the emulator, even with a GPU."),
             option(
                 "--sanitize",
                 bool,
@@ -229,7 +237,7 @@ WORKING = (
     Command(
         "kernels measure",
         BENCH,
-        "Verify variants, then time them against the library, turn about.",
+        "Verify variants, then time them next to the baseline.",
         ("loop kernels measure cpu", "loop kernels measure cpu --workloads large --threads 1 --rounds 7"),
         (
             VARIANT_NAMES,
@@ -238,7 +246,7 @@ WORKING = (
             SETS,
             THREADS,
             SEED,
-            option("--rounds", int, 3, "Sets of fresh processes.", min=2, max=100),
+            option("--rounds", int, 3, "Rounds, each in new processes.", min=2, max=100),
             option("--cold", bool, False, "Empty the caches before each timed call."),
             JSON,
         ),
@@ -248,7 +256,7 @@ WORKING = (
     Command(
         "kernels resources",
         BENCH,
-        "What a GPU would do with compiled kernels: registers, spills, shared memory, occupancy, roofline.",
+        "Show registers, spills, shared memory, occupancy and roofline of compiled kernels.",
         ("loop kernels resources --gpu sm_89",),
         (
             VARIANT_NAMES,
@@ -263,7 +271,7 @@ WORKING = (
     Command(
         "kernels prove-gate",
         BENCH,
-        "Put mistakes and cheats into variants, and see that the gate rejects each of them.",
+        "Mutation-test the gate: inject bugs and cheats, report which it rejects.",
         ("loop kernels prove-gate cpu",),
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",

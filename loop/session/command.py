@@ -97,8 +97,11 @@ def report(
     screen: Screen,
     limit: int = summary.LIMIT,
     link: str = "",
+    *,
+    as_json: bool = False,
 ) -> int:
     """A session, rendered again from its records, to stdout or into a file. `limit` and `link` are a summary's."""
+    form = "json" if as_json else form
     if form == SUMMARY:
         if output is not None:
             raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")

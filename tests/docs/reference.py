@@ -115,10 +115,9 @@ def _help(text: str) -> Iterator[str]:
     """The docstring: sentences as text, examples as code."""
     lines, examples = text.strip().splitlines(), []
     for line in lines:
-        found = re.match(r"(?:Example: +)?(loop .*|cp .*)$", line.strip())
-        if found:
-            examples.append(found[1])
-        elif line.strip() != "Examples:":
+        if re.match(r"  (loop|cp) ", line):
+            examples.append(line.strip())
+        elif line.strip() not in ("\b", "Example:", "Examples:"):
             yield cell(line)
     yield from ("", "```sh", *examples, "```", "")
 

@@ -1,0 +1,77 @@
+"""`--json` on every command: one JSON value on stdout, all talk on stderr."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loop.cli import ALL, app
+from tests.cli.test_drafts import three
+from tests.projects import add_commands, make_project
+from tests.session.test_command import make_session
+
+WITHOUT = {
+    "patterns schema": "what it prints is JSON",
+    "catalog serve": "it serves pages until Ctrl-C",
+}
+"""Commands that have no `--json`, and why."""
+WORDS = {
+    "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
+    "cost pivot": "--recorded",
+    "catalog build": "--out pages",
+    "kernels show": "ours",
+    "patterns drafts accept": "DRAFT",
+    "patterns drafts dismiss": "DRAFT",
+    "patterns drafts show": "DRAFT",
+    "patterns search": "link error",
+    "patterns show": "baseline-first",
+    "plan show": "quick",
+    "run pattern": "mine --dry-run",
+    "run session": "mine --dry-run",
+    "sessions compare": "last~1 last",
+    "sessions import": "history",
+    "sessions show": "last",
+}
+"""What a command needs besides `--target` and `--json`."""
+SLOW = ("bisect", "doctor", "kernels measure", "kernels prove-gate", "kernels resources", "kernels verify")
+"""They start processes, for seconds; `bisect` has no good revision here, and says so in JSON too."""
+REPLAYED = "sessions replayed"
+"""It needs what a recipe left: tests/replay has it."""
+
+
+def test_every_command_has_it() -> None:
+    """Save for those with a reason."""
+    without = {one.words for one in ALL if "json" not in {parameter.name for parameter in one.parameters}}
+    assert set(WITHOUT) == without
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A trusted project with two sessions, a draft, a plan and a pattern."""
+    made = make_project(tmp_path / "project")
+    add_commands(made, "mine", ["true"])
+    for name in ("passed", "incorrect"):
+        make_session(tmp_path / "sessions", name)
+    assert 0 == CliRunner().invoke(app, ["trust", str(made)]).exit_code
+    return made
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(one.words, marks=pytest.mark.slow if one.words in SLOW else ())
+        for one in ALL
+        if one.words not in {*WITHOUT, REPLAYED}
+    ],
+)
+def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> None:
+    """Whatever a command says besides is on stderr."""
+    (command,) = [one for one in ALL if one.words == words]
+    named = [str(project)] if words == "trust" else WORDS.get(words, "").split()
+    if "DRAFT" in named:
+        named = [three(tmp_path / "sessions")]
+    target = ["--target", str(project)] if "target" in {one.name for one in command.parameters} else []
+    done = CliRunner().invoke(app, [*words.split(), *named, *target, "--json"])
+    assert done.exit_code in ((2,) if words == "bisect" else (0, 1)), done.output
+    assert isinstance(json.loads(done.stdout), dict)
