@@ -246,7 +246,7 @@ def _concluded(metric: Metric, part: _Part) -> Conclusion:
 
 def _words(metric: Metric, part: _Part, found: Culprit) -> str:
     """A culprit, and what is known of it."""
-    step = f"{found.step:+.1%} against its parent, evidence {found.evidence:,.0f} to 1"
+    step = f"{metric.said(found.step)}, evidence {found.evidence:,.0f} to 1"
     begin, end = (metric.problem.commits[index].name for index in (found.first, found.last))
     if found.first == found.last:
         return f"commit {begin}: {step}"

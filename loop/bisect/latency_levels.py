@@ -58,6 +58,10 @@ class LatencyLevels(Metric):
         self._steps = functools.cache(self._steps_between)
         self._whole = functools.cache(self._ends_alone)
 
+    def said(self, step: float) -> str:
+        """`+3.2% against its parent`, or `4.01x its parent`."""
+        return super().said(math.expm1(step)) if step < 1 else f"{math.exp(step):.2f}x its parent"
+
     def careful(self) -> Self:
         """With the noise between builds that is typical."""
         return type(self)(self.problem, self.seen, careful=True)

@@ -27,7 +27,11 @@ def _span(name: str, span: Span, words: Mapping[str, str]) -> str:
         return f"all {known}" if known else f"all of {name}"
     subject = known or name
     if span.count == 1:
-        return f"{subject} {span.first} alone, of {span.size}"
+        return (
+            f"{known} {span.first} alone, of {span.size}"
+            if known
+            else f"only at {name} = {span.first} of {span.size}"
+        )
     if span.count == span.last - span.first + 1:
         return f"{subject} {span.first} to {span.last} of {span.size}"
     return f"{span.count} of {span.size} {known or f'of {name}'} between {span.first} and {span.last}"

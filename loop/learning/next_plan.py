@@ -271,7 +271,7 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], 
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
-        return Idea("baseline", "Measure again on a quieter machine, or with more rounds", (why,))
+        return Idea("baseline", "Measure again on a quieter machine", (why,))
     if for_gpu and "kernels" not in {row.plan for row in here}:
         why = "nothing is wrong, and nothing that could be made faster here is left untried"
         return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
@@ -279,7 +279,7 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], 
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
     why = "every plan that fits ran on these files, and nothing is wrong"
-    return Idea("quick", "Nothing is left to do here: edit a kernel, then verify and measure it", (why,))
+    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", (why,))
 
 
 def _timed(rows: Iterable[SessionRow]) -> set[str]:

@@ -59,7 +59,10 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            return "failed", f"{verdict.variant} is slower than the known good on {verdict.workload}"
+            beside = [one for one in verdicts if (one.variant, one.against) == (verdict.variant, "known_good")]
+            slower = sum(one.verdict == "slower" for one in beside)
+            where = f"{slower} of {len(beside)} workloads" if len(beside) > 1 else verdict.workload
+            return "failed", f"{verdict.variant} is slower than the known good on {where}"
     return _step_status(steps)
 
 

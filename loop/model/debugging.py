@@ -166,7 +166,7 @@ class Explanation(Model):
     def text(self) -> str:
         """In words."""
         if not self.workloads:
-            return "too little is wrong to hold it against the known faults"
+            return "not identified: too few elements are wrong to compare them with known faults"
         if not self.as_if:
             return "it fits none of the known faults"
         return f"as if {', or '.join(self.as_if)}{f', in {self.where}' if self.where else ''}"

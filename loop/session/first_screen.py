@@ -111,9 +111,12 @@ def _right(record: SessionRecord, finished: Sequence[Finished], name: str, wrong
     if not checks:
         return wrong or NOTHING
     declined = sum(one.passed and one.status != "right" for one in checks)
-    right = f"{sum(one.status == 'right' for one in checks)} of {say.count(len(checks) - declined, 'check')}"
+    passed, of = sum(one.status == "right" for one in checks), say.count(len(checks) - declined, "check")
     emulated = ", emulated" if name in record.head.emulated else ""
-    return f"{f'{wrong}: ' if wrong else ''}{right}{emulated}"
+    if not wrong:
+        return f"{passed} of {of}{emulated}"
+    failed = len(checks) - declined - passed
+    return f"{wrong}{f': {failed} of {of} failed' if failed else ''}{emulated}"
 
 
 def _against(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -144,14 +147,18 @@ def _words(verdicts: Sequence[str], leads: str = "") -> str:
 
 
 def _good(finished: Sequence[Finished]) -> str:
-    """`The known good is main at 0123456789ab (session ...).`"""
-    known = {one for output in outputs_of(finished, CompareOutput) for one in output.known_good}
+    """`The known good is main at 0123456789ab (session ...).`, or that there is nothing else to compare with."""
+    compared = outputs_of(finished, CompareOutput)
+    known = {one for output in compared for one in output.known_good}
     said = [
         f"{f'{one.branch} at ' if one.branch else ''}{(one.commit or '')[:12] or 'sources without a commit'}"
         f" (session {one.session})"
         for one in sorted(known, key=lambda one: one.session)
     ]
-    return f"The known good is {'; '.join(said)}." if said else ""
+    if said:
+        return f"The known good is {'; '.join(said)}."
+    alone = compared and not any(one.verdicts for one in compared)
+    return "Not compared with another build: no earlier session passed on another one here." if alone else ""
 
 
 def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:

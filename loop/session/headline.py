@@ -44,7 +44,16 @@ def headline(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
         parts = [*(wrong or [reason]), *kept, *speed]
     else:
         parts = [reason, *wrong, *kept, *speed]
-    return Markdown(f"**{ENDINGS[record.status]}: {'; '.join(parts)}.**")
+    return Markdown(f"**{_ending(record)}: {'; '.join(parts)}.**")
+
+
+def _ending(record: SessionRecord) -> str:
+    """`Passed`, `Failed`, ...; of a session whose gates passed also what became of its question."""
+    speeds = {one.verdict for one in speed_verdicts(record.verdicts)}
+    if record.status == "passed" and speeds == {"inconclusive"}:
+        return "No verdict"
+    missed = record.status == "passed" and record.objective is not None and record.objective.missed
+    return "Objective missed" if missed else ENDINGS[record.status]
 
 
 def _no_speed(finished: Sequence[Finished]) -> str:

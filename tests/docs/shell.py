@@ -73,6 +73,10 @@ def write_files(text: str, folder: Path) -> list[Path]:
     return made
 
 
+TARGET_TAKEN = "target: the bundled one"
+"""Said on stderr outside of a target's folder; pages leave it out."""
+
+
 def run(text: str, folder: Path, **own: str) -> Iterator[tuple[Block, Block | None, int, str]]:
     """Run every `sh` block; with what the document says that it prints, how it ended and what it printed.
 
@@ -117,4 +121,5 @@ def bash(script: str, folder: Path, own: Mapping[str, str]) -> tuple[int, str]:
         check=False,
         timeout=600,
     )
-    return done.returncode, done.stdout
+    lines = done.stdout.splitlines(keepends=True)
+    return done.returncode, "".join(line for line in lines if not line.startswith(TARGET_TAKEN))

@@ -170,7 +170,7 @@ components:
         (
             "K: 4",
             "M: 4",
-            "components.part.workloads.0.M: expected one of N, K, dtype, values, got an unknown name",
+            "components.part.workloads.0.M: expected one of N, K, dtype, values, weight, got an unknown name",
         ),
         ("K: 4", "K: 4, dtype: float16", "workloads.0.dtype: expected types with a tolerance, got float16, which"),
         ("{y: float64}", "{x: float64}", "types: expected one of y, output, got 'x'"),

@@ -64,7 +64,7 @@ def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
     found = make_record(head, verdicts=(*JUDGED, make_no_speed("a", variant="eager")))
     made = variants(found, [*STEPS, wrong])
     assert made is not None
-    assert [("eager", "-", "-", "incorrect: 0 of 1 check"), "cpu"] == [made.rows[0], made.rows[1][0]]
+    assert [("eager", "-", "-", "incorrect: 1 of 1 check failed"), "cpu"] == [made.rows[0], made.rows[1][0]]
     assert 2 == len(made.rows)
 
 

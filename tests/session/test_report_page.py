@@ -110,7 +110,7 @@ def test_a_mean_of_noise_is_not_printed() -> None:
     """Where nothing could be judged there is no figure to quote."""
     steps = measured(1.01, 0.99)
     text = report(record_of(steps), steps)
-    assert "**Passed: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**" == text.splitlines()[2]
+    assert "**No verdict: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**" == text.splitlines()[2]
     assert "geometric mean" not in section(text, "Speed against torch_sdpa")
 
 

@@ -96,7 +96,7 @@ def test_a_workload_may_be_given_by_its_sizes(text: str, tmp_path: Path) -> None
     ("text", "said"),
     [
         ("N=3 M=four", "column 5: M: expected a size of 0 or more, got 'four'"),
-        ("N=3, K=4", "column 6: K: expected one of N, M, factor, dtype, values, got an unknown name"),
+        ("N=3, K=4", "column 6: K: expected one of N, M, factor, dtype, values, weight, got an unknown name"),
         ("N=3", "column 4: M: expected a size, got nothing"),
         ("N=3 M=4 dtype=float64", "column 9: dtype: expected one of float32, got 'float64'"),
         ("N=3 M", "column 5: M: expected M=VALUE, got 'M'"),

@@ -51,7 +51,7 @@ def test_the_last_session_that_passed_counts(tmp_path: Path) -> None:
     """With its build, its revision and its name."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(cpu="first"))
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="second"))
-    expected = KnownGood(session="2026-11-20-090000-a", build_id="second", commit=COMMIT)
+    expected = KnownGood(session="2026-11-20-090000-a", build_id="second", commit=COMMIT, branch="main")
     assert {"cpu": expected} == found(tmp_path)
 
 
