@@ -113,8 +113,9 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     asked = project.run("improve")
     assert 75 == asked.returncode, asked.stderr
     assert "one change to ours is asked for" in asked.stderr
-    (tree,) = json.loads(loop("worktrees", "--json", "--target", str(project.folder)).stdout)["worktrees"]
-    assert ("waits", str(project.session)) == (tree["state"], tree["session"])
+    found = json.loads(loop("clean", "--json", "--target", str(project.folder)).stdout)["found"]
+    (tree,) = [one for one in found if one["kind"] == "worktree"]
+    assert ("waits", True) == (tree["state"], project.session.name in tree["why"])
     assert "loop run session --resume" in asked.stderr
     assert {"scale.c"} == set(project.brief(1)["files"])  # type: ignore[call-overload]
     page = (project.session / "changes" / "1-brief.md").read_text()
