@@ -27,7 +27,7 @@ PASTED = ("loop ", "git -C ")
 """How commands begin; nothing else of a proposal is offered to be pasted."""
 SENTENCE = 240
 """Letters of what to do next."""
-MOST_LINES = 6
+MOST_LINES = 8
 """Of what is wrong with a variant; the evidence has all."""
 
 
