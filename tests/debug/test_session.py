@@ -51,13 +51,13 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     done = loop("run", "session", "mine", "--target", str(folder), "--seed", "3")
     assert 1 == done.returncode
     assert "check-first failed: defensive-debugging answers" in done.stderr
-    told = done.stderr.split("what is wrong with sum_twice:\n")[1]
-    assert "component: sum_twice_reduce (the ranges together) is wrong: " in told
-    assert "component: right by itself: sum_twice_partial" in told
-    assert "boundary: passes up to S=1, fails from S=2 on" in told
-    assert "smallest workload: B1 Sq1 D1 Sk2 float32" in told
+    told = done.stderr.split("What is wrong with sum_twice:\n")[1]
+    assert "Component: sum_twice_reduce (the ranges together) is wrong: " in told
+    assert "Component: right by itself: sum_twice_partial" in told
+    assert "Boundary: passes up to S=1, fails from S=2 on" in told
+    assert "Smallest workload: B1 Sq1 D1 Sk2 float32" in told
     again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
-    assert f"again: {again}" in told
+    assert f"Again: {again}" in told
     report = loop("report", "last", "--target", str(folder)).stdout
     assert report.index("What is wrong with `sum_twice`") < report.index("<summary>Evidence")
 
@@ -80,16 +80,16 @@ def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("B=1 S=2", "D: expected a size, got nothing"),
-        ("B=1 S=two D=4", "S: expected a size of 0 or more, got 'two'"),
-        ("B=1 S D=4", "S: expected S=VALUE, got 'S'"),
+        ("B=1 S=2", "column 8: D: expected a size, got nothing"),
+        ("B=1 S=two D=4", "column 5: S: expected a size of 0 or more, got 'two'"),
+        ("B=1 S D=4", "column 5: S: expected S=VALUE, got 'S'"),
     ],
 )
 def test_a_workload_that_does_not_fit_is_refused(words: str, said: str, folder: Path) -> None:
     """With what was expected."""
     done = loop("kernels", "verify", "sum_twice", "--workloads", words, "--target", str(folder))
     assert 2 == done.returncode
-    assert f"--workloads {words!r}: {said}" in done.stderr
+    assert f"--workloads {words!r}, {said}" in done.stderr
 
 
 @pytest.mark.soak

