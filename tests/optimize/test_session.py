@@ -146,7 +146,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     project.edited.write_text(KERNEL)
     better = project.resume()
     assert "change 3 kept: " in better.stderr, better.stderr
-    assert "git apply" in better.stderr
+    assert "merge --no-edit loop/" in better.stderr
     assert KERNEL == project.edited.read_text()
     branch = f"loop/{project.session.name}"
     assert KERNEL.strip() == git(project.folder, "show", f"{branch}:scale.c")
@@ -172,7 +172,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     report = (project.session / "report.md").read_text()
     assert "## Changes" in report
     assert report.count("| reverted ") == 3
-    assert f"branch `{branch}`" in report
+    assert f"merge --no-edit {branch}" in report
     git(project.folder, "apply", str(project.session / "changes" / "kept.patch"))
     assert KERNEL == (project.folder / "scale.c").read_text()
 
