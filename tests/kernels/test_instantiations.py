@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from loop.base.places import include_folder, shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target
@@ -23,6 +25,7 @@ int main(int count, char **) {
 """
 
 
+@pytest.mark.slow
 def test_a_second_translation_unit_links_with_it(tmp_path: Path) -> None:
     """It declares the instances and compiles none of them; without the file they would be undefined."""
     cuda = shipped("kernels/attention") / "cuda"

@@ -144,6 +144,7 @@ def test_a_recorded_session_is_shown_by_its_rows() -> None:
     assert (2, True) == (several.returncode, "9 sessions begin so" in several.stderr)
 
 
+@pytest.mark.slow
 def test_steps_of_a_recorded_session_stand_against_their_targets() -> None:
     """N+4: 1,118 of 2,100 seconds; documentation took longer than planned, the correctness check failed."""
     done = loop("sessions", "import", "history")
@@ -171,6 +172,7 @@ def test_contradictions_of_the_history_are_named_where_it_is_shown() -> None:
     assert said[3:5] == json.loads(loop("cost", "show", "--sessions", "N+4", "--json").stdout)["contradictions"]
 
 
+@pytest.mark.slow
 def test_a_recorded_session_is_found_by_what_its_report_calls_it(mine: Path, tmp_path: Path) -> None:
     """As in `cost show --sessions`; where two histories use the name, both are offered."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
@@ -181,6 +183,7 @@ def test_a_recorded_session_is_found_by_what_its_report_calls_it(mine: Path, tmp
     assert (2, True) == (both.returncode, "2 sessions are called so" in both.stderr)
 
 
+@pytest.mark.slow
 def test_a_recorded_session_of_another_format_is_named(mine: Path, tmp_path: Path) -> None:
     """It is listed as damaged, and the others are there."""
     assert 0 == loop("sessions", "import", str(mine)).returncode

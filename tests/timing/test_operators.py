@@ -41,6 +41,7 @@ def build_of(bench: Bench, name: str) -> Build:
     return make_builds(bench, name)[name]
 
 
+@pytest.mark.slow
 def test_a_short_call_is_timed_as_an_operator_too(bench: Bench) -> None:
     """In the same rounds as the call through C; its ratio is that of C by what the way of calling takes."""
     (found,) = finish(time_operators(bench, [build_of(bench, "right")], [direct("right")], *TIME, 1))
@@ -52,6 +53,7 @@ def test_a_short_call_is_timed_as_an_operator_too(bench: Bench) -> None:
     assert () == found.distrusted == found.missing
 
 
+@pytest.mark.slow
 def test_an_operator_is_judged_like_any_other_side(bench: Bench) -> None:
     """What is wrong while it is timed is a verdict on the variant, and says how it was called."""
     (found,) = finish(time_operators(bench, [build_of(bench, "tires")], [direct("tires")], *TIME, 1))

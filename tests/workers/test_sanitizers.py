@@ -98,6 +98,7 @@ def test_a_right_kernel_passes(bench: Bench) -> None:
     assert {"right"} == {check.status for check in checks_of(bench, "clean")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BITES)
 def test_what_the_emulator_does_not_see_is_told(bench: Bench, name: str) -> None:
     """An array of a thread, one of the program, arithmetic: its worker dies of it, and says what and where."""
