@@ -145,7 +145,13 @@ class Bench:
     def warm_up(self) -> None:
         """Start the judge and the nursery if there are none; they import while something else is done."""
         self._judge.warm_up()
-        self.nursery.warm_up()
+        if self.forks:
+            self.nursery.warm_up()
+
+    @property
+    def forks(self) -> bool:
+        """Whether workers that need torch are forked: on a CPU, for on a GPU nobody has tried it yet."""
+        return self.device == "cpu"
 
     @property
     def nursery(self) -> Nursery:
@@ -249,7 +255,7 @@ class Bench:
             environment=side.environment,
             under=under,
             unprivileged=self.device == "cpu",
-            nursery=self.nursery if isinstance(side.terms, FunctionTerms) and not under else None,
+            nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,
         )
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
         return worker
