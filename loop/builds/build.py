@@ -132,13 +132,14 @@ def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include:
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
-    record = known_builds.whole(cache / build_id)
+    places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
+    place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
     if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
         return None
     return Build(
         variant=variant_name,
         build_id=build_id,
-        library=str(cache / build_id / LIBRARY),
+        library=str(place / LIBRARY),
         seconds=record["seconds"],
         cached=True,
         units=1,

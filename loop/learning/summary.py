@@ -33,15 +33,21 @@ def collect(finished: Iterable[Finished]) -> Findings:
 
 
 def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
-    """Every verdict on what the session leaves behind: a kept change's replace those on what was there."""
+    """Every verdict on what the session leaves behind: a kept change's replace those on what was there.
+
+    What a change is against the build before it is said of the change: the known good is another build.
+    """
     records = latest_attempts(finished)
     changes = kept_runs(records)
     found: list[Verdict] = []
     for record in standing(records):
         output = read_output(record, Output)
         new = output.verdicts if output else ()
-        replaced = {(one.variant, one.against) for one in new} if record.run in changes else set()
-        found = [*(one for one in found if (one.variant, one.against) not in replaced), *new]
+        if record.run in changes:
+            new = tuple(one for one in new if one.against != "known_good")
+            mended = {one.variant for one in new if one.ratio is not None}
+            found = [one for one in found if one.ratio is not None or one.variant not in mended]
+        found += new
     return iter(found)
 
 

@@ -158,7 +158,7 @@ def _good(finished: Sequence[Finished]) -> str:
     if said:
         return f"The known good is {'; '.join(said)}."
     alone = compared and not any(one.verdicts for one in compared)
-    return "Not compared with another build: no earlier session passed on another one here." if alone else ""
+    return "Not compared with another build; what was not exercised says why." if alone else ""
 
 
 def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:

@@ -150,8 +150,12 @@ class Bench:
 
     @property
     def forks(self) -> bool:
-        """Whether workers that need torch are forked: on a CPU, for on a GPU nobody has tried it yet."""
-        return self.device == "cpu"
+        """Whether workers that need torch are forked.
+
+        With one thread: OpenMP binds several to cores when torch is imported, and each process has its own. On a
+        CPU: on a GPU nobody has tried it yet.
+        """
+        return self.device == "cpu" and self.threads == 1
 
     @property
     def nursery(self) -> Nursery:

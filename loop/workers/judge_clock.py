@@ -85,7 +85,8 @@ class Orders:
         """
         yield Tick(self.note)
         ended = self.worker.has_answered or self.worker.child.code is not None
-        if ended and self.worker.arena.words[DONE] != number:
+        words = self.worker.arena.words
+        if ended and (words[OP] != LEAVE or words[DONE] != number):
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
         if waited_ns / 1e9 > self.limit_s:

@@ -132,7 +132,7 @@ class Nursery:
             self._control.settimeout(FORK_LIMIT_S)
             socket.send_fds(self._control, [whole.encode()], list(handles))
             said = self._control.recv(64)
-        if not said:
+        if not int(said or b"0"):
             self._lost = True
             self.close()
             raise NurseryLost

@@ -50,6 +50,19 @@ def _become_worker(control: socket.socket, order: dict[str, Any], handles: list[
     """Leave by a second fork, so that the session adopts what is left; then be a worker."""
     if os.fork():
         os._exit(0)
+    try:
+        _stand_alone(order, handles)
+    except BaseException:
+        control.sendall(b"0")
+        raise
+    control.sendall(str(os.getpid()).encode())
+    control.close()
+    _move_memory()
+    worker_program.main(numbered(order["arguments"], handles[3:]))
+
+
+def _stand_alone(order: dict[str, Any], handles: list[int]) -> None:
+    """Have nothing in common with the nursery any more, but what it imported."""
     _wait_until_adopted(order["owner"])
     os.setsid()
     stay_out(unprivileged=order["unprivileged"])
@@ -60,17 +73,13 @@ def _become_worker(control: socket.socket, order: dict[str, Any], handles: list[
     for place, handle in enumerate(handles[:3]):
         os.dup2(handle, place)
         os.close(handle)
-    control.sendall(str(os.getpid()).encode())
-    control.close()
-    _move_memory()
-    worker_program.main(numbered(order["arguments"], handles[3:]))
 
 
 def _wait_until_adopted(owner: int) -> None:
     end = time.monotonic() + ADOPTED_S
     while os.getppid() != owner:
         if time.monotonic() > end:
-            os._exit(1)
+            raise TimeoutError("the session did not adopt it")
         time.sleep(1e-4)
 
 
