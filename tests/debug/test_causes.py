@@ -93,7 +93,7 @@ def causes(done: tuple[Finished, ...]) -> dict[str, Explanation]:
         ("halved", "as if it were multiplied by 0.5"),
         ("unknown", "it fits none of the known faults"),
         ("two_at_once", "it fits none of the known faults"),
-        ("one_element", "too little is wrong to hold it against the known faults"),
+        ("one_element", "not identified: too few elements are wrong to compare them with known faults"),
     ],
 )
 def test_each_mistake_is_named_or_said_to_be_none(name: str, expected: str, done: tuple[Finished, ...]) -> None:

@@ -245,7 +245,7 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     folder = commands_project(tmp_path, "touch never")
     done = loop("run", "session", "try", "--target", str(folder), "--dry-run")
     assert 0 == done.returncode
-    assert re.search(r"predicted: \d+ s \(80 %: ", done.stdout)
+    assert re.search(r"predicted: .* \(80 %: ", done.stdout)
     assert not (tmp_path / "sessions").exists()
 
 
