@@ -41,9 +41,9 @@ KEEPS = """
 child = Child(["sh", "-c", {shell!r}, "sh", os.path.join(folder, "pid")])
 while not os.path.exists(os.path.join(folder, "pid")) or not open(os.path.join(folder, "pid")).read().strip():
     child.pump()
-done("worker")
 try:
     with flagged():
+        done("worker")
         while True:
             child.pump()
             check()

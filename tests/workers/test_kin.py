@@ -46,6 +46,11 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def nameless() -> list[int]:
+    """Living orphans that do not show where they come from."""
+    return [one for one in kin.orphans() if kin._state(one) not in "ZX" and not kin._carries(one, "")]
+
+
 def test_a_daemon_is_found_and_stopped() -> None:
     """It has left the group, the session and its parent; its environment names whose it is."""
     with child(DAEMON.format(way="")) as (made, its):
@@ -75,8 +80,8 @@ def test_a_process_that_runs_while_it_should_not_is_named_and_stopped() -> None:
 def test_an_orphan_that_does_not_show_whose_it_is_is_killed() -> None:
     """A clean environment and a session of its own: nothing honest has both."""
     with child(DAEMON.format(way="nameless")) as (_, its):
-        wait_for(lambda: any(not kin._carries(one, "") for one in kin.orphans()))
-        (daemon,) = kin.orphans()
+        wait_for(lambda: nameless())
+        (daemon,) = nameless()
         assert [its.pid] == its.pids()
         assert kin.end_nameless()
         wait_for(lambda: kin._state(daemon) in "XZ")
