@@ -205,6 +205,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         folder=setting.project.target,
         session=head.id,
         ground=head.ground,
+        harness=targets.harness(setting.project),
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
         again=session.request.again,
@@ -238,6 +239,7 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
         sessions=own,
+        steps_of=lambda session: SessionFolder(root / session).finished(),
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
 

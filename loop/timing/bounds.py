@@ -210,6 +210,10 @@ def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.limits, dtype) if gpu else None)
 
 
+REACHED: dict[tuple[Dtype, int, int], Roof] = {}
+"""The best that this processor reached since the command began, by type, threads and bytes of the working set."""
+
+
 @dataclass(frozen=True)
 class _Claim:
     """What a measurement says that a processor did."""
@@ -252,15 +256,17 @@ class _Claim:
 
 def _beyond_processor(bench: Bench, one: Measurement, moved: Moved) -> Generator[Tick, None, str]:
     """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
-    claim, best, said = _Claim(bench, one, moved), Roof(0.0, 0.0), ""
-    if not claim.is_near:
+    claim = _Claim(bench, one, moved)
+    where = one.workload.dtype, bench.threads, claim.held
+    if not claim.is_near or (where in REACHED and not claim.objection(REACHED[where])):
         return ""
     for _ in range(TRIES):
         try:
-            found = yield from measure_roof(bench.cache, one.workload.dtype, bench.threads, claim.held)
+            found = yield from measure_roof(bench.cache, *where)
         except LoopError:  # No compiler: nothing is known, and nothing is claimed.
             return ""
-        best = best.with_best(found)
-        if not (said := claim.objection(best)):
+        best = REACHED[where] = REACHED.get(where, found).with_best(found)
+        said = claim.objection(best)
+        if not said:
             return ""
     return said
