@@ -64,7 +64,6 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
-    bench.warm_up()  # torch is imported while the compiler works
     wanted = {**bench.compiled(context.task.variants), **bench.emulations(context.task.emulated)}
     made, failures = yield from compile_all(context, wanted)
     compiled = [one for one in made if not one.cached]

@@ -213,6 +213,8 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         card=card,
     )
     with open_bench(setting, head.device, head.threads) as bench:
+        if verifies(head):
+            bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
@@ -242,6 +244,12 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         steps_of=lambda session: SessionFolder(root / session).finished(),
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
+
+
+def verifies(head: SessionHead) -> bool:
+    """Whether the plan itself verifies something."""
+    planned = (one.pattern for one in head.plan.patterns if one.planned)
+    return any(step.action == "kernel.verify" for pattern in planned for step in pattern.steps)
 
 
 def changes_something(head: SessionHead) -> bool:
