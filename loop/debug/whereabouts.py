@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from loop.model.measurement import Check, MapPart, Span
-from loop.model.target import Signature
+from loop.model.signature import Signature
 
 GROWS = 2.0
 """An error that never falls along a dimension and ends so many times as large as it began grows with it."""
