@@ -1,14 +1,16 @@
 """GPU MODE: a folder with `task.yml`, `task.py` and `reference.py`; an answer defines `custom_kernel`."""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
-from loop.base.errors import DefinitionError
+from loop.base.errors import Complaint, DefinitionError
 from loop.formats import python_text
 from loop.formats.model import Case, ForeignTask, Judging, Timing
 from loop.formats.python_text import Module, Unknown
@@ -94,6 +96,55 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
+@dataclass(frozen=True)
+class Read:
+    """A task's manifest, and the files that it names."""
+
+    manifest: Manifest
+    document: Document
+    files: Mapping[str, Path]
+    modules: Mapping[str, Module]
+
+    @property
+    def reference(self) -> Module | None:
+        """What makes inputs and checks outputs."""
+        return self.modules.get("reference.py")
+
+    @property
+    def evaluator(self) -> Module | None:
+        """The judging program, where it is Python."""
+        return self.modules.get(self.manifest.config.main or "")
+
+    @cached_property
+    def said(self) -> set[str]:
+        """Names that the judging program reads, imports, defines or takes as arguments."""
+        nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
+        named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
+        return {one for one in named if isinstance(one, str)}
+
+    @property
+    def own_contract(self) -> bool:
+        """Whether the judging program makes its inputs by itself: it never says the generator's name."""
+        return self.evaluator is not None and GENERATE not in self.said
+
+    @property
+    def judges(self) -> list[Module]:
+        """What runs besides the answer and the judging program."""
+        return [one for name, one in self.modules.items() if one is not self.evaluator and name != "submission.py"]
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that are not files of the task."""
+        own = {Path(name).stem for name in self.modules}
+        return tuple(dict.fromkeys(one for module in self.judges for one in module.imports if one not in own))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one call."""
+        sizes = [one.get("world_size") for one in (*self.manifest.tests, *self.manifest.benchmarks)]
+        return max((one for one in sizes if isinstance(one, int)), default=2) if self.manifest.multi_gpu else 1
+
+
 def load(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     folder = path.parent if path.name == MANIFEST else path
@@ -101,32 +152,30 @@ def load(path: Path, why: str) -> ForeignTask:
     manifest = parse(Manifest, document)
     files = _files(folder, manifest, document)
     modules = {name: python_text.read_module(file) for name, file in files.items() if file.suffix == ".py"}
-    if manifest.lang == "py":
-        _check(folder, manifest, document, modules)
-    evaluator = modules.get(manifest.config.main or "")
-    judges = [one for name, one in modules.items() if one is not evaluator and name != "submission.py"]
-    reference = modules.get("reference.py")
-    own = _own_contract(manifest, modules)
-    worlds = [one["world_size"] for one in (*manifest.tests, *manifest.benchmarks) if "world_size" in one]
+    read = Read(manifest, document, files, modules)
+    python = manifest.lang == "py"
+    if python:
+        _check(read)
+    only_cuda = not python or python_text.wants_cuda(read.judges)
     return ForeignTask(
         format=NAME,
         why=why,
         name=folder.name,
         path=folder,
         files=(folder / MANIFEST, *files.values()),
-        entry=_entry(manifest, modules),
-        languages=("python", "triton", "cuda") if manifest.lang == "py" else ("cuda",),
+        entry=_entry(read),
+        languages=("python", "triton", "cuda") if python else ("cuda",),
         reference="reference.ref_kernel",
         cases=tuple(_cases(manifest)),
         dtypes=(),
-        judging=Judging(checker=manifest.config.main) if own else _judging(reference),
-        timing=_timing(manifest, evaluator),
-        imports=_imports(judges, modules),
+        judging=Judging(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
+        timing=_timing(read),
+        imports=read.imports,
         made_for=manifest.gpus or tuple(_listed(folder)),
-        devices=("cuda",) if python_text.wants_cuda(judges) or manifest.lang == "cu" else ("cpu", "cuda"),
-        gpus=max((one for one in worlds if isinstance(one, int)), default=2) if manifest.multi_gpu else 1,
-        hints=tuple(_hints(manifest, document, reference)),
-        own_contract=own,
+        devices=("cuda",) if only_cuda else ("cpu", "cuda"),
+        gpus=read.gpus,
+        hints=(*_words(read), *_seeds(read)),
+        own_contract=read.own_contract,
     )
 
 
@@ -134,15 +183,12 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
     """The files that the task brings, by their names. Raises DefinitionError for those that are not there."""
     found, missing = {}, []
     for index, file in enumerate(manifest.files):
-        if file.source == SUBMISSION:
-            continue
         source = (folder / file.source).resolve()
-        if source.is_file():
+        if file.source != SUBMISSION and source.is_file():
             found[file.name] = source
-        else:
-            missing.append(
-                complain(document, ("files", index, "source"), "a file", f"{file.source}, which is not there")
-            )
+        elif file.source != SUBMISSION:
+            got = f"{file.source}, which is not there"
+            missing.append(complain(document, ("files", index, "source"), "a file", got))
     if all(file.source != SUBMISSION for file in manifest.files):
         missing.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
     if missing:
@@ -150,58 +196,41 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
     return found
 
 
-def _check(folder: Path, manifest: Manifest, document: Document, modules: Mapping[str, Module]) -> None:
+def _check(read: Read) -> None:
     """Raise DefinitionError unless the reference defines what the format asks for, and takes the cases."""
-    if "reference.py" not in modules:
-        raise DefinitionError([complain(document, ("files",), "a file reference.py", "none")])
-    reference = modules["reference.py"]
+    if read.reference is None:
+        raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
-        if not reference.defines(name) and not _own_contract(manifest, modules):
-            raise python_text.mistake(reference.path, f"`{name}`", "a file without it")
-    if not manifest.tests and not manifest.benchmarks:
-        raise DefinitionError([complain(document, (), "`tests` or `benchmarks`", "neither")])
-    generate = reference.function(GENERATE)
-    if generate is None or generate.args.kwarg:
-        return
-    given = {"rank"} if manifest.multi_gpu else set[str]()
-    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
-    wanted = known[: len(generate.args.args) - len(generate.args.defaults)]
-    lists = {"tests": manifest.tests, "benchmarks": manifest.benchmarks}
-    wrong = [
-        complain(document, (field, index), f"what generate_input takes ({', '.join(known)})", ", ".join(case))
-        for field, cases in lists.items()
-        for index, case in enumerate(cases)
-        if set(case) - set(known) or set(wanted) - set(case) - given
-    ]
-    if wrong:
+        if not read.reference.defines(name) and not read.own_contract:
+            raise python_text.mistake(read.reference.path, f"`{name}`", "a file without it")
+    if not read.manifest.tests and not read.manifest.benchmarks:
+        raise DefinitionError([complain(read.document, (), "`tests` or `benchmarks`", "neither")])
+    generate = read.reference.function(GENERATE)
+    if generate and not generate.args.kwarg and (wrong := list(_unfit(read, generate))):
         raise DefinitionError(wrong)
 
 
-def _own_contract(manifest: Manifest, modules: Mapping[str, Module]) -> bool:
-    """Whether the judging program makes its inputs by itself: it never says the generator's name."""
-    evaluator = modules.get(manifest.config.main or "")
-    return evaluator is not None and GENERATE not in _words_of(evaluator)
+def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
+    """Cases that the generator does not take. A rank comes from the judging program."""
+    given = {"rank"} if read.manifest.multi_gpu else set[str]()
+    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
+    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - given
+    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
+        for index, case in enumerate(cases):
+            if set(case) - set(known) or wanted - set(case):
+                expected = f"what {GENERATE} takes ({', '.join(known)})"
+                yield complain(read.document, (field, index), expected, ", ".join(case))
 
 
-def _words_of(module: Module) -> set[str]:
-    """Names that a module reads, imports, defines or takes as arguments."""
-    found = set[str]()
-    for node in ast.walk(module.tree):
-        named = [getattr(node, field, None) for field in ("id", "attr", "arg", "name")]
-        found |= {one for one in named if isinstance(one, str)}
-    return found
-
-
-def _entry(manifest: Manifest, modules: Mapping[str, Module]) -> str:
+def _entry(read: Read) -> str:
     """What the judging program takes from an answer."""
-    evaluator = modules.get(manifest.config.main or "")
     taken = [
         alias.name
-        for node in (ast.walk(evaluator.tree) if evaluator else ())
+        for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
         if isinstance(node, ast.ImportFrom) and node.module == "submission"
         for alias in node.names
     ]
-    if not taken and _own_contract(manifest, modules):
+    if not taken and read.own_contract:
         return "what its description says"
     return " and ".join(f"def {name}" for name in dict.fromkeys(taken or ["custom_kernel"]))
 
@@ -211,11 +240,6 @@ def _cases(manifest: Manifest) -> Iterator[Case]:
         yield Case(name=f"tests.{number}", use=("check",), arguments=case)
     for number, case in enumerate(manifest.benchmarks):
         yield Case(name=f"benchmarks.{number}", use=("check", "time"), arguments=case)
-
-
-def _imports(judges: Sequence[Module], modules: Mapping[str, Module]) -> tuple[str, ...]:
-    own = {Path(name).stem for name in modules}
-    return tuple(dict.fromkeys(one for module in judges for one in module.imports if one not in own))
 
 
 def _judging(reference: Module | None) -> Judging:
@@ -252,14 +276,13 @@ def _called(node: ast.Call) -> str:
     return ast.unparse(node.func)
 
 
-def _timing(manifest: Manifest, evaluator: Module | None) -> Timing:
-    words = _words_of(evaluator) if evaluator else set()
+def _timing(read: Read) -> Timing:
     return Timing(
         method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
-        cold_cache=any("clear_l2" in one for one in words) if evaluator else None,
+        cold_cache=any("clear_l2" in one for one in read.said) if read.evaluator else None,
         fresh_inputs=False,
         checked=False,
-        score=SCORES[manifest.ranking_by],
+        score=SCORES[read.manifest.ranking_by],
     )
 
 
@@ -278,35 +301,42 @@ def _listed(folder: Path) -> Iterator[str]:
                 return
 
 
-def _hints(manifest: Manifest, document: Document, reference: Module | None) -> Iterator[str]:
-    yield from _words(manifest, document)
-    generate = reference.function(GENERATE) if reference else None
-    if reference is None or generate is None:
-        return
-    place = f"{python_text.shown(reference.path)}:{generate.lineno}"
+def _seeds(read: Read) -> Iterator[str]:
+    """Inputs that do not follow from the seed."""
+    generate = read.reference.function(GENERATE) if read.reference else None
+    if read.reference is not None and generate is not None:
+        place = f"{python_text.shown(read.reference.path)}:{generate.lineno}"
+        yield from (f"{place}: {said}" for said in _unseeded(generate))
+
+
+def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
     known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
-    used = {one.id for one in ast.walk(generate) if isinstance(one, ast.Name)}
+    nodes = list(ast.walk(generate))
     if "seed" not in known:
-        yield f"{place}: generate_input takes no seed: nothing says that its inputs vary"
-    elif "seed" not in used:
-        yield f"{place}: generate_input does not use its seed"
-    calls = [one for one in ast.walk(generate) if isinstance(one, ast.Call)]
-    loose = [one.lineno for one in calls if _draws_globally(one)]
-    if loose and not any(_called(one) == "torch.manual_seed" for one in calls):
-        lines = ", ".join(map(str, sorted(set(loose))))
-        yield f"{place}: draws without `generator=` on lines {lines}: its seed does not set these values"
+        yield f"{GENERATE} takes no seed: nothing says that its inputs vary"
+    elif all(one.id != "seed" for one in nodes if isinstance(one, ast.Name)):
+        yield f"{GENERATE} does not use its seed"
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    lines = sorted({one.lineno for one in calls if _draws_globally(one)})
+    if lines and all(_called(one) != "torch.manual_seed" for one in calls):
+        where = ", ".join(map(str, lines))
+        yield f"draws without `generator=` on lines {where}: its seed does not set these values"
 
 
-def _words(manifest: Manifest, document: Document) -> Iterator[str]:
-    """Values that reach the generator as text."""
-    for field in ("tests", "benchmarks"):
-        for index, case in enumerate(getattr(manifest, field)):
-            for key, value in case.items():
-                if value is False:
-                    line, _ = document.position((field, index, key))
-                    said = f"`{key}: False` reaches {GENERATE} as text, which counts as true"
-                    yield f"{document.name}:{line}: {said}"
-                    return
+def _words(read: Read) -> Iterator[str]:
+    """The first value that reaches the generator as text and means something else there."""
+    lists = {"tests": read.manifest.tests, "benchmarks": read.manifest.benchmarks}
+    places = [
+        (field, index, key)
+        for field, cases in lists.items()
+        for index, case in enumerate(cases)
+        for key, value in case.items()
+        if value is False
+    ]
+    for place in places[:1]:
+        line, _ = read.document.position(place)
+        said = f"`{place[2]}: False` reaches {GENERATE} as text, which counts as true"
+        yield f"{read.document.name}:{line}: {said}"
 
 
 def _draws_globally(node: ast.Call) -> bool:
