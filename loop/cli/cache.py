@@ -13,7 +13,11 @@ from loop.base.screen import Screen
 from loop.builds.known_builds import QUESTIONS
 
 DAY_S = 86_400.0
-WHAT = {"builds": "compiled kernels", "index": "index of sessions"}
+WHAT = {
+    "builds": "compiled kernels",
+    "index": "index of sessions",
+    "tasks": "targets made of tasks in other formats",
+}
 
 
 @dataclass(frozen=True)
