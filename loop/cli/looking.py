@@ -110,6 +110,21 @@ LOOKING = (
         (argument("path", Path | None, None, "Folder of a project. Default: here."), JSON),
     ),
     Command(
+        "targets inspect",
+        "loop.formats.command:inspect",
+        """Say what a task of somebody else's is, what of it runs here, and what does not and why.
+
+        It reads KernelBench, GPU MODE, FlashInfer Trace, SOL-ExecBench, kernelbench.com hard and AgentKernelArena.
+        Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
+        """,
+        ("loop targets inspect level1/23_Softmax.py", "loop targets inspect reference-kernels/problems --json"),
+        (
+            argument("path", Path, ..., "A task, or a folder of tasks."),
+            option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
+            JSON,
+        ),
+    ),
+    Command(
         "patterns list",
         "loop.cli.pattern_rows:list_patterns",
         "List all patterns.",

@@ -8,7 +8,8 @@ from loop.gate.verify import Job, verify
 from loop.model.debugging import CausesOutput, Explanation
 from loop.model.measurement import Check, MapPart, Span
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.target import Signature, Workload
+from loop.model.signature import Signature
+from loop.model.target import Workload
 from loop.steps.context import Context, NoArguments, Result, Working
 
 GROWS = 2.0
