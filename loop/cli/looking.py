@@ -53,14 +53,14 @@ LOOKING = (
     ),
     Command(
         "cache",
-        "loop.cli.cache:show_cache",
+        "loop.cli.clean:show_cache",
         "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
         (JSON,),
     ),
     Command(
         "cache clean",
-        "loop.cli.cache:clean_cache",
+        "loop.cli.clean:clean_cache",
         "Remove builds and indexes from the cache, after asking.",
         ("loop cache clean --older-than 30", "loop cache clean --yes"),
         (
@@ -104,7 +104,7 @@ LOOKING = (
     ),
     Command(
         "trust",
-        "loop.cli.consent:trust_project",
+        "loop.cli.requests:trust_project",
         "Show what a project's definitions would run, and allow it.",
         ("loop trust ../my-kernel",),
         (argument("path", Path | None, None, "Folder of a project. Default: here."), JSON),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
-from loop.base.documents.positions import Place
+from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Model
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text

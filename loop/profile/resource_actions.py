@@ -9,7 +9,7 @@ from loop.model.base import Model
 from loop.model.profile import Filling
 from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
 from loop.model.target import CAbiVariant
-from loop.profile import occupancy
+from loop.profile import launch_limits
 from loop.profile import resources as judge
 from loop.profile.inspection import Findings, ask_host_code, cuda_variants, read_compilers, timed_workloads
 from loop.profile.launch_limits import Placed, placements
@@ -160,7 +160,7 @@ def _fillings(
             found.missing.append(
                 f"launches of {name}: static arithmetic only, on the launch that the manifest declares"
             )
-            declared = (occupancy.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
+            declared = (launch_limits.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
             yield from (one for one in declared if one is not None)
         elif variant.emulation is None:
             found.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")

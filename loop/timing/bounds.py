@@ -11,7 +11,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine, peak_flops_per_s
-from loop.model.device import GpuLimits
+from loop.model.device_profile import GpuLimits
 from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.measurement import Measurement
 from loop.model.target import Workload
