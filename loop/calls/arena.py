@@ -18,7 +18,7 @@ from loop.calls.call import Call, TensorFile
 from loop.calls.control import CONTROL_BYTES, MAX_OFFSETS
 from loop.calls.guards import differing, said_bytes
 from loop.calls.tensors import POISON
-from loop.model.target import ITEM_SIZES
+from loop.model.dtypes import ITEM_SIZES
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096

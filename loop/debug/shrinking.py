@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from loop.model.measurement import Check, VariantChecks
-from loop.model.target import Signature
+from loop.model.signature import Signature
 from loop.model.tuning import Scalar
 
 Entry = Mapping[str, Scalar]

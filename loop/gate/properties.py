@@ -12,7 +12,8 @@ from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, files_of
 from loop.model.dtypes import Device
 from loop.model.measurement import PropertyCheck
-from loop.model.target import Signature, Workload
+from loop.model.signature import Signature
+from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, unsupported
 from loop.steps.context import Context, NoArguments, Result, Working

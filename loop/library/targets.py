@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
-from loop.base.documents.positions import Place
+from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.target import OUTPUT, TUNED, CAbiVariant, CommandVariant, Target, Variant
+from loop.model.signature import OUTPUT
+from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 

@@ -14,9 +14,8 @@ import psutil
 from loop.base.documents import content_hash
 from loop.machine.busy import load
 from loop.machine.gpus import gpus
-from loop.model.dtypes import Dtype
+from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.record import Machine
-from loop.model.target import ITEM_SIZES
 
 ASK_LIMIT_S = 10
 NVCC_SAYS = "Cuda compilation tools"

@@ -2,5 +2,41 @@
 
 from typing import Literal
 
-Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+Dtype = Literal[
+    "float32",
+    "float16",
+    "bfloat16",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+]
 Device = Literal["cpu", "cuda"]
+
+ITEM_SIZES: dict[Dtype, int] = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes an element."""
+FLOATS: tuple[Dtype, ...] = ("float64", "float32", "float16", "bfloat16")
+"""Types that arithmetic is done in, the widest first."""
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether a type holds floating-point numbers: others are compared exactly."""
+    return "float" in dtype

@@ -12,7 +12,7 @@ class PythonFunction(Model):
     """A Python callable: positional tensors in signature order, attributes by keyword, returns the output."""
 
     python: Text
-    """A bundled function by name, or `module:function` found from the target's folder."""
+    """A bundled function by name, or `module:function` found from the target's folder; also `file.py:function`."""
 
 
 class Fill(Model):
@@ -27,9 +27,13 @@ class Fill(Model):
 
 
 class Tolerance(Model):
-    """How far one element may be from the reference: atol + rtol * |reference|."""
+    """How far one element may be from the reference: atol + rtol * |reference|. Zero of both asks for the same."""
 
     atol: Annotated[float, Field(ge=0)]
     """Absolute part."""
     rtol: Annotated[float, Field(ge=0)]
     """Relative part."""
+    matched: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of an output's elements that have to be within it."""
+    cap: Annotated[float, Field(ge=0)] | None = None
+    """Absolute error that none of the other elements may exceed. Default: any that is finite."""

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Model
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
+from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature, Word
 from loop.model.tuning import Entry, Tuning
 
 Role = Literal["main", "example", "baseline"]
@@ -18,78 +19,6 @@ SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 ARCH, TUNED = "{arch}", "{tuned}"
 """What stands in flags for the GPU's compute capability, and for the macros of what is tuned."""
-OUTPUT = "output"
-"""Name of the output among the tensors of a call."""
-ITEM_SIZES: dict[Dtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes an element."""
-
-
-class Attribute(Model):
-    """A value of the call that is not a tensor; it reaches a C kernel as a double."""
-
-    kind: Literal["flag", "choice", "number"]
-    """A flag is 0 or 1, a choice its index in `choices`, a number itself."""
-    default: bool | int | float | str | None = None
-    """Value where a workload gives none; a number without one reaches C as NaN and Python as None."""
-    choices: tuple[str, ...] = ()
-    """The words of a choice, in the order of their indices."""
-
-    @model_validator(mode="after")
-    def _default_fits(self) -> "Attribute":
-        if self.kind == "choice" and not self.choices:
-            raise ValueError("a choice needs `choices`")
-        if self.default is not None and not self.admits(self.default):
-            raise ValueError(f"a {self.kind} cannot have the default {self.default!r}")
-        return self
-
-    def admits(self, value: object) -> bool:
-        """Whether a workload may give this attribute that value."""
-        if self.kind == "flag":
-            return isinstance(value, bool)
-        if self.kind == "choice":
-            return value in self.choices
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    @property
-    def initial(self) -> bool | int | float | str | None:
-        """The default: given, or a flag's false and a choice's first word."""
-        if self.default is None and self.kind != "number":
-            return False if self.kind == "flag" else self.choices[0]
-        return self.default
-
-
-class Signature(Model):
-    """What the function takes and gives; the order here is the order of the C interface."""
-
-    inputs: Annotated[dict[Identifier, Text], Field(min_length=1)]
-    """Input tensors: name to dimensions, as in `q: B H Sq D`."""
-    output: Text
-    """Dimensions of the output tensor."""
-    attributes: dict[Identifier, Attribute] = Field(default_factory=dict)
-    """Values that are not tensors."""
-    shorthand: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Names a workload may use for several dimensions at once, as in `S: [Sq, Sk]`."""
-    types: dict[Identifier, Dtype] = Field(default_factory=dict)
-    """Element types of tensors that do not have the workload's: an input's name, or `output`."""
-    words: dict[str, Text] = Field(default_factory=dict)
-    """What the indices of a dimension are, in the plural, as in `Sq: query rows`."""
-
-    @model_validator(mode="after")
-    def _names_are_known(self) -> "Signature":
-        for field, names, known in (
-            ("types", self.types, (*self.inputs, OUTPUT)),
-            ("words", self.words, self.dimensions),
-        ):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{field}: expected one of {', '.join(known)}, got {name!r}")
-        return self
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        """All dimension names, in order of appearance."""
-        words = " ".join([*self.inputs.values(), self.output]).split()
-        return tuple(dict.fromkeys(words))
 
 
 class BuildRecipe(Model):
@@ -196,9 +125,9 @@ class PythonVariant(_Variant):
     title: Text = "Python variant"
     device: Literal["cpu", "cuda", "any"]
     """Where it runs."""
-    module: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
-    """Module, found from the target's folder or among the installed packages."""
-    function: Identifier
+    module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
+    """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
+    function: Word
     """Callable in it: positional tensors, attributes by keyword, returns the output."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None
@@ -272,8 +201,8 @@ class Component(Model):
 class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""
 
-    format: Literal[1]
-    """Format number of this file."""
+    format: Literal[2]
+    """Format number of this file; 1 is read, too."""
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     """Name of the project."""
     function: Identifier
@@ -286,6 +215,12 @@ class Target(Model):
     """The function written out in the element type itself: its error bounds what a variant may lose."""
     baseline: PythonFunction
     """What the user would otherwise run."""
+    generator: Generator | None = None
+    """Makes the inputs of a call; without one they are filled as `values` says."""
+    modules: Modules | None = None
+    """Says that the functions are classes, and how they are made."""
+    checker: Checker | None = None
+    """The task's own check of the outputs, besides the comparison with the reference."""
     properties: tuple[Text, ...] = ()
     """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
     faults: dict[Text, PythonFunction] = Field(default_factory=dict)
@@ -332,7 +267,7 @@ class Target(Model):
         """A component as a target of its own; its workloads are the set `component`."""
         own = ("reference", "plain", "values")
         types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
-        given = self.signature.model_copy(update={"output": component.output, "types": types})
+        given = self.signature.model_copy(update={"outputs": {OUTPUT: component.output}, "types": types})
         fields = {
             "signature": component.signature or given,
             **{name: getattr(component, name) for name in own},
@@ -343,6 +278,7 @@ class Target(Model):
             "properties": (),
             "faults": {},
             "components": {},
+            **dict.fromkeys(("generator", "modules", "checker")),
         }
         return self.model_copy(update=fields)
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from loop.base.expressions import Expression
-from loop.model.dtypes import Dtype
+from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.functions import Fill
-from loop.model.target import ITEM_SIZES, OUTPUT, Signature, Target, Workload
+from loop.model.signature import ANY, Signature
+from loop.model.target import Target, Workload
 from loop.model.tuning import Entry, Scalar
 
 VALUES = ("normal", "wide", "constant")
@@ -156,7 +157,7 @@ def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int 
         values = _word("values", entry, "normal", (*VALUES, *target.values))
     name = _name(signature, sizes, attributes, chosen, values)
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
-    fields["weight"] = 1.0 if "weight" in (*signature.attributes, *signature.dimensions) else _weight(entry)
+    fields["weight"] = 1.0 if "weight" in (*signature.named, *signature.dimensions) else _weight(entry)
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
@@ -183,7 +184,7 @@ def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     given = {
         name: value
         for name, value in workload.attributes.items()
-        if value is not None and value != signature.attributes[name].initial
+        if value is not None and value != signature.named[name].initial
     }
     kind = {} if workload.values == "normal" else {"values": workload.values}
     return {**_short_sizes(signature, workload.sizes), **given, **kind, "dtype": workload.dtype}
@@ -221,7 +222,7 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
         if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
-        if not names and key not in signature.attributes and key not in RESERVED:
+        if not names and key not in signature.named and key not in RESERVED:
             known = _known(signature)
             raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
@@ -231,12 +232,12 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
 
 
 def _known(signature: Signature) -> list[str]:
-    return [*signature.shorthand, *signature.dimensions, *signature.attributes, *RESERVED]
+    return [*signature.shorthand, *signature.dimensions, *signature.named, *RESERVED]
 
 
 def _attributes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
     chosen: dict[str, Scalar | None] = {}
-    for name, attribute in signature.attributes.items():
+    for name, attribute in signature.named.items():
         value = entry.get(name, attribute.initial)
         if name in entry and not attribute.admits(value):
             wanted = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
@@ -274,7 +275,7 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _attribute_words(signature: Signature, name: str, value: Scalar | None) -> list[str]:
-    if value is None or value == signature.attributes[name].initial:
+    if value is None or value == signature.named[name].initial:
         return []
     if isinstance(value, bool):
         return [name if value else f"{name}=no"]
@@ -286,18 +287,19 @@ def _attribute_words(signature: Signature, name: str, value: Scalar | None) -> l
 
 def _says_enough(signature: Signature, name: str, word: str) -> bool:
     """Whether the word of a choice can only be meant as that attribute's."""
-    others = {other: attribute for other, attribute in signature.attributes.items() if other != name}
+    others = {other: attribute for other, attribute in signature.named.items() if other != name}
     return word not in {*others, *VALUES, *ITEM_SIZES, *(w for a in others.values() for w in a.choices)}
 
 
 def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
-    """Bytes of each tensor of a call, the output under `OUTPUT`."""
+    """Bytes of each tensor of a call whose dimensions the signature tells, inputs and outputs."""
     signature = target.signature
-    texts = {**signature.inputs, OUTPUT: signature.output}
+    texts = {**signature.inputs, **signature.outputs}
     types = {name: signature.types.get(name, workload.dtype) for name in texts}
-    return {name: math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in texts.items()}
+    told = {name: text for name, text in texts.items() if text != ANY}
+    return {name: math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in told.items()}
 
 
 def working_set(target: Target, workload: Workload) -> int:
-    """Bytes of all tensors of a call."""
+    """Bytes of all tensors of a call, as far as the signature tells."""
     return sum(tensor_bytes(target, workload).values())

@@ -8,15 +8,14 @@ from loop.builds import build, resources
 from loop.builds.binaries import demangle
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
-from loop.profile.launches import ask_launches
 from loop.profile.resources import code_for
-from loop.profile.taking import calls_of, shape_of
+from loop.profile.taking import ask_launches, calls_of, shape_of
 from loop.steps.context import Context
 
 NO_REPORT = "its compiler was not asked what kernels take"

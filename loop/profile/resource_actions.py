@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 from loop.model.profile import Filling
 from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
 from loop.model.target import CAbiVariant
-from loop.profile import occupancy
+from loop.profile import launch_limits
 from loop.profile import resources as judge
 from loop.profile.inspection import (
     Findings,
@@ -174,7 +174,7 @@ def _fillings(
             found.missing.append(
                 f"launches of {name}: static arithmetic only, on the launch that the manifest declares"
             )
-            declared = (occupancy.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
+            declared = (launch_limits.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
             yield from (one for one in declared if one is not None)
         elif variant.emulation is None:
             found.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")

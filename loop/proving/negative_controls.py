@@ -13,7 +13,8 @@ from loop.calls.call import attribute_number
 from loop.mistakes.wrong_results import WrongResult, wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.target import Signature, Target, Workload
+from loop.model.signature import Signature
+from loop.model.target import Target, Workload
 
 EVERYWHERE = ("c_abi", "python")
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")

@@ -14,7 +14,8 @@ from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.calls.refusal import Refused
 from loop.calls.variants import check_build_id
-from loop.model.target import OUTPUT, BuildRecipe, CAbiVariant
+from loop.model.signature import OUTPUT
+from loop.model.target import BuildRecipe, CAbiVariant
 from loop.pytorch import shim
 from loop.pytorch.library import KernelLibrary, built
 from loop.pytorch.shim import MOST, Unavailable

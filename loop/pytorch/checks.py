@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from loop.model.target import OUTPUT
+from loop.model.signature import OUTPUT
 from loop.timing.contract import Contract, choices_in_words
 
 

@@ -27,18 +27,15 @@ from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
 from loop.session.drive import Ending, Show, drive, into
-from loop.session.facts import session_facts
-from loop.session.objective import Objective, refuse_unless_met
+from loop.session.objective import Objective, refuse_unless_met, session_facts
 from loop.session.opening import SessionRequest, announce, make_head, resolve
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
-from loop.store.known_good import known_good, known_resources
-from loop.store.past_changes import lost_ideas, searches
+from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
 from loop.store.sessions import SessionFolder
-from loop.store.tries import tries
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from loop.base.screen import Screen
+from loop.model.dtypes import ITEM_SIZES
 from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
-from loop.model.target import ITEM_SIZES
 from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows, summary_lines
 from loop.proving.model import GateOutput

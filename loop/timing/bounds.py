@@ -11,10 +11,10 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine, peak_flops_per_s
-from loop.model.device import GpuLimits
-from loop.model.dtypes import Dtype
+from loop.model.device_profile import GpuLimits
+from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.measurement import Measurement
-from loop.model.target import ITEM_SIZES, OUTPUT, Workload
+from loop.model.target import Workload
 from loop.model.workloads import counted, tensor_bytes, working_set
 from loop.timing.roof import Roof, measure_roof
 from loop.workers.bench import Bench
@@ -182,12 +182,13 @@ def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick
 
 
 def compulsory(bench: Bench, workload: Workload) -> Moved:
-    """Bytes that a call has to move: as the manifest says, else those of its output."""
+    """Bytes that a call has to move: as the manifest says, else those of its outputs that the signature tells."""
     target = bench.target
     moved = counted(target.bytes, workload)
     if moved is not None:
         return Moved(moved, declared=True)
-    return Moved(tensor_bytes(bench.target, workload)[OUTPUT], declared=False)
+    sizes = tensor_bytes(target, workload)
+    return Moved(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
 
 
 def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from loop.base.errors import UsageError
 from loop.calls.tensors import MAX_RANK
 from loop.model.dtypes import Device, Dtype
-from loop.model.target import OUTPUT, Attribute, CAbiVariant, Target
+from loop.model.signature import OUTPUT, Attribute
+from loop.model.target import CAbiVariant, Target
 
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
 """Kind of attribute to its type in an operator's schema."""

@@ -17,8 +17,7 @@ from loop.calls.arena import Values
 from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.calls.waits import Waits
-from loop.model.dtypes import Device
-from loop.model.target import ITEM_SIZES
+from loop.model.dtypes import ITEM_SIZES, Device
 from loop.timing.samples import disturbed
 from loop.timing.segment import (
     MIN_SAMPLES,

@@ -20,10 +20,11 @@ from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Ter
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 from loop.model.functions import Fill
 from loop.model.measurement import BASELINE, Build, DeviceReading
-from loop.model.target import ITEM_SIZES, OUTPUT, CAbiVariant, Component, PythonVariant, Target, Workload
+from loop.model.signature import OUTPUT
+from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors

@@ -5,7 +5,8 @@ import random
 from loop.calls.call import Call, TensorFile, attribute_number, step_of
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill
-from loop.model.target import OUTPUT, Signature, Workload
+from loop.model.signature import OUTPUT, Signature
+from loop.model.target import Workload
 from loop.model.workloads import shape
 
 LEAST_ROOM = 1 << 14
@@ -25,7 +26,7 @@ def make_call(signature: Signature, workload: Workload, folder: str, reader: str
         dtype=workload.dtype,
         inputs=tuple(file(name, f"{stem}-{name}.bin", text) for name, text in signature.inputs.items()),
         output=file(OUTPUT, f"{stem}-{reader}-output.bin", signature.output),
-        attributes=dict(workload.attributes),
+        attributes={name: workload.attributes[name] for name in signature.attributes},
         numbers=tuple(
             attribute_number(attribute.choices, workload.attributes[name])
             for name, attribute in signature.attributes.items()

@@ -8,14 +8,14 @@ import pytest
 from loop.debug.shrinking import Entry, Failing, failing, kind_of, shrink
 from loop.model.faults import Fault
 from loop.model.measurement import VariantChecks
-from loop.model.target import Signature
+from loop.model.signature import Signature
 from loop.model.tuning import Scalar
 from tests.makers import make_check, make_workload
 
 SIGNATURE = Signature.model_validate(
     {
         "inputs": {"q": "B Sq D", "k": "B Sk D"},
-        "output": "B Sq D",
+        "outputs": {"output": "B Sq D"},
         "attributes": {"causal": {"kind": "flag"}, "scale": {"kind": "number"}},
         "shorthand": {"S": ("Sq", "Sk")},
     }

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from loop.debug.whereabouts import whereabouts
+from loop.debug.causes import whereabouts
 from loop.model.measurement import Check, MapPart, Span
-from loop.model.target import Signature
+from loop.model.signature import Signature
 from tests.makers import make_check
 
 SIGNATURE = Signature.model_validate(
-    {"inputs": {"q": "B H Sq D"}, "output": "B H Sq D", "words": {"H": "heads", "Sq": "query rows"}}
+    {"inputs": {"q": "B H Sq D"}, "outputs": {"output": "B H Sq D"}, "words": {"H": "heads", "Sq": "query rows"}}
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.mistakes import streams
-from loop.model.target import Signature
+from loop.model.signature import Signature
 from loop.model.workloads import expand
 from loop.proving import in_turn, prove
 from loop.proving import negative_controls as table

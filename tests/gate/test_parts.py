@@ -12,7 +12,8 @@ from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
-from loop.model.target import Signature, Workload
+from loop.model.signature import Signature
+from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from loop.workers.workload_call import make_call
@@ -99,7 +100,11 @@ def test_the_target_is_itself_again_afterwards(bench: Bench) -> None:
 
 def test_each_tensor_of_a_call_has_its_type() -> None:
     """That of the workload, where the signature gives it no other."""
-    given = {"inputs": {"x": "N", "y": "N"}, "output": "N", "types": {"y": "float64", "output": "bfloat16"}}
+    given = {
+        "inputs": {"x": "N", "y": "N"},
+        "outputs": {"output": "N"},
+        "types": {"y": "float64", "output": "bfloat16"},
+    }
     workload = Workload.model_validate({"name": "w", "sizes": {"N": 3}, "dtype": "float16"})
     call = make_call(Signature.model_validate(given), workload, "/tmp", "me")
     assert ["float16", "float64", "bfloat16"] == [one.dtype for one in (*call.inputs, call.output)]

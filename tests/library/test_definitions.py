@@ -62,7 +62,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
         (
             "kind: number",
             "kind: nubmer",
-            "expected one of flag, choice, number, got 'nubmer' (did you mean 'number'?)",
+            "expected one of flag, choice, number, text, got 'nubmer' (did you mean 'number'?)",
         ),
         ("kind: c_abi", "kind: c_api", "variants.ours"),
         ("entry: scale", "entyr: scale", "did you mean 'entry'?"),
@@ -79,7 +79,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
             " (did you mean 'N'?)",
         ),
         ("function: scale", "function: scale\nflops: N ** 9", "flops: expected an expression"),
-        ("format: 1", "format: 2", "format: expected"),
+        ("format: 1", "format: 3", "format: expected"),
         ("[scale.c]", "[nope.c]", "variants.ours.sources.0: expected a file, got nope.c, which is not there"),
         (
             "entry: scale,",
@@ -174,7 +174,7 @@ components:
         ),
         ("K: 4", "K: 4, dtype: float16", "workloads.0.dtype: expected types with a tolerance, got float16, which"),
         ("{y: float64}", "{x: float64}", "types: expected one of y, output, got 'x'"),
-        ("{y: float64}", "{y: int8}", "components.part.signature.types.y: expected one of float32"),
+        ("{y: float64}", "{y: half}", "components.part.signature.types.y: expected one of float32"),
         (
             "title: t,",
             "title: t, values: {odd: {x: {}}},",

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from loop.model.target import Signature, Target, Workload
+from loop.model.signature import Signature
+from loop.model.target import Target, Workload
 from loop.model.workloads import (
     WorkloadError,
     base_seed,
@@ -19,7 +20,7 @@ from loop.model.workloads import (
 
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "B N", "y": "B M"},
-    "output": "B M",
+    "outputs": {"output": "B M"},
     "attributes": {
         "causal": {"kind": "flag"},
         "side": {"kind": "choice", "choices": ("left", "right")},
@@ -32,7 +33,7 @@ SIGNATURE: dict[str, Any] = {
 def make_target(*entries: dict[str, Any], signature: dict[str, Any] | None = None, **sets: Any) -> Target:
     """A target with these workloads in its set `some`."""
     fields: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "tiny",
         "function": "tiny",
         "signature": signature or SIGNATURE,
@@ -148,8 +149,9 @@ def test_a_workload_has_the_same_seed_in_whatever_company() -> None:
         ({"B": 1, "S": 4, "side": "up"}, "side: expected one of left, right, got 'up'"),
         ({"B": 1, "S": 4, "scale": "big"}, "scale: expected a number, got 'big'"),
         (
-            {"B": 1, "S": 4, "dtype": "int8"},
-            "dtype: expected one of float64, float32, float16, bfloat16, got 'int8'",
+            {"B": 1, "S": 4, "dtype": "half"},
+            "dtype: expected one of float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, "
+            "int8, int16, int32, int64, uint8, bool, got 'half'",
         ),
         ({"B": 1, "S": 4, "values": "odd"}, "values: expected one of normal, wide, constant, got 'odd'"),
     ],

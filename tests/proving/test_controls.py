@@ -16,7 +16,8 @@ from loop.mistakes import MAKERS
 from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
 from loop.model.measurement import ControlResult
-from loop.model.target import Signature, Target
+from loop.model.signature import Signature
+from loop.model.target import Target
 from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
@@ -189,7 +190,7 @@ def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -
 @pytest.mark.slow
 def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cache: Path) -> None:
     """Inputs that may be swapped cannot be swapped by mistake."""
-    signature = {"inputs": {"x": "N M", "z": "N M"}, "output": "N M"}
+    signature = {"inputs": {"x": "N M", "z": "N M"}, "outputs": {"output": "N M"}}
     ignorant = {"python": "tiny_functions:first"}
     target = write_target(
         tmp_path, {"right": compiled()}, signature=signature, reference=ignorant, plain=ignorant, baseline=ignorant

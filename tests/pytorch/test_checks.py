@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from loop.model.target import Attribute
+from loop.model.signature import Attribute
 from loop.pytorch import python_dispatch
 from loop.pytorch.checks import TensorFacts, output_of
 from loop.timing.contract import Contract, meanings

@@ -272,7 +272,7 @@ PYTHON_HONEST = (
 """Python variants; all are right."""
 SIGNATURE = {
     "inputs": {"a": "B N K", "b": "B K M"},
-    "output": "B N M",
+    "outputs": {"output": "B N M"},
     "attributes": {
         "relu": {"kind": "flag"},
         "sign": {"kind": "choice", "choices": ["plus", "minus"]},
@@ -304,7 +304,7 @@ def write_mix(
     variants |= {f"py_{name}": {**imported, "function": name} for name in python}
     function = {"python": "mix_functions:mix"}
     manifest = {
-        "format": 1,
+        "format": 2,
         "name": "mix",
         "function": "mix",
         "signature": SIGNATURE,

@@ -49,10 +49,10 @@ def make_row(name: str = "2026-11-21-120000-quick", **fields: Any) -> SessionRow
 def make_target(**fields: Any) -> Target:
     """A target with one compiled variant, one in Python and one program."""
     base: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "scaling",
         "function": "scale",
-        "signature": {"inputs": {"x": "N M"}, "output": "N M"},
+        "signature": {"inputs": {"x": "N M"}, "outputs": {"output": "N M"}},
         "reference": {"python": "functions:scale"},
         "baseline": {"python": "functions:scale"},
         "tolerance": {"float32": {"atol": 1e-6, "rtol": 1e-6}},

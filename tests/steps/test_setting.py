@@ -18,9 +18,9 @@ def make_target(**devices: str) -> Target:
         name: {"kind": "python", "device": device, "module": "m", "function": "f"}
         for name, device in devices.items()
     }
-    signature = {"inputs": {"x": "N"}, "output": "N"}
+    signature = {"inputs": {"x": "N"}, "outputs": {"output": "N"}}
     fields = {"reference": {"python": "m:f"}, "baseline": {"python": "m:f"}, "tolerance": {}, "dtypes": {}}
-    named = {"format": 1, "name": "t", "function": "f", "signature": signature, "workloads": {"w": ({"N": 1},)}}
+    named = {"format": 2, "name": "t", "function": "f", "signature": signature, "workloads": {"w": ({"N": 1},)}}
     return Target.model_validate({**named, **fields, "variants": variants})
 
 

@@ -90,7 +90,7 @@ def test_no_process_is_started_where_nothing_can_be_told(
 def test_a_signature_that_no_operator_has_is_said(bench: Bench) -> None:
     """An operator makes its output: each size has to be an input's."""
     target = bench.target.model_copy(
-        update={"signature": bench.target.signature.model_copy(update={"output": "N M K"})}
+        update={"signature": bench.target.signature.model_copy(update={"outputs": {"output": "N M K"}})}
     )
     with bench.at(bench.folder, target) as other, pytest.raises(LoopError, match="K is a dimension of the output"):
         as_operator(other, other.side("right", make_build(variant="right")), make_build(variant="right"))
