@@ -6,10 +6,12 @@ from typing import Literal
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.model.base import Stored
+from loop.model.campaign import Proposal
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 
 NAME = "ai.json"
+PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
 
 
 class AiGiven(Stored):
@@ -54,11 +56,18 @@ def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
         given = read(folder)
     except LoopError as error:
         return None, error.message
-    use = together(given.results) if given.results else None
+    results = (*given.results, *proposed(folder))
+    use = together(results) if results else None
     if given.stated_usd is not None and (use is None or use.usd is None):
         use = use or AiUse(source="stated", usd=None)
         use = use.model_copy(update={"source": "stated", "usd": given.stated_usd, "unpriced": ()})
     return use, ""
+
+
+def proposed(folder: SessionFolder) -> list[AiUse]:
+    """What each proposer of a campaign used, noted as soon as it ended."""
+    found = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
+    return [one.use for one in found if one.use]
 
 
 def together(results: Sequence[AiUse]) -> AiUse:
