@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import project, tasks_folder
-from loop.calls import foreign
 from loop.cli import app
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
+from loop.workers import foreign
 from tests.formats import tasks
 
 
