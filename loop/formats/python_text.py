@@ -13,6 +13,8 @@ from loop.base.errors import Complaint, DefinitionError
 MOST_BYTES = 4 << 20
 MAKERS = ("rand", "randn", "zeros", "ones", "empty")
 """Functions of torch that take a shape and give float32."""
+RANDOM = ("rand", "randn", "empty")
+"""Those of them whose values are drawn, or unknown."""
 SAME_SHAPE = (
     "triu",
     "tril",
@@ -51,6 +53,8 @@ class Tensors:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    drawn: bool = True
+    """Whether its values are drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,8 @@ def _combined(node: Any, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
     tensors = [one for one in (left, right) if isinstance(one, Tensors)]
     if tensors:
-        return max(tensors, key=lambda one: len(one.shape))
+        widest = max(tensors, key=lambda one: len(one.shape))
+        return replace(widest, drawn=any(one.drawn for one in tensors))
     repeats = isinstance(left, list | tuple) and isinstance(right, int) and right < 10_000
     numbers = all(isinstance(one, int | float) for one in (left, right))
     small = numbers and all(abs(one) <= MOST for one in (left, right))
@@ -266,11 +271,12 @@ def _from_torch(
     arguments = list(_elements(given, names))
     if arguments and (name in SAME_SHAPE or name.endswith("_like")):
         made = _made(arguments[0])
-        return replace(made, dtype=dtype or made.dtype)
+        drawn = name.startswith("rand") or (made.drawn and not name.endswith("_like"))
+        return replace(made, dtype=dtype or made.dtype, drawn=drawn)
     if name in MAKERS:
         sizes = evaluate(keywords["size"], names) if "size" in keywords else arguments
         whole = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-        return Tensors(_shape(whole), dtype or "float32")
+        return Tensors(_shape(whole), dtype or "float32", name in RANDOM)
     raise Unknown(name)
 
 
