@@ -1,13 +1,10 @@
 """Where torch is known: tensors to bytes and back, Python variants as prepared calls."""
 
-import importlib
 import inspect
-import math
-import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,17 +12,16 @@ from torch import Tensor
 
 from loop.calls.allocations import stray_writes
 from loop.calls.call import Call, TensorFile
+from loop.calls.callee import Callee, in_block, part_of, spoil
 from loop.calls.guarded import Guarded, Memory
 from loop.calls.guards import Guard, Surroundings
 from loop.calls.prepared import GuardedCall, Run
 from loop.calls.refusal import Refused
+from loop.calls.structures import outputs_of
+from loop.calls.tensor_bytes import TORCH_DTYPES, bytes_of
+from loop.calls.tensors import POISON
+from loop.calls.torch_files import import_module
 
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float64": torch.float64,
-}
 BUNDLED = {
     "attention_reference": "loop.workers.attention:eager",
     "attention_plain": "loop.workers.attention:eager",
@@ -63,18 +59,18 @@ def find(name: str) -> Function:
         known = ", ".join(BUNDLED)
         raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
     try:
-        return getattr(_import(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
+        return getattr(import_module(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
     except Exception as error:
-        raise Refused(f"cannot import {name}: {type(error).__name__}: {error}") from error
+        raise Refused(f"cannot import {name}: {type(error).__name__}: {error}{_line(error)}") from error
 
 
-def _import(name: str) -> ModuleType:
-    """A module of the user's: nothing is written beside it."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.dont_write_bytecode = before
+def _line(error: Exception) -> str:
+    """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
+    files = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".py")]
+    last = next((one for one in reversed(files) if "importlib" not in one.filename), None)
+    if isinstance(error, SyntaxError) or last is None or last.filename == __file__:
+        return ""
+    return f" ({Path(last.filename).name}:{last.lineno})"
 
 
 def takes_sizes(function: Function) -> bool:
@@ -116,6 +112,16 @@ class TorchMemory(Memory):
         self._parts = torch.split(self._block, [before, size, zone])
         self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
         self.address = self.flat.data_ptr()
+
+    @property
+    def whole(self) -> Tensor:
+        """The tensor as bytes."""
+        return self._parts[1]
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or what the guard says."""
+        data = bytes([POISON]) * self.size if guard is None else self.zones.fill(guard, self.size)
+        self._parts[1].copy_(_bytes_tensor(data))
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
@@ -163,16 +169,27 @@ class GuardedInputs(Guarded):
         return stray_writes(self.once)
 
 
+class GuardedOutputs(GuardedInputs):
+    """Inputs, and the block of outputs that a function is passed."""
+
+    prefills = True
+
+
 class TensorCall(GuardedCall):
     """One call of a Python function on torch tensors."""
 
     guarded: GuardedInputs
 
-    def __init__(self, function: Function, call: Call, device: str, layout: str) -> None:
-        self.function, self.device = function, device
-        super().__init__(call, layout, self.memory, GuardedInputs)
+    def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
+        self.callee, self.device = callee, device
+        super().__init__(call, layout, self.memory, GuardedOutputs if callee.terms.passed else GuardedInputs)
         self.guarded.once = self._once
         self.pools = [memory.flat for memory in self.guarded.inputs if isinstance(memory, TorchMemory)]
+        self.passed: list[Tensor] = []
+        if callee.terms.passed:
+            block = self.guarded.all[-1]
+            assert isinstance(block, TorchMemory)
+            self.passed = [part_of(block.whole, one) for one in call.written]
         self.result: Any = None
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
@@ -186,7 +203,7 @@ class TensorCall(GuardedCall):
             flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
             for flat, tensor, strides, offset in placed
         ]
-        return partial(self._run, views)
+        return partial(self._run, self.callee.bind(views, self.passed))
 
     def _once(self) -> Any:
         """The result of one call, which takes no other's place."""
@@ -197,42 +214,29 @@ class TensorCall(GuardedCall):
         finally:
             self.result = kept
 
-    def _run(self, views: list[Tensor]) -> None:
-        self.result = self.function(*views, **self.call.attributes)
+    def _run(self, bound: Callable[[], Any]) -> None:
+        self.result = bound()
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
+        """Make the last outputs NaN and forget them: whoever gives them back once more has not computed them."""
+        self.callee.restore()
         result, self.result = self.result, None
-        if type(result) is Tensor and result.is_floating_point() and not self._is_input(result):
-            sizes = [size if stride else 1 for size, stride in zip(result.shape, result.stride(), strict=True)]
-            with torch.inference_mode():
-                result.as_strided(sizes, result.stride()).fill_(math.nan)
+        if self.passed:
+            self.guarded.all[-1].poison(guard)
+        elif not self._holds_input(result):
+            spoil(result)
 
-    def _is_input(self, result: Tensor) -> bool:
+    def _holds_input(self, result: Any) -> bool:
         """Whether a result stands in the memory of an input."""
-        begin = result.untyped_storage().data_ptr()
-        return begin in [flat.untyped_storage().data_ptr() for flat in self.pools]
+        inputs = [flat.untyped_storage().data_ptr() for flat in self.pools]
+        found = outputs_of(result).values()
+        return any(type(one) is Tensor and one.untyped_storage().data_ptr() in inputs for one in found)
 
     def output(self) -> bytes:
-        """The last output's bytes; raises Refused when it is not a tensor of the promised shape and type."""
-        check_result(self.result, self.call.output.shape, TORCH_DTYPES[self.call.output.dtype])
-        return bytes_of(self.result.detach().cpu())
+        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types."""
+        tensors = self.passed or self.callee.outputs(self.result)
+        return self.call.with_updates(in_block(self.call, tensors), self.guarded.window)
 
-
-WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Types by their size, as which numpy takes the elements of any other, whatever the strides."""
-
-
-def bytes_of(tensor: Tensor) -> bytes:
-    """A tensor's bytes, C order."""
-    return tensor.resolve_neg().view(WHOLE[tensor.element_size()]).numpy().tobytes()
-
-
-def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raise Refused unless `result` is a tensor of that shape and type."""
-    if type(result) is not Tensor:
-        raise Refused(f"wrong result: expected a plain torch.Tensor, got {type(result).__name__}", "wrong result")
-    if tuple(result.shape) != shape:
-        raise Refused(f"wrong shape: expected {list(shape)}, got {list(result.shape)}", "wrong result")
-    if result.dtype != dtype:
-        raise Refused(f"wrong type: expected {dtype}, got {result.dtype}", "wrong result")
+    def changed(self) -> list[str]:
+        """Names of inputs, and of what a module holds, that are not what they were."""
+        return [*super().changed(), *self.callee.changed]

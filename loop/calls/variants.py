@@ -107,13 +107,20 @@ class Importable:
         from loop.calls import torch_side
 
         self.torch_side = torch_side
-        self.device = device
+        self.device, self.terms = device, terms
         self.function = torch_side.find(terms.python)
+        self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
+
+    def callee(self, call: Call) -> Any:
+        """What a call calls: the function, or one of its class."""
+        from loop.calls.callee import Callee
+
+        return Callee(self.function, self.arguments, self.terms, call, self.device)
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
         """Bring a call's inputs into memory."""
         if self.device == "cuda":
             from loop.calls.torch_device import DeviceCall
 
-            return DeviceCall(self.function, call, self.device, layout)
-        return self.torch_side.TensorCall(self.function, call, self.device, layout)
+            return DeviceCall(self.callee(call), call, self.device, layout)
+        return self.torch_side.TensorCall(self.callee(call), call, self.device, layout)

@@ -12,7 +12,7 @@ from loop.calls.call import Call, TensorFile
 from loop.calls.refusal import Refused
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.judge import outside
+from loop.workers.truth import outside
 from loop.workers.judge_messages import Shapes
 
 ALLOWED = {"float32": 1e-5, "float16": 1e-3}
