@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -94,6 +94,11 @@ bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes 
 
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store
+
+FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL HARD ARENA,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
+
+bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL= HARD= ARENA=
+	$(BIN)/python -m tests.speed.formats $(FORMATS)
 
 bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/speed/REPORT.md
 	$(BIN)/python -m tests.speed.report

@@ -16,7 +16,7 @@ from loop.base.interrupts import check, flagged
 from loop.base.processes import HEARTBEAT_S, Completed, run
 from loop.base.screen import Screen, seconds_text
 from loop.model.change import Brief, BriefOutput
-from loop.model.metering import AiUse
+from loop.model.money import AiUse
 from loop.model.output import read_output
 from loop.model.record import latest_attempts
 from loop.store.sessions import SessionFolder

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.model.metering import AiUse, ModelUse, Tokens
+from loop.model.money import AiUse, ModelUse, Tokens
 
 HINT = "the output of `claude -p --output-format json` or `codex exec --json` is one"
 NAMELESS = "a model without a name"

@@ -6,7 +6,7 @@ from typing import Literal
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.model.base import Stored
-from loop.model.metering import AiUse
+from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 
 NAME = "ai.json"

@@ -1,9 +1,22 @@
-"""What is said where it is noticed, once a process: damage that is left out, a folder that is not used."""
+"""What is said where it is noticed, once a process, and what a terminal would act on in it."""
 
 import contextlib
+import re
 import sys
 
-from loop.base.terminals import inert
+ESCAPES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
+"""Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC), short ones."""
+ACTED_ON = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+"""Controls, and marks that change the direction of what follows (Unicode TR 9); line ends and tabs are none."""
+_ACTS = re.compile(rf"{ESCAPES}|{ACTED_ON}|\r(?!\n)")
+
+
+def inert(text: str) -> str:
+    """`text` without escape sequences, a space for every other character that a terminal would act on."""
+    if text.isprintable():  # Most of what is shown is, and that is told quickly.
+        return text
+    return _ACTS.sub(lambda found: "" if len(found[0]) > 1 else " ", text)
+
 
 _SAID: set[str] = set()
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from loop.base.errors import LoopError
+from loop.base.remarks import inert
 from loop.base.statuses import COLOURS, KINDS
-from loop.base.terminals import inert
 
 CLEAR_LINE = "\r\x1b[K"
 _COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")

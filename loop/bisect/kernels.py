@@ -14,8 +14,7 @@ from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
 from loop.bisect.memory import ProbeMemory, memory_of
 from loop.bisect.model import Costs, Noise, SearchMetric
-from loop.bisect.taking import ResourceProbe
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ResourceProbe
 from loop.machine.machine import cores, machine
 from loop.model.target import CAbiVariant, Workload
 from loop.profile.taking import calls_of

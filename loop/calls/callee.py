@@ -58,6 +58,9 @@ class Callee:
         keywords: dict[str, Any] = {}
         if self.rest:
             positional, keywords = structures.put_together(self.rest, tensors)
+        if keywords and outputs:  # What comes by name is followed by what comes by name.
+            keywords |= dict(zip((one.name for one in self.call.written), outputs, strict=True))
+            outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def outputs(self, result: Any) -> list[Tensor]:

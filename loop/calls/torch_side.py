@@ -66,9 +66,10 @@ def find(name: str) -> Function:
 
 def _line(error: Exception) -> str:
     """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
-    files = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.endswith(".py")]
-    last = next((one for one in reversed(files) if "importlib" not in one.filename), None)
-    if isinstance(error, SyntaxError) or last is None or last.filename == __file__:
+    ours = Path(__file__).parent.parent
+    places = reversed(traceback.extract_tb(error.__traceback__))
+    last = next((one for one in places if one.filename.endswith(".py") and "importlib" not in one.filename), None)
+    if isinstance(error, SyntaxError) or last is None or ours in Path(last.filename).parents:
         return ""
     return f" ({Path(last.filename).name}:{last.lineno})"
 

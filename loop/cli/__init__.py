@@ -30,6 +30,7 @@ GROUPS = {
     "patterns": "Browse and check the pattern catalogue.",
     "patterns drafts": "Patterns drafted from failures that came back.",
     "kernels": "Build, verify and measure kernels without a session.",
+    "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
     "cost": "What sessions cost, and decisions with money.",

@@ -1,7 +1,8 @@
-"""`loop clean`: worktrees, branches and old sessions of loop that nobody needs any more; it asks first."""
+"""`loop clean` and `loop cache`: what loop left and nobody needs any more, and what can be made again; it asks first."""
 
 import datetime
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +14,15 @@ import psutil
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.locks import held
-from loop.base.places import Project, project, state_folder
+from loop.base.places import Project, cache_folder, project, state_folder
 from loop.base.screen import Screen
+from loop.builds.known_builds import QUESTIONS
 from loop.model.record import RESUMABLE
 from loop.repository import leftover
 from loop.repository.git import git
 from loop.repository.leftover import Kept
 from loop.repository.worktree import MADE_WITH, top_of
-from loop.store import known_good, sessions
+from loop.store import past_changes, sessions
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
@@ -121,7 +123,7 @@ def branches(here: Project) -> Iterator[Found]:
 
 def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[Found]:
     """Sessions that began before a time; not the last of a target and device, nor one with a known-good build."""
-    needed = known_good.needed(here.sessions)
+    needed = past_changes.needed(here.sessions)
     for session in sessions.every(here.sessions):
         try:
             began = session.head().started
@@ -226,3 +228,87 @@ def _tell(go: Sequence[Found], stay: Sequence[Found], screen: Screen, *, agreed:
     if stay:
         names = " ".join(one.name for one in stay)
         screen.say(f"look at them first; to lose them: {COMMAND} --discard-edits {names}")
+
+
+DAY_S = 86_400.0
+WHAT = {
+    "builds": "compiled kernels",
+    "index": "index of sessions",
+    "tasks": "targets made of tasks in other formats",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing in the cache: a build, or an index."""
+
+    part: str
+    path: Path
+    bytes: int
+    days: float
+    """Since it was written."""
+
+
+def entries(cache: Path) -> Iterator[Entry]:
+    """All of them."""
+    for part in WHAT:
+        for path in sorted((cache / part).glob("*")) if (cache / part).is_dir() else ():
+            files = [one for one in (path, *path.rglob("*")) if one.is_file()]
+            stats = [one.stat() for one in files]
+            newest = max((one.st_mtime for one in stats), default=path.stat().st_mtime)
+            yield Entry(part, path, sum(one.st_size for one in stats), (time.time() - newest) / DAY_S)
+
+
+def show_cache(screen: Screen, *, as_json: bool) -> int:
+    """Its parts, with entries and size."""
+    found = list(entries(cache_folder()))
+    parts = [
+        {"what": what, "entries": sum(one.part == part for one in found), "bytes": _size(found, part)}
+        for part, what in WHAT.items()
+    ]
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "folder": cache_folder(), "parts": parts}))
+        return ExitCode.OK
+    screen.table(("what", "entries", "size"), [(p["what"], p["entries"], _megabytes(p["bytes"])) for p in parts])
+    screen.say(f"in {cache_folder()}; to empty it: loop cache clean")
+    return ExitCode.OK
+
+
+def clean_cache(older_than: float, yes: bool, screen: Screen, *, as_json: bool) -> int:
+    """Remove what was written so many days ago or more; asks first."""
+    cache = cache_folder()
+    chosen = [one for one in entries(cache) if one.days >= older_than and one.path.name != QUESTIONS]
+    size = sum(one.bytes for one in chosen)
+    said = f"{len(chosen)} entries, {_megabytes(size)}"
+    agreed = yes or (bool(chosen) and not as_json and screen.confirm(f"Remove {said} from {cache}?"))
+    for one in chosen if agreed else ():
+        _remove(one, cache)
+    if as_json:
+        fields = {"folder": cache, "entries": len(chosen), "bytes": size, "removed": agreed}
+        screen.data(to_json({"schema_version": 1, **fields}))
+    elif not chosen:
+        screen.say("nothing to remove")
+    else:
+        screen.say(
+            f"removed: {said}" if agreed else f"nothing was removed of {said}; to do it: loop cache clean --yes"
+        )
+    return ExitCode.OK
+
+
+def _remove(one: Entry, cache: Path) -> None:
+    """An entry, and for a build what says how it was made. What somebody else has removed meanwhile is gone."""
+    if not one.path.is_dir():
+        one.path.unlink(missing_ok=True)
+        return
+    for question in (cache / "builds" / QUESTIONS).glob(f"*/{one.path.name.partition('-')[0]}.json"):
+        question.unlink(missing_ok=True)
+    shutil.rmtree(one.path, ignore_errors=True)
+
+
+def _size(found: list[Entry], part: str) -> int:
+    return sum(one.bytes for one in found if one.part == part)
+
+
+def _megabytes(size: object) -> str:
+    assert isinstance(size, int)
+    return f"{size / 1e6:,.1f} MB"

@@ -14,10 +14,10 @@ from loop.learning import comparison_section as page
 from loop.learning.comparison import compare, trends
 from loop.learning.model import ComparedSession, Judged
 from loop.library import targets
-from loop.model.comparison import Revisions
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.repository import between
+from loop.repository.between import Revisions
 from loop.session import recorded
 from loop.store import index, sessions
 from loop.store.rows import row_of

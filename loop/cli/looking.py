@@ -53,14 +53,14 @@ LOOKING = (
     ),
     Command(
         "cache",
-        "loop.cli.cache:show_cache",
+        "loop.cli.clean:show_cache",
         "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
         (JSON,),
     ),
     Command(
         "cache clean",
-        "loop.cli.cache:clean_cache",
+        "loop.cli.clean:clean_cache",
         "Remove builds and indexes from the cache, after asking.",
         ("loop cache clean --older-than 30", "loop cache clean --yes"),
         (
@@ -104,10 +104,25 @@ LOOKING = (
     ),
     Command(
         "trust",
-        "loop.cli.consent:trust_project",
+        "loop.cli.requests:trust_project",
         "Show what a project's definitions would run, and allow it.",
         ("loop trust ../my-kernel",),
         (argument("path", Path | None, None, "Folder of a project. Default: here."), JSON),
+    ),
+    Command(
+        "targets inspect",
+        "loop.formats.command:inspect",
+        """Say what a task of somebody else's is, what of it runs here, and what does not and why.
+
+        It reads KernelBench, GPU MODE, FlashInfer Trace, SOL-ExecBench, kernelbench.com hard and AgentKernelArena.
+        Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
+        """,
+        ("loop targets inspect level1/23_Softmax.py", "loop targets inspect reference-kernels/problems --json"),
+        (
+            argument("path", Path, ..., "A task, or a folder of tasks."),
+            option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
+            JSON,
+        ),
     ),
     Command(
         "patterns list",

@@ -1,15 +1,19 @@
-"""Commands whose options are more than the fields of one request."""
+"""Commands that are short stories: a session by its options, and trust in a project."""
 
+from pathlib import Path
 from typing import Any
 
 from loop.agents import spending
 from loop.agents.proposing import Agent
-from loop.base.errors import UsageError
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
+from loop.library import trust
 from loop.session.bounds import Asked
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
+from loop.steps.setting import read_setting, what_runs
 
 
 def run_session(
@@ -41,3 +45,20 @@ def run_session(
 def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given: Any) -> int:
     """Walk one pattern as a session of its own."""
     return run_new(SessionRequest(asked=Asked(watch=watch_preemption), json=as_json, **given), screen)
+
+
+def trust_project(path: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Show every command of a project and remember that it is allowed. Saying so by name is the consent."""
+    setting = read_setting(path)
+    lines = what_runs(setting)
+    if not setting.project.bundled:
+        trust.grant(setting.project, trust.definition_hash(setting.project))
+    if as_json:
+        folder = str(setting.project.target)
+        screen.data(to_json({"schema_version": 1, "target": folder, "trusted": True, "runs": lines}))
+        return ExitCode.OK
+    for line in lines:
+        screen.data(line)
+    shipped = setting.project.bundled
+    screen.say("it ships with loop: always trusted" if shipped else "allowed, until these definitions change")
+    return ExitCode.OK

@@ -5,8 +5,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from loop.cloud.clouds import CLOUDS, Cloud, make_cloud
-from loop.cloud.http import NoReply
+from loop.cloud.clouds import CLOUDS, Cloud, NoReply, make_cloud
 
 CHOICES = ("auto", *CLOUDS, "off")
 """What `--watch-preemption` takes."""

@@ -6,8 +6,8 @@ Begin in `actions`: one function for each step of the pattern `defensive-debuggi
   kind of failure (`shrinking.kind_of`).
 - The smallest workload has to fail again in a fresh process. Otherwise `loop` says that it fails at times.
 - A boundary is claimed only between neighbouring sizes that were tried.
-- `whereabouts` puts the error map into words; `section` is the part of the report.
-- `turns` and `tries` look at earlier sessions: a build that was wrong before is not tried again.
+- `causes` compares a wrong output with known faults, and puts the error map into words; `section` reports it.
+- `turns` looks at earlier sessions: a build that was wrong before is not tried again.
 
 To look for another cause, add a step to `actions` and its output to `model.debugging`.
 """

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from loop.base.processes import Tick
 from loop.debug import boundary as boundaries
+from loop.debug.causes import whereabouts
 from loop.debug.probing import Prober, Spent, failing_sides, failing_variants
 from loop.debug.shrinking import Failing, shrink
-from loop.debug.whereabouts import whereabouts
 from loop.gate.verify import values_key
 from loop.model.base import Model
 from loop.model.debugging import (

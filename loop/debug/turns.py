@@ -1,16 +1,81 @@
 """Turns of debugging: one hypothesis and one change at a time, and no build that was found wrong before."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from loop.base.processes import Tick
-from loop.debug import tries as earlier
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
+from loop.model.change import PastSearch, TriedPoint
 from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
 from loop.model.dtypes import Device
+from loop.model.tuning import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Side
+
+Point = tuple[tuple[str, Value], ...]
+"""One choice of all values, as what can be looked up."""
+
+
+def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -> tuple[Try, ...]:
+    """The last try of each variant whose very build was found wrong; without a build, the target's very files."""
+    return tuple({one.variant: one for one in tries if not one.right and _same(one, now, ground)}.values())
+
+
+def _same(one: Try, now: Mapping[str, str | None], ground: str) -> bool:
+    if one.build_id is None:
+        return now.get(one.variant) is None and bool(ground) and one.ground == ground
+    return one.build_id == now.get(one.variant)
+
+
+def still_wrong(tries: Sequence[Try]) -> tuple[Try, ...]:
+    """The last try of each variant, where it was wrong."""
+    return tuple(one for one in {one.variant: one for one in tries}.values() if not one.right)
+
+
+def sentence(one: Try) -> str:
+    """What a try showed, as a lesson."""
+    outcome = "that was it" if one.right else f"it did not cure {one.variant}: {one.message}"
+    return f"Tried in {one.session}: {one.hypothesis}; {outcome}."
+
+
+GAIN = 0.01
+"""Share by which a point has to be behind the leader of its search to have lost: closer ones may win yet."""
+
+
+def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
+    """Points that lost on the same ground, each with where and how; the last search that had a point counts."""
+    lost: dict[Point, str] = {}
+    for search in searches:
+        if ground and search.ground == ground:
+            mine = [one for one in search.trials if one.tuning == tuning and one.outcome != "lost"]
+            leader = max([one.ratio or 0.0 for one in mine if not _taken_back(one, search)], default=0.0)
+            for one in mine:
+                why = _lost(one, search, leader)
+                lost.pop(point(one.values), None)
+                lost |= {point(one.values): why} if why else {}
+    return lost
+
+
+def point(values: Values) -> Point:
+    """Values as what can be looked up."""
+    return tuple(sorted(values.items()))
+
+
+def _taken_back(one: TriedPoint, search: PastSearch) -> bool:
+    return bool(search.taken_back) and one.outcome == "best"
+
+
+def _lost(one: TriedPoint, search: PastSearch, leader: float) -> str:
+    """Why a point lost; empty where it did not, or nobody knows."""
+    if one.outcome in ("refused", "wrong"):
+        return f"{one.reason or one.outcome} (session {search.session})"
+    if _taken_back(one, search):
+        return f"taken back in session {search.session}: {search.taken_back}"
+    if one.ratio is None or one.ratio * (1 + GAIN) >= leader:
+        return ""
+    return f"{one.ratio:.3f}x where the best had {leader:.3f}x (session {search.session})"
+
 
 TIMES = 3
 """What changing several kernels at once costs, in times of the estimate, by the author of the pattern."""
@@ -22,19 +87,19 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     made = yield from sides(context, (*context.task.variants, *context.task.emulated))
     now = {name: side.build_id for name, side in made.items()}
     mine = tuple(one for one in context.past.tries if one.variant in now)
-    repeated = earlier.repeated(mine, now, context.task.ground)
-    missing = earlier.still_wrong(mine) if not context.task.hypothesis and not repeated else ()
+    again = repeated(mine, now, context.task.ground)
+    missing = still_wrong(mine) if not context.task.hypothesis and not again else ()
     return Result(
         HypothesesOutput(
-            ok=not repeated and not missing,
-            message=_describe_turn(context, mine, repeated, missing),
-            hint=_hint(repeated, missing),
+            ok=not again and not missing,
+            message=_describe_turn(context, mine, again, missing),
+            hint=_hint(again, missing),
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
             hypothesis=context.task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
-            repeated=tuple(one.variant for one in repeated),
-            learned=tuple(earlier.sentence(one) for one in mine if one.hypothesis),
+            repeated=tuple(one.variant for one in again),
+            learned=tuple(sentence(one) for one in mine if one.hypothesis),
         )
     )
 

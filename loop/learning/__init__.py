@@ -7,6 +7,6 @@ is (`environments`).
 `durations` shrinks times to the author's estimate, `prediction` weights runs by likeness of work, place and
 cache, and `calibration` widens intervals by how earlier ones held. `predicting` writes that into a session's
 head before the first step. `memory` tells of a failure while its step fails. `drafts` derives a pattern from
-what three sessions met; only dismissals are stored. `experience` sums up what a pattern took, cost and found.
+what three sessions met; only dismissals are stored.
 `comparison` holds ratios of one target, device and baseline beside each other.
 """

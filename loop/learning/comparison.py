@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loop.base.stats import geometric_mean
 from loop.learning.model import ComparedSession, Comparison, Difference, Judged, Moved, Point, Row, Series
-from loop.model.comparison import Revisions
+from loop.repository.between import Revisions
 
 PLACE = ("machine", "system", "processor", "cores", "threads", "GPU", "driver", "torch")
 """Facts that the baseline's time hangs on: where one differs, so does what a ratio is against."""

@@ -13,7 +13,7 @@ from loop.library import targets
 from loop.model.index import SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.store import index, snapshots
-from loop.store.failures import of_step
+from loop.store.fingerprints import of_step
 from loop.store.sessions import RECENT, SessionFolder
 from loop.store.snapshots import Change
 

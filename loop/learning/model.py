@@ -8,9 +8,9 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.change import Kept
-from loop.model.comparison import Revisions
 from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import TOO_WIDE, Interval
+from loop.repository.between import Revisions
 
 Moved = Literal["higher", "lower", "within"]
 

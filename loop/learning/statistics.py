@@ -6,19 +6,88 @@ a gate is for. It breaks when it ends with an error of its own. Interrupted and 
 
 import datetime
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from loop.base.stats import beta_quantile
-from loop.learning.calibration import Calibration
+from loop.learning.calibration import Calibration, Outcome, calibration
 from loop.learning.durations import Duration, expected, summed
 from loop.learning.environments import Place, alike, changed, place_of
-from loop.learning.experience import NOTHING, Experience, Run, answered, experience
 from loop.learning.model import Saved
 from loop.model.history import HistorySession
 from loop.model.index import PatternRun, SessionRow
 from loop.model.money import Saving
+
+Run = tuple[SessionRow, PatternRun]
+SHOWN = 3
+"""Findings that are kept, the newest."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one session found wrong by a pattern."""
+
+    session: str
+    step: str
+    text: str
+    """What is left of its message without numbers and paths."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Everything that the runs of one pattern took, cost and found."""
+
+    minutes: float = 0.0
+    """Of all its runs."""
+    usd: float = 0.0
+    """Its share of each session's bill: its seconds over the session's."""
+    held: Calibration | None = None
+    """Predicted against actual time of its whole runs; None where none was predicted."""
+    found: tuple[Finding, ...] = ()
+    """The newest first, each kind once."""
+
+
+NOTHING = Experience()
+
+
+def answered(rows: Iterable[SessionRow]) -> dict[str, list[Run]]:
+    """By pattern the runs that say something of it, each with its session. `rows`: oldest first."""
+    runs: dict[str, list[Run]] = {}
+    for row in rows:
+        for run in row.runs:
+            if run.success is not None:
+                runs.setdefault(run.pattern, []).append((row, run))
+    return runs
+
+
+def experience(runs: Sequence[Run]) -> Experience:
+    """Of the runs of one pattern, oldest first."""
+    return Experience(
+        minutes=math.fsum(run.seconds for _, run in runs) / 60,
+        usd=math.fsum(row.usd * min(1.0, run.seconds / row.seconds) for row, run in runs if row.seconds > 0),
+        held=calibration([held for _, run in runs if (held := _held(run))]),
+        found=tuple(_findings(runs))[:SHOWN],
+    )
+
+
+def _held(run: PatternRun) -> Outcome | None:
+    """A whole run beside its prediction; None where it is one of neither."""
+    if run.predicted_s is None or not run.whole or run.seconds <= 0:
+        return None
+    low, expected, high = run.predicted_s
+    return Outcome(low, expected, high, run.seconds)
+
+
+def _findings(runs: Sequence[Run]) -> Iterator[Finding]:
+    """What was found, the newest first; each kind with the last session that found it."""
+    seen: set[tuple[str, str]] = set()
+    for row, run in reversed(runs):
+        for one in row.failures if run.found else ():
+            if one.pattern == run.pattern and (one.step, one.signature) not in seen:
+                seen.add((one.step, one.signature))
+                yield Finding(row.id, one.step, one.signature)
+
 
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
 LEVEL = 0.9

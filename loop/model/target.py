@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from loop.model.base import Model
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
-from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature
+from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature, Word
 from loop.model.tuning import Entry, Tuning
 
 Role = Literal["main", "example", "baseline"]
@@ -127,7 +127,7 @@ class PythonVariant(_Variant):
     """Where it runs."""
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
     """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
-    function: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]
+    function: Word
     """Callable in it: positional tensors, attributes by keyword, returns the output. With `modules` a class."""
     passing: Literal["returned", "passed"] = "returned"
     """Whether it returns its outputs, or writes them to tensors that are passed after its inputs."""

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from loop.model.dtypes import Device
-from loop.model.metering import AiUse
-from loop.model.money import Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
+from loop.model.money import AiUse, Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
 from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30

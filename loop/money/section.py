@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.model.metering import ModelUse
-from loop.model.money import Bill, Charge, Prior, Saving, Unmeasured
+from loop.model.money import Bill, Charge, ModelUse, Prior, Saving, Unmeasured
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text

@@ -19,7 +19,7 @@ from loop.base.processes import Tick, together
 from loop.base.stats import geometric_mean
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
-from loop.debug.tries import lost_points, point
+from loop.debug.turns import lost_points, point
 from loop.gate.kernel import extra_sets
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file

@@ -6,7 +6,7 @@ pattern's decision tree with these facts. An unknown fact is never zero: a rule 
 `ncu` counts on a GPU; `profile` asks the compiler, `perf_event` and torch's profiler.
 
 `resource_actions` compiles for a GPU and judges budgets. `inspection` gathers the compiler's report, and the
-launches that the host code makes in a dry run. `launch_limits` joins both; `occupancy` has the arithmetic.
+launches that the host code makes in a dry run. `launch_limits` joins both, and has the arithmetic of occupancy.
 `parallelism` compares pieces of work with places for them. `promises` checks what sources claim to hold.
 
 Begin with `actions` or `resource_actions`. `section` and `resources_section` write the report.

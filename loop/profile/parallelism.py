@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from loop.gate.model import DeviceOutput
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import Device
 from loop.model.pattern import Text
 from loop.model.profile import Filling
 from loop.model.target import Variant, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile import occupancy
+from loop.profile import launch_limits
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.steps.context import Context, Result, Working
 
@@ -35,7 +35,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
 def _missing(context: Context, name: str, default: str) -> str:
     """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
     variant = context.bench.target.variants[name]
-    if occupancy.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
+    if launch_limits.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
         return f"parallelism of {name}: the manifest declares no launch" if name in context.task.variants else ""
     if variant.device == "cuda" and device_facts(context, variant, default) is None:
         return f"parallelism of {name}: the manifest has no device {default}"
@@ -64,7 +64,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
     """
     variant = context.bench.target.variants[name]
-    launch, device = occupancy.launch_of(variant), device_facts(context, variant, default)
+    launch, device = launch_limits.launch_of(variant), device_facts(context, variant, default)
     for one in _told(context) if device else ():
         if device and (one.variant, one.workload, one.on) == (name, workload.name, device.name):
             return one
@@ -72,11 +72,11 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
         return None
     if device is not None:
         at_hand = context.bench.device == "cuda" and device is gpu_at_hand(context)
-        return occupancy.on_gpu(name, launch, workload, device, at_hand=at_hand)
+        return launch_limits.on_gpu(name, launch, workload, device, at_hand=at_hand)
     if variant.device == "cuda":
         return None
-    host = occupancy.Host(context.bench.threads, vector_lanes())
-    return occupancy.on_host(name, launch, workload, host, at_hand=context.bench.device == "cpu")
+    host = launch_limits.Host(context.bench.threads, vector_lanes())
+    return launch_limits.on_host(name, launch, workload, host, at_hand=context.bench.device == "cpu")
 
 
 def _told(context: Context) -> Sequence[Filling]:
@@ -96,7 +96,7 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     """The manifest's facts on the GPU that the session runs on, by the environment's own check."""
     latest = context.latest("environment.device")
     capability = DeviceOutput.model_validate(latest, strict=False).capability if latest else None
-    key, at_hand = occupancy.device_key(context.bench.target, capability, "")
+    key, at_hand = launch_limits.device_key(context.bench.target, capability, "")
     return context.bench.target.devices[key] if at_hand else None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from loop.base.expressions import Expression
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.promises import ResourceBudget
 from loop.model.resources import Bound, CompiledLibrary, KernelResources, Placement
 from loop.model.target import Target, Workload

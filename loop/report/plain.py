@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from loop.base.terminals import ESCAPES
+from loop.base.remarks import ESCAPES
 
 _ESCAPES = re.compile(ESCAPES)
 _KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")

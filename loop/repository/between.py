@@ -1,12 +1,37 @@
 """What happened to the sources between two commits: how they are related, which commits, which files."""
 
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from loop.base.errors import LoopError
-from loop.model.comparison import Revisions
+from loop.model.base import Model
 from loop.repository import history
 from loop.repository.git import git
 from loop.repository.history import Commit
+
+
+class Revisions(Model):
+    """What happened to the sources between two sessions."""
+
+    older: str
+    """Id of the first session."""
+    newer: str
+    """Id of the second."""
+    relation: Literal["same", "after", "before", "apart", "unknown"]
+    """Where the second one's commit stands: the same, after the first, before it, on another line."""
+    reason: str = ""
+    """Why it is unknown, or what else a reader has to know."""
+    commits: tuple[str, ...] = ()
+    """Commits that only the second has, newest first, the first so many."""
+    count: int = 0
+    """How many there are."""
+    missing: int = 0
+    """Commits that only the first has."""
+    files: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Files that differ: lines added and removed."""
+
 
 SHOWN = 10
 """Commits and files that are listed; the others are counted."""

@@ -3,9 +3,9 @@
 `run` tells it as three stories: open, walk, close. Begin there. `opening` resolves the plan and makes the head.
 `walk` is a generator of events: it neither prints nor writes. Closing it ends everything that a step started:
 so limits, budgets and Ctrl-C work. `drive` makes each event durable, then shows it. `bounds` holds every event
-against time and money, of which `allowance` says how much is left.
+against time and money.
 
-`closing` turns the journal into the record by pure rules: `grading`, `clock`, `facts`. To resume, the walk
+`closing` turns the journal into the record by pure rules: `grading`, `objective`. To resume, the walk
 starts at the first step again, and a finished step stands. A step whose output has an `identity` is made again;
 where the identity has changed, nothing after it is reused.
 

@@ -28,18 +28,16 @@ from loop.model.record import (
     latest_attempts,
 )
 from loop.model.target import CAbiVariant
-from loop.money.bill import bill
+from loop.money.bill import bill, judged_before, priors
 from loop.money.charging import NO_AI, Used, energy
-from loop.money.savings import judged_before, priors
-from loop.optimize.gains import gains
+from loop.optimize.keeping import gains
 from loop.replay import recipe
-from loop.session import clock, grading, samples
+from loop.session import grading, samples
 from loop.session.drive import Ending
-from loop.session.facts import session_facts
 from loop.session.first_screen import FirstScreen, first_screen
-from loop.session.lateness import late_steps
+from loop.session.grading import late_steps
 from loop.session.next_session import proposal
-from loop.session.objective import Objective, phase_times
+from loop.session.objective import Objective, phase_times, session_facts
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
@@ -61,7 +59,7 @@ def conclude(
     lines = folder.lines()
     finished = journal.finished(lines)
     now = datetime.datetime.now(datetime.UTC)
-    took = clock.believed(seconds, [one.seconds for one in every_attempt(folder)])
+    took = grading.believed(seconds, [one.seconds for one in every_attempt(folder)])
     findings = summary.collect(finished)
     status, reason = summary.session_status(finished, findings.verdicts)
     if ending.status is not None:

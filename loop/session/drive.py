@@ -11,8 +11,7 @@ from loop.base.errors import ExitCode, LoopError, Stopped
 from loop.base.interrupts import check, flagged
 from loop.base.machine_failures import behind
 from loop.base.screen import Screen, seconds_text
-from loop.model.record import Finished, Started
-from loop.model.tick import StepTick
+from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, broken_off, failed_by
 from loop.session.bounds import Ending as Ending
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked

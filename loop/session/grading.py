@@ -1,12 +1,103 @@
-"""A letter for a session, by a rule short enough to be printed whole."""
+"""How well did a session go? Its time by a clock that can be believed, its late steps, and a letter by a short rule."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from loop.model.grade import NEARLY
-from loop.model.objective import Reached
-from loop.model.plan import Plan
+from loop.gate.model import BuildOutput
+from loop.model.bisect import BisectOutput
+from loop.model.objective import Late, Reached
+from loop.model.output import read_output
+from loop.model.plan import Plan, ResolvedPlan
 from loop.model.record import Finished, Status, latest_attempts
 from loop.report import format as say
+from loop.session.course import name_of
+
+MOST = 3
+"""Steps that are named: those that lost most time."""
+LEAST_S = 1.0
+"""Less than this is no loss."""
+
+
+def late_steps(plan: ResolvedPlan, finished: Sequence[Finished]) -> tuple[Late, ...]:
+    """The steps that took longest beyond what earlier runs of them took, or beyond their budget."""
+    ran = [record for record in latest_attempts(finished) if record.status != "skipped"]
+    late = [Late(step=name_of(r), seconds=r.seconds, expected_s=_expected(plan, r), why=_why(r)) for r in ran]
+    late = [one for one in late if one.seconds - one.expected_s > LEAST_S]
+    return tuple(sorted(late, key=lambda one: one.expected_s - one.seconds)[:MOST])
+
+
+def _expected(plan: ResolvedPlan, record: Finished) -> float:
+    known = plan.find(record.pattern).step_s.get(record.step)
+    return record.budget_s if known is None else min(known, record.budget_s)
+
+
+def _why(record: Finished) -> str:
+    """The cause, by what the step's own output says."""
+    if record.killed:
+        return "it was ended at its limit"
+    build = read_output(record, BuildOutput)
+    compiled = [one for one in build.builds if not one.cached] if build else []
+    if compiled:
+        names = say.listed([one.variant for one in compiled])
+        return f"{names} had to be compiled: {say.seconds(sum(one.seconds for one in compiled))}"
+    search = read_output(record, BisectOutput)
+    if search and search.answer:
+        tried = say.count(len(search.answer.probes), "commit")
+        return f"a search tried {tried} and compiled {search.answer.builds}"
+    warnings = record.output.get("warnings") or ()
+    return "; ".join(map(str, warnings)) or f"its record shows no cause: {record.message}"
+
+
+SLACK_S, SLACK = 60.0, 0.1
+"""What may pass outside the steps: a minute, and a tenth of the steps' own time. loop itself takes far less."""
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """The time of a session."""
+
+    seconds: float
+    """From its first step to its last, interruptions left out."""
+    own_seconds: float
+    """Part of it outside any step."""
+    note: str = ""
+    """That the clock cannot be believed, and what was taken instead; empty where it can."""
+
+
+def believed(wall_s: float, steps_s: Sequence[float]) -> Elapsed:
+    """Wall time, unless it contradicts the seconds of the steps, which come from a clock that only goes forward.
+
+    Steps follow one another, so that wall time is never below their sum; and loop does little between them. A
+    clock that was set, or a machine that slept, breaks one or the other.
+    """
+    steps = sum(steps_s)
+    outside = wall_s - steps
+    if outside < -1.0:
+        said = f"the clock was set back: {wall_s:.0f} s passed by it"
+    elif outside > SLACK_S + SLACK * steps:
+        said = f"the clock was set forward, or the machine slept: {wall_s:.0f} s passed by it"
+    else:
+        return Elapsed(wall_s, max(0.0, outside))
+    return Elapsed(steps, 0.0, f"{said}, {steps:.0f} s in the steps by their own clock, which is what is charged")
+
+
+NEARLY = 0.05
+"""An objective that is missed by no more than this share is nearly reached."""
+RULE: tuple[tuple[str, str], ...] = (
+    ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
+    (
+        "B",
+        f"every gate passed; the objective is missed by at most {NEARLY:.0%}, or session or step took longer than "
+        "planned",
+    ),
+    ("C", "every gate passed; the objective is missed by more, or what it asks for is not known"),
+    ("D", "a gate failed, or an output is incorrect or cannot be judged"),
+    ("F", "the session was aborted, or no step of it was run"),
+    ("-", "the session is paused; it is graded when it has ended"),
+)
+"""Letter and what leads to it: the lowest letter that applies. A plan that states no objective is graded by gates
+and time."""
+
 
 Ground = tuple[str, str]
 """A letter and what in this session leads to it."""

@@ -8,7 +8,6 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.bisect.section import searches
 from loop.learning.prediction_section import predicted
-from loop.model.grade import RULE
 from loop.model.history import History
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
@@ -29,6 +28,7 @@ from loop.report.plain import shortened
 from loop.report.templates import environment, fitted
 from loop.session import course, earlier, first_screen
 from loop.session.course import Recalled
+from loop.session.grading import RULE
 from loop.session.objective_section import objective
 from loop.timing.section import how_called, sensor_lines
 

@@ -27,18 +27,15 @@ from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
 from loop.session.drive import Ending, Show, drive, into
-from loop.session.facts import session_facts
-from loop.session.objective import Objective, refuse_unless_met
+from loop.session.objective import Objective, refuse_unless_met, session_facts
 from loop.session.opening import SessionRequest, announce, make_head, resolve
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
-from loop.store.known_good import known_good, known_resources
-from loop.store.past_changes import lost_ideas, searches
+from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
 from loop.store.sessions import SessionFolder
-from loop.store.tries import tries
 
 
 @dataclass(frozen=True)
@@ -205,6 +202,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         folder=setting.project.target,
         session=head.id,
         ground=head.ground,
+        harness=targets.harness(setting.project),
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
         again=session.request.again,
@@ -212,6 +210,8 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         card=card,
     )
     with open_bench(setting, head.device, head.threads) as bench:
+        if verifies(head):
+            bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
@@ -238,8 +238,15 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
         sessions=own,
+        steps_of=lambda session: SessionFolder(root / session).finished(),
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
+
+
+def verifies(head: SessionHead) -> bool:
+    """Whether the plan itself verifies something."""
+    planned = (one.pattern for one in head.plan.patterns if one.planned)
+    return any(step.action == "kernel.verify" for pattern in planned for step in pattern.steps)
 
 
 def changes_something(head: SessionHead) -> bool:

@@ -26,8 +26,8 @@ from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
 from loop.site import folder, serving
 from loop.site.contents import Contents, Known, Looked
-from loop.site.names import stem
 from loop.site.pages import pages
+from loop.site.plain import stem
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
 from loop.store.sessions import REPORT, SessionFolder

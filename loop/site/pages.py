@@ -13,10 +13,9 @@ from loop.model.index import SessionRow
 from loop.model.target import CAbiVariant, Target, Variant
 from loop.report import format as say
 from loop.report.templates import jinja
-from loop.site import chart, lookup
-from loop.site.contents import Contents
-from loop.site.names import page, stem
-from loop.site.plain import clean, in_script
+from loop.site import chart
+from loop.site.contents import Contents, everything, status_of
+from loop.site.plain import clean, in_script, page, stem
 from loop.site.reports import ratio_figure, report_page
 
 NEWEST = 12
@@ -32,7 +31,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     yield "site.js", (templates / "site.js").read_text()
     yield "search-index.js", search_index(contents)
     for name, report in contents.reports.items():
-        status = lookup.status(contents.by_id[name])
+        status = status_of(contents.by_id[name])
         yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
     for path, template, values in _pages(contents):
         folder, _, name = path.rpartition("/")
@@ -113,7 +112,7 @@ def _latest(contents: Contents) -> Mapping[str, chart.Point]:
 
 def search_index(contents: Contents) -> str:
     """What the search reads, as a script: pages from a folder may not read other files."""
-    return f"window.LOOP_CATALOGUE={in_script(list(lookup.everything(contents)))};\n"
+    return f"window.LOOP_CATALOGUE={in_script(list(everything(contents)))};\n"
 
 
 def environment(templates: Path) -> Environment:
@@ -127,7 +126,7 @@ def environment(templates: Path) -> Environment:
         "times": say.times,
         "day": say.day,
         "stem": stem,
-        "status": lookup.status,
+        "status": status_of,
         "kind": kind,
         "yaml": lambda value: to_json(value).strip(),
     }

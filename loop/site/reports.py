@@ -10,8 +10,7 @@ from pathlib import Path
 from loop.report.figures.svg import Figure
 from loop.report.html import page
 from loop.report.html.reader import inline
-from loop.site.names import stem
-from loop.site.plain import clean
+from loop.site.plain import clean, stem
 
 LARGEST, LARGEST_FIGURE = 2**20, 2**18
 """Characters of a report, and bytes of a figure, that are read."""

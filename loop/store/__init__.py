@@ -6,9 +6,8 @@ from the folders. A folder whose files have another size or time is read again (
 forgotten, and a copy counts once. Damage is named where it is left out. A torn index is made anew; where no file
 can be kept, it is kept in memory.
 
-`fingerprints` takes out of an error what differs from run to run. `failures` does so for the steps of a session.
-`promises` reads what its advice promised and came to.
-`snapshots` keeps the target's files where a step failed or got past a failure. `known_good`, `tries` and
-`past_changes` read what earlier sessions built, verified and took back. Sessions recorded before loop are
+`fingerprints` takes out of the errors of a session what differs from run to run.
+`snapshots` keeps the target's files where a step failed or got past a failure.
+`past_changes` reads what earlier sessions built, verified and took back. Sessions recorded before loop are
 folders with a `recorded.json` alone (`recorded`).
 """

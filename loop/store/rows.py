@@ -10,15 +10,65 @@ from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, kept
+from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
-from loop.model.output import outputs_of
+from loop.model.output import Output, outputs_of
 from loop.model.plan import PlannedPattern
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
-from loop.store import journal, promises, recorded
-from loop.store.failures import of_session
+from loop.store import journal, recorded
+from loop.store.fingerprints import failures_of
 from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
+
+BUILDS, PROFILES, DECIDES = "kernel.build", "kernel.profile", "change.decide"
+"""Actions that say it."""
+
+
+def _advice(steps: Sequence[Finished]) -> dict[str, Any]:
+    """Builds, promises and gains, by the names of their fields in a row."""
+    builds = {one["variant"]: one["build_id"] for one in _parts(steps, BUILDS, "builds")}
+    promises = {one["variant"]: _promised(one, builds) for one in _parts(steps, PROFILES, "profiles")}
+    return {
+        "builds": builds,
+        "promises": tuple(one for one in promises.values() if one),
+        "gains": tuple(_gains(steps)),
+    }
+
+
+def speeds(verdicts: Sequence[Verdict]) -> dict[str, dict[str, float]]:
+    """Ratios against the baseline, by variant and workload, of what could be judged."""
+    found: dict[str, dict[str, float]] = {}
+    for one in verdicts:
+        if one.ratio is not None and one.against == "baseline" and one.verdict != "inconclusive":
+            found.setdefault(one.variant, {})[one.workload] = one.ratio
+    return found
+
+
+def _parts(steps: Sequence[Finished], action: str, field: str) -> list[dict[str, Any]]:
+    return [one for step in steps if step.action == action for one in step.output.get(field, ())]
+
+
+def _promised(profile: dict[str, Any], builds: dict[str, str]) -> Promised | None:
+    """The promise of a profile; None where it made none, or of a variant that `loop` does not build."""
+    promise, build = profile.get("promise"), builds.get(profile["variant"])
+    if promise is None or build is None:
+        return None
+    return Promised(
+        promise=Promise.model_validate(promise),
+        variant=profile["variant"],
+        workload=profile["workload"],
+        build=build,
+        ratio=profile["facts"]["ratio"],
+    )
+
+
+def _gains(steps: Sequence[Finished]) -> Iterator[GainOutcome]:
+    tried = (step.output.get("tried") for step in steps if step.action == DECIDES)
+    for one in tried:
+        if one and one.get("promised"):
+            yield GainOutcome.model_validate(one["promised"])
+
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 TORCH = "environment.torch"
@@ -81,10 +131,13 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         blamed=dict(blamed(steps)),
         otherwise=head.plan.plan.otherwise or "",
         resources=_resources(steps),
+        lasting=tuple(
+            one.rests_on for one in outputs_of(steps, Output) if one.ok and one.rests_on and not one.taken_from
+        ),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
-        failures=of_session(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
-        **promises.of_session(steps),
+        failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
+        **_advice(steps),
         **{"status": None, **ended},
     )
 
@@ -130,7 +183,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "energy_j": bill.energy_j,
         "notes": bill.notes,
         "missed": "; ".join(one.words for one in record.objective.missed) if record.objective else "",
-        "speeds": promises.speeds(record.verdicts),
+        "speeds": speeds(record.verdicts),
         **judged(record.verdicts),
     }
 

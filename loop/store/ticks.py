@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from loop.base.documents import sums
-from loop.model.tick import StepTick
+from loop.model.record import StepTick
 
 NAME = "ticks.jsonl"
 LARGEST = 2**20

@@ -11,7 +11,7 @@ Windows = list[tuple[int, ...]]
 
 
 class Grid:
-    """Where windows into each input may begin. Of draws of a generator all inputs of a call are of the same one."""
+    """Where windows into each input may begin; of a generator all inputs of a call are of the same draw."""
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw

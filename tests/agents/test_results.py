@@ -7,7 +7,7 @@ import pytest
 
 from loop.agents.results import read_result
 from loop.base.errors import LoopError
-from loop.model.metering import AiUse
+from loop.model.money import AiUse
 
 OPUS, GPT = "claude-opus-4-6", "gpt-5"
 

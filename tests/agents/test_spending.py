@@ -10,7 +10,7 @@ import pytest
 from loop.agents import spending
 from loop.agents.spending import AiGiven
 from loop.base.documents import sums
-from loop.model.metering import AiUse
+from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 from tests.projects import add_commands, loop, make_project
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from loop.base.machine_failures.folders import LEAST_BYTES, Folders, glance, temporary, write
+from loop.base.machine_failures import LEAST_BYTES, Folders, glance, temporary, write
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -56,7 +56,7 @@ def test_a_folder_without_permission_is_found(tmp_path: Path) -> None:
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout may be read-only; it may not be full."""
     found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
-    monkeypatch.setattr("loop.base.machine_failures.folders.glance", found.get)
+    monkeypatch.setattr("loop.base.machine_failures.glance", found.get)
     folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
     assert {tmp_path / "own": errno.EROFS} == folders.short()
     found[tmp_path / "checkout"] = errno.ENOSPC

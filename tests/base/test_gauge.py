@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.machine_failures import Folders, Gauge, limits
-from loop.base.machine_failures.folders import LEAST_BYTES
+from loop.base import machine_failures
+from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge
 
 CACHE, TMP = Path("/cache"), Path("/tmp")
 FULL = "ld: final link failed: No space left on device"
@@ -35,8 +35,8 @@ class Disks:
 def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     """Two folders with room."""
     disks = Disks()
-    monkeypatch.setattr("loop.base.machine_failures.folders.glance", disks.glance)
-    monkeypatch.setattr("loop.base.machine_failures.folders.write", disks.write)
+    monkeypatch.setattr("loop.base.machine_failures.glance", disks.glance)
+    monkeypatch.setattr("loop.base.machine_failures.write", disks.write)
     return disks
 
 
@@ -129,7 +129,7 @@ def test_a_process_that_the_system_ended_for_memory_says_nothing(
 ) -> None:
     """The control group counts it."""
     ended = {"oom_kill": 3, "max": 0}
-    monkeypatch.setattr(limits, "_event", lambda file, name: ended[name])
+    monkeypatch.setattr(machine_failures, "_event", lambda file, name: ended[name])
     gauge = Gauge(Folders((CACHE, TMP)))
     assert "" == failure(gauge, "crashed with SIGKILL")
     ended["oom_kill"] = 4

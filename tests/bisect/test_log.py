@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.bisect.candidates import read_line
-from loop.bisect.log import bisect_log
+from loop.bisect.hunt import bisect_log
 from tests.bisect.histories import make_history
 from tests.repository.test_reading import git
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loop.base.screen import Screen
-from loop.cli import cache
+from loop.cli import clean
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with a build of today, one of a hundred days ago, and what is known of both."""
     made = tmp_path / "cache"
     monkeypatch.setenv("LOOP_CACHE", str(made))
-    then = time.time() - 100 * cache.DAY_S
+    then = time.time() - 100 * clean.DAY_S
     for name in ("new", "old"):
         question = made / "builds" / "questions" / "q" / f"{name}.json"
         for path in (made / "builds" / name / "kernel.so", question):
@@ -38,15 +38,16 @@ def told(story: Any, *given: Any) -> dict[str, Any]:
 
 def test_its_size_is_told(folder: Path) -> None:
     """By what it is."""
-    parts = {part["what"]: part["bytes"] for part in told(cache.show_cache)["parts"]}
-    assert {"compiled kernels": 4000, "index of sessions": 0} == parts
-    assert str(folder) == told(cache.show_cache)["folder"]
+    parts = {part["what"]: part["bytes"] for part in told(clean.show_cache)["parts"]}
+    others = ("index of sessions", "targets made of tasks in other formats")
+    assert {"compiled kernels": 4000, **dict.fromkeys(others, 0)} == parts
+    assert str(folder) == told(clean.show_cache)["folder"]
 
 
 def test_old_builds_go_with_what_is_known_of_them(folder: Path) -> None:
     """The others stay; without --yes all do."""
-    assert (False, 1) == tuple(told(cache.clean_cache, 30.0, False)[key] for key in ("removed", "entries"))
+    assert (False, 1) == tuple(told(clean.clean_cache, 30.0, False)[key] for key in ("removed", "entries"))
     assert (folder / "builds" / "old").is_dir()
-    assert True is told(cache.clean_cache, 30.0, True)["removed"]
+    assert True is told(clean.clean_cache, 30.0, True)["removed"]
     assert ["new", "questions"] == sorted(os.listdir(folder / "builds"))
     assert ["new.json"] == os.listdir(folder / "builds" / "questions" / "q")

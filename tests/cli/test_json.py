@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL, app
 from tests.cli.test_drafts import three
+from tests.formats.tasks import kernelbench
 from tests.projects import add_commands, make_project
 from tests.session.test_command import make_session
 
@@ -32,6 +33,7 @@ WORDS = {
     "sessions compare": "last~1 last",
     "sessions import": "history",
     "sessions show": "last",
+    "targets inspect": "TASK",
 }
 """What a command needs besides `--target` and `--json`."""
 SLOW = ("bisect", "doctor", "kernels measure", "kernels prove-gate", "kernels resources", "kernels verify")
@@ -71,6 +73,8 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     named = [str(project)] if words == "trust" else WORDS.get(words, "").split()
     if "DRAFT" in named:
         named = [three(tmp_path / "sessions")]
+    if "TASK" in named:
+        named = [str(kernelbench(tmp_path))]
     target = ["--target", str(project)] if "target" in {one.name for one in command.parameters} else []
     done = CliRunner().invoke(app, [*words.split(), *named, *target, "--json"])
     assert done.exit_code in (0, 1), done.output

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.http import NoReply, ask
+from loop.cloud.clouds import NoReply, ask
 from loop.cloud.watch import FOUND_WITHIN_S, find
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.debug.tries import lost_points, point
+from loop.debug.turns import lost_points, point
 from loop.model.change import PastSearch, TriedPoint
 
 

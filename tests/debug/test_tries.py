@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.debug.tries import repeated, sentence, still_wrong
+from loop.debug.turns import repeated, sentence, still_wrong
 from loop.model.debugging import Try
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.debug.whereabouts import whereabouts
+from loop.debug.causes import whereabouts
 from loop.model.measurement import Check, MapPart, Span
 from loop.model.signature import Signature
 from tests.makers import make_check

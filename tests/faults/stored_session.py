@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from loop.model.measurement import Segment
-from loop.model.record import Closed, Opened
-from loop.model.tick import StepTick
+from loop.model.record import Closed, Opened, StepTick
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME, Ticks
 from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed

@@ -3,10 +3,10 @@
 from loop.learning import comparison_section as page
 from loop.learning.comparison import compare
 from loop.learning.model import Comparison, Point
-from loop.model.comparison import Revisions
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
+from loop.repository.between import Revisions
 from tests.learning.test_comparison import judged, seen
 from tests.makers import NOON
 

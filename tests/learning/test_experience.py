@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.learning.experience import Run, answered, experience
+from loop.learning.statistics import Run, answered, experience
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow
 from tests.makers import NOON
 

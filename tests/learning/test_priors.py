@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from loop.learning import priors
-from loop.learning.durations import BIAS
-from loop.learning.priors import ELSEWHERE, FILE, HERE, Measured, prior
+from loop.learning import durations
+from loop.learning.durations import BIAS, ELSEWHERE, FILE, HERE, Measured, prior
 from tests.makers import make_pattern
 
 ONE = make_pattern("one", estimate={"minutes": 1.0})
@@ -16,7 +15,7 @@ ONE = make_pattern("one", estimate={"minutes": 1.0})
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, with nvcc and without it."""
     found = (Measured("one", True, 2, True, 40.0, 3), Measured("one", True, 2, False, 10.0, 3))
-    monkeypatch.setattr(priors, "measured", lambda: found)
+    monkeypatch.setattr(durations, "measured", lambda: found)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import random
 import pytest
 
 from loop.learning.environments import FACTS
-from loop.learning.experience import Run
 from loop.learning.model import Saved
-from loop.learning.statistics import of_pattern, of_patterns, rate
+from loop.learning.statistics import Run, of_pattern, of_patterns, rate
 from loop.model.history import HistorySession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Saving

@@ -11,8 +11,8 @@ from loop.model.index import SessionRow
 from loop.model.money import Bill, Unmeasured
 from loop.model.pattern import Pattern
 from loop.money import bill as billing
+from loop.money.bill import judged_before, priors
 from loop.money.charging import Used
-from loop.money.savings import judged_before, priors
 from loop.money.section import cost, money_line, roi
 from tests.conftest import ROOT
 from tests.makers import make_bill, make_build, make_built, make_card, make_finished, make_history, make_pattern

@@ -4,8 +4,7 @@ import datetime
 
 import pytest
 
-from loop.model.metering import AiUse, ModelUse, Tokens
-from loop.model.money import EnergyRate, MachineRate, RateCard
+from loop.model.money import AiUse, EnergyRate, MachineRate, ModelUse, RateCard, Tokens
 from loop.money.charging import Charged, Used, charge, is_for
 from tests.makers import make_card
 

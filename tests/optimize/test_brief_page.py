@@ -3,7 +3,7 @@
 from loop.base.places import shipped
 from loop.model.change import Brief, LostIdea, Tried
 from loop.model.profile import Profile
-from loop.optimize.brief_page import render_brief
+from loop.optimize.briefing import render_brief
 
 PROFILE = Profile(
     variant="cpu",

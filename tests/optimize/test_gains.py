@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.record import Finished
-from loop.optimize.gains import gains
+from loop.optimize.keeping import gains
 from loop.timing.model import CompareOutput
 from tests.makers import make_finished, make_measurement
 

@@ -3,9 +3,9 @@
 import pytest
 
 from loop.base.expressions import ExpressionError
-from loop.model.device import DeviceFacts
+from loop.model.device_profile import DeviceFacts
 from loop.model.target import Launch, Target
-from loop.profile.occupancy import Block, Host, device_key, on_gpu, on_host, resident
+from loop.profile.launch_limits import Block, Host, device_key, on_gpu, on_host, resident
 from tests.makers import make_workload
 
 L4 = DeviceFacts(

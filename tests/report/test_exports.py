@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.model.tick import StepTick
+from loop.model.record import StepTick
 from loop.report.exports.rows import COLUMNS, Sampled, rows
-from loop.report.exports.trace import trace
-from loop.report.spans import spans
+from loop.report.exports.trace import spans, trace
 from loop.timing.samples import log_ratios
 from tests.conftest import ROOT
 from tests.makers import make_finished, make_session_head

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.session.allowance import Allowance, Expected, expected_steps, seconds_for
+from loop.session.bounds import Allowance, Expected, expected_steps, seconds_for
 from tests.makers import make_pattern, make_plan
 
 KNOWN = {("p", "quick"): Expected(5, "measured"), ("p", "slow"): Expected(50, "prior")}

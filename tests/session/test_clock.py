@@ -1,6 +1,6 @@
 """The time of a session, where the clock of the computer may have been set meanwhile."""
 
-from loop.session.clock import believed
+from loop.session.grading import believed
 
 
 def test_wall_time_counts_where_it_agrees_with_the_steps() -> None:

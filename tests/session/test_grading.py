@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from loop.model.grade import RULE
 from loop.model.objective import Missed, Reached
 from loop.model.record import Status
+from loop.session.grading import RULE
 from loop.session.grading import grade as graded
 from tests.makers import make_finished, make_plan
 

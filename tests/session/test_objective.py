@@ -9,7 +9,7 @@ from loop.model.bisect import BisectOutput
 from loop.model.objective import Late, Missed, PhaseTime, Reached
 from loop.model.plan import Plan
 from loop.model.record import Finished, Revision, SessionHead
-from loop.session.lateness import late_steps
+from loop.session.grading import late_steps
 from loop.session.objective import Objective, found, phase_times, refuse_unless_met
 from tests.makers import (
     make_build,

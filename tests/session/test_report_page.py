@@ -10,7 +10,6 @@ import pytest
 from jinja2 import UndefinedError
 
 from loop.library.histories import histories
-from loop.model.grade import RULE
 from loop.model.money import Prior
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
@@ -21,6 +20,7 @@ from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
 from loop.session import course
+from loop.session.grading import RULE
 from loop.timing import verdicts
 from tests.makers import (
     NOON,

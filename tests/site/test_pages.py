@@ -10,8 +10,7 @@ from loop.model.index import Environment
 from loop.profile.resources_section import KernelRow
 from loop.site import chart
 from loop.site.contents import Contents, Looked
-from loop.site.names import page, stem
-from loop.site.plain import LONGEST, clean, in_script
+from loop.site.plain import LONGEST, clean, in_script, page, stem
 from loop.store.index import Listed
 from tests.makers import make_pattern
 from tests.site.catalogues import (

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from loop.base.stats import geometric_mean
 from loop.learning.calibration import calibration, times
-from loop.learning.durations import Slowing
-from loop.learning.priors import FILE, Measured, measured
+from loop.learning.durations import FILE, Measured, Slowing, measured
 from loop.model.index import SessionRow
 from loop.store import index
 from loop.store.sessions import SessionFolder

@@ -16,9 +16,8 @@ from loop.base.places import shipped
 from loop.machine.machine import machine
 from loop.model.measurement import Segment
 from loop.report.exports.rows import Sampled, rows
-from loop.report.exports.trace import trace
+from loop.report.exports.trace import spans, trace
 from loop.report.html import page
-from loop.report.spans import spans
 from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import make_finished
 from tests.session import golden_sessions as golden

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.output import CommandOutput
 from loop.model.record import Finished
-from loop.store.failures import of_session, of_step
+from loop.store.fingerprints import failures_of, of_step
 from tests.makers import make_check, make_finished, make_verify
 
 
@@ -27,7 +27,7 @@ def test_each_wrong_variant_is_a_failure_of_its_own() -> None:
     wrong = make_verify(make_check(right=False))
     crashed = make_verify(make_check(right=False, status="crashed", message="crashed with SIGSEGV"), variant="fa1")
     both = wrong.model_copy(update={"variants": (*wrong.variants, *crashed.variants)})
-    found = of_session("s", [failed("verify", output=both)])
+    found = failures_of("s", [failed("verify", output=both)])
     assert ["cpu wrong", "fa1 crashed: crashed with SIGSEGV"] == [one.signature for one in found]
 
 
@@ -52,14 +52,14 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
 def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> None:
     """By a resume; a failure of the same step in another way is not a cure."""
     passed = make_finished("build", attempt=2)
-    assert ["s"] == [one.cured_by for one in of_session("s", [failed(), passed])]
-    assert [None] == [one.cured_by for one in of_session("s", [passed, failed()])]
-    assert [None, None] == [one.cured_by for one in of_session("s", [failed(), failed(message="other")])]
+    assert ["s"] == [one.cured_by for one in failures_of("s", [failed(), passed])]
+    assert [None] == [one.cured_by for one in failures_of("s", [passed, failed()])]
+    assert [None, None] == [one.cured_by for one in failures_of("s", [failed(), failed(message="other")])]
 
 
 def test_the_same_failure_twice_in_a_session_counts_once() -> None:
     """However often it was resumed."""
-    assert 1 == len(of_session("s", [failed(), failed(attempt=2, message="y.cu(9): error: broken")]))
+    assert 1 == len(failures_of("s", [failed(), failed(attempt=2, message="y.cu(9): error: broken")]))
 
 
 def test_records_of_unknown_actions_and_torn_outputs_still_have_a_signature() -> None:

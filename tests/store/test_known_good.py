@@ -11,7 +11,7 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
 from loop.model.resources import Rise, Taken
 from loop.profile.model import ResourcesOutput
-from loop.store.known_good import known_good, known_resources
+from loop.store.past_changes import known_good, known_resources
 from loop.store.rows import row_of
 from tests.makers import make_check, make_finished, make_machine, make_plan, make_session_head
 from tests.store.folders import make_session

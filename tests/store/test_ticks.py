@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.tick import StepTick
+from loop.model.record import StepTick
 from loop.store import ticks
 from loop.store.ticks import Ticks, read
 

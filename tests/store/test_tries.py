@@ -5,7 +5,7 @@ from typing import Any
 
 from loop.model.debugging import Smallest, SmallestOutput
 from loop.model.record import Event
-from loop.store.tries import tries
+from loop.store.past_changes import tries
 from tests.makers import make_check, make_finished, make_session_head, make_verify
 from tests.store.folders import make_session
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.model.device import GpuLimits
+from loop.model.device_profile import GpuLimits
 from loop.model.dtypes import Dtype
 from loop.timing.bounds import (
     PER_CYCLE,

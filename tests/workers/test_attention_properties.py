@@ -55,7 +55,7 @@ def make_relations(plain: Function = eager) -> Relations:
     signature = TARGET.signature
     tolerance = {dtype: Tolerance(one.atol, one.rtol) for dtype, one in TARGET.tolerance.items()}
     choices = {name: one.choices for name, one in signature.attributes.items()}
-    return Relations(Shapes(dict(signature.inputs), signature.output, choices), tolerance, plain)
+    return Relations(Shapes(dict(signature.inputs), signature.output, choices, {}, {}), tolerance, plain)
 
 
 def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from loop.base.documents.positions import Place
+from loop.base.documents.complaints import Place
 
 Trail = tuple[tuple[bool, str | int], ...]
 """A location's parts, each with whether it is a step of the data (else the name of a branch)."""

@@ -4,7 +4,7 @@ import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from loop.base.documents.positions import Place
+from loop.base.documents.complaints import Place
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.base.terminals import ACTED_ON
+from loop.base.remarks import ACTED_ON
 
 _ACTED_ON = re.compile(ACTED_ON)
 NO_SUCH_PLACE = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loop.base.documents.positions import Document, Place
+from loop.base.documents.complaints import Document, Place
 from loop.base.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def parse_part(model: type[T], document: Document, place: Place) -> T:
     try:
         return model.model_validate_json(json.dumps(data), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        from loop.base.documents.mismatches import complaints
+        from loop.base.documents.wording import complaints
 
         raise DefinitionError(complaints(model, document, place, data, error)) from error
 

@@ -1,11 +1,13 @@
-"""pydantic's error types in our words."""
+"""What pydantic says of data that does not fit, in our words, at line and column. Imported only where needed."""
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loop.base.documents.branches import Finding
-from loop.base.documents.quoting import quote
+from loop.base.documents.branches import Finding, find, of_best_branches
+from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
+from loop.base.documents.fields import names_at
+from loop.base.errors import Complaint, DefinitionError
 
 DATE = "a date as 2026-11-21"
 MOMENT = "a date and time as 2026-11-21T05:19:00Z"
@@ -101,3 +103,47 @@ def _listed(item: Any) -> str:
     limits = item["ctx"]
     text = str(limits.get("expected") or limits.get("expected_tags"))
     return re.sub(r"'([^']*)'", r"\1", text).replace(" or ", ", ")
+
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+
+def complaints(
+    model: "type[BaseModel]", document: Document, start: Place, data: Any, error: "ValidationError"
+) -> list[Complaint]:
+    """In the order of the file. Only those that are shown get a hint: looking for near names takes time.
+
+    `data`: the part of the document at `start`.
+    """
+
+    def where(finding: Finding) -> tuple[int, int]:
+        return document.position((*start, *finding.place), key=finding.key)
+
+    found = of_best_branches(find(data, error.errors(include_url=False)))
+    ordered = sorted(found, key=where)
+    made = [
+        _complaint(model, document, start, data, finding, hinted=index < DefinitionError.SHOWN)
+        for index, finding in enumerate(ordered)
+    ]
+    return list(dict.fromkeys(made))
+
+
+def _complaint(
+    model: "type[BaseModel]", document: Document, start: Place, data: Any, finding: Finding, *, hinted: bool
+) -> Complaint:
+    place = (*start, *finding.place)
+    if finding.kind == "missing":
+        return complain(document, place, f"a value for {finding.name!r}", "nothing")
+    if finding.kind == "extra_forbidden":
+        hint = _known(model, data, finding) if hinted else None
+        return complain(document, place, "a known name", quote(finding.name), hint, key=True)
+    choices = choices_of(finding.items) if hinted else []
+    hint = did_you_mean(str(finding.value), choices) if isinstance(finding.value, str) else None
+    return complain(document, place, expected_of(finding.items), got_of(finding), hint, key=finding.key)
+
+
+def _known(model: "type[BaseModel]", data: Any, finding: Finding) -> str | None:
+    names = names_at(model, data, finding.place[:-1])
+    close = did_you_mean(finding.name, names)
+    return close or (f"known: {', '.join(names)}" if names else None)

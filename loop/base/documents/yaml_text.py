@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from loop.base.documents.positions import Document, Marks, Place, dotted, pack
-from loop.base.documents.quoting import quote
+from loop.base.documents.complaints import Document, Marks, Place, dotted, pack, quote
 from loop.base.errors import Complaint, DefinitionError
 
 MAX_BYTES = 1 << 20

@@ -5,7 +5,7 @@ Formulas also have `*`, `//` and `a if c else b`; conditions on sizes have `%` t
 Nothing is executed: `evaluation` walks the tree that `grammar` has checked.
 """
 
-from loop.base.expressions.expression import Expression
-from loop.base.expressions.wording import ExpressionError
+from loop.base.expressions.evaluation import Expression
+from loop.base.expressions.grammar import ExpressionError
 
 __all__ = ["Expression", "ExpressionError"]

@@ -4,10 +4,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loop.base.expressions.evaluation import finite_number, truth, value_of
-from loop.base.expressions.expression import Expression
-from loop.base.expressions.grammar import names
-from loop.base.expressions.wording import ExpressionError, said
+from loop.base.expressions.evaluation import Expression, finite_number, truth, value_of
+from loop.base.expressions.grammar import ExpressionError, names, said
 
 MOST = 4
 """Items of a list that are told."""

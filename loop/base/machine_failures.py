@@ -1,0 +1,330 @@
+"""Failures of the machine are neither verdicts nor the target's fault: a full disk, no memory, no permission.
+
+They are measured. What a program printed decides nothing: it only tells how much is taken for too little.
+"""
+
+import contextlib
+import errno
+import os
+import resource
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENOMEM, ENOSPC, EROFS
+from pathlib import Path
+
+import psutil
+
+from loop.base.errors import CannotStart, MachineFailure
+from loop.base.places import cache_folder, state_folder
+
+LEAST_BYTES = 1 << 20
+"""A file system with less room than this counts as full."""
+PLENTY_BYTES = 256 << 20
+"""With more room than this no compiler runs out of it."""
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""What is no failure of the machine outside of our own folders."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders that a command writes to."""
+
+    own: tuple[Path, ...] = ()
+    """Ours: sessions, cache, state, TMPDIR."""
+    worked_in: tuple[Path, ...] = ()
+    """Where only what we start may write: they may be read-only, and still be full."""
+
+    @classmethod
+    def of(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
+        """Those of this process, and of a project where there is one."""
+        own = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary())
+        return cls(own, tuple(filter(None, [target])))
+
+    def short(self) -> dict[Path, int]:
+        """Each folder that cannot be written now, or is full, and the error number of it. Writes nothing."""
+        found = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
+        return {folder: number for folder, number in found.items() if number and self._counts(folder, number)}
+
+    def tried(self, bytes_: int) -> dict[Path, int]:
+        """The same, found by writing so many bytes into each of our own folders."""
+        found = self.short()
+        return {**{folder: number for folder in self.own if (number := write(folder, bytes_))}, **found}
+
+    def _counts(self, folder: Path, number: int) -> bool:
+        return folder in self.own or number not in REFUSED
+
+    def holding(self, path: Path) -> Path | None:
+        """The one of our own folders that a path lies in; of TMPDIR only what is named as ours."""
+        holds = [folder for folder in self.own if path.is_relative_to(folder)]
+        return next((one for one in holds if one != temporary() or _is_ours(path.relative_to(one))), None)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a path within TMPDIR is named as ours are."""
+    return path.parts[:1] == () or path.parts[0].startswith(("loop-", ".loop-"))
+
+
+def temporary() -> Path:
+    """Where temporary files go: TMPDIR as the user gave it, for children read it too."""
+    with contextlib.suppress(FileNotFoundError):  # None can be written.
+        return Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
+    return Path("/tmp")
+
+
+def there(folder: Path) -> Path:
+    """The folder, or the first one above it that exists."""
+    return next((one for one in (folder, *folder.parents) if one.is_dir()), folder)
+
+
+def glance(folder: Path) -> int:
+    """0, or the error number that a write into the folder would meet, by what the system says of it."""
+    place = there(folder)
+    try:
+        state = os.statvfs(place)
+        if not os.access(place, os.W_OK | os.X_OK):
+            return errno.EROFS if state.f_flag & os.ST_RDONLY else errno.EACCES
+    except OSError as error:
+        return error.errno or errno.EIO
+    blocks = state.f_bavail if os.geteuid() else state.f_bfree
+    return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
+
+
+def write(folder: Path, bytes_: int) -> int:
+    """0, or the error number of writing a file of that size into the folder; it is removed again."""
+    try:
+        with _probe(there(folder)) as handle:
+            os.posix_fallocate(handle, 0, bytes_)
+            os.pwrite(handle, os.urandom(4096), 0)
+            os.fsync(handle)
+    except OSError as error:
+        return 0 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL) else error.errno or errno.EIO
+    return 0
+
+
+@contextlib.contextmanager
+def _probe(folder: Path) -> Iterator[int]:
+    handle, name = tempfile.mkstemp(prefix=".loop-probe-", dir=folder)
+    try:
+        os.unlink(name)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+ADVICE = {
+    errno.ENOSPC: "free space on {place}",
+    errno.EDQUOT: "your quota is used up: free space on {place}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
+    errno.EROFS: "make {place} writable again: its file system is read-only",
+    errno.EACCES: "give yourself permission to write in {place}",
+    errno.EPERM: "give yourself permission to write in {place}",
+    errno.EIO: "look after the disk of {place}: it answers with errors",
+    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
+    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end other processes: the system has too many open files",
+}
+"""Error number to what to do next."""
+OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
+"""Error numbers that a folder is to blame for."""
+NO_THREAD, NO_TEMPORARY = "can't start new thread", "No usable temporary directory"
+"""What Python says without an error number."""
+
+
+def failure(number: int, place: Path | None = None) -> MachineFailure:
+    """A failure of the machine: of a folder where a `place` is named, else of memory, processes or files."""
+    words = os.strerror(number)
+    where = f"{place}: " if place and number in OF_FOLDERS else ""
+    return MachineFailure(f"{where}{words}", ADVICE[number].format(place=place or "the disk"))
+
+
+def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
+    """The failure of the machine that led to an error; None where something else did."""
+    if _number(error) == errno.EAGAIN:  # From a fork: what waits for a lock or a pipe catches it.
+        return failure(errno.EAGAIN)
+    for one in _chain(error):
+        found = one if isinstance(one, MachineFailure) else _blamed(one, folders)
+        if found is not None:
+            return found
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
+    if isinstance(error, MemoryError):
+        return failure(errno.ENOMEM)
+    if NO_THREAD in str(error) or (isinstance(error, CannotStart) and _number(error.__cause__) == errno.EAGAIN):
+        return failure(errno.EAGAIN)
+    if NO_TEMPORARY in str(error):
+        return failure(folders.short().get(temporary(), errno.EACCES), temporary())
+    number = _number(error)
+    if number not in ADVICE or number == errno.EAGAIN:
+        return None
+    place = _place(error, number, folders) if number in OF_FOLDERS else None
+    return None if number in REFUSED and place is None else failure(number, place)
+
+
+def _number(error: BaseException | None) -> int:
+    return (error.errno or 0) if isinstance(error, OSError) else 0
+
+
+def _place(error: BaseException, number: int, folders: Folders) -> Path | None:
+    """The folder to blame: the one of ours that the file lies in, else one that is measured to be short."""
+    named = getattr(error, "filename", None)
+    path = Path(named).absolute() if isinstance(named, str | Path) else None
+    mine = folders.holding(path) if path else None
+    if mine is not None or (path is not None and number not in REFUSED):
+        return mine or path
+    short = folders.tried(LEAST_BYTES)
+    return next((folder for folder, found in short.items() if found == number), None)
+
+
+LITTLE_BYTES = 256 << 20
+"""Memory with which a compiler cannot be expected to work."""
+FEW_PROCESSES, FEW_FILES = 64, 256
+"""Room for so few more processes, or a limit of so few open files, is too little for a compiler."""
+SAID = {
+    ENOSPC: ("no space left on device",),
+    EDQUOT: ("disk quota exceeded",),
+    EROFS: ("read-only file system",),
+    EFBIG: ("file too large", "file size limit exceeded", "sigxfsz"),
+    ENOMEM: (
+        "cannot allocate memory",
+        "out of memory allocating",
+        "memory exhausted",
+        "bad_alloc",
+        "memoryerror",
+        "failed to map segment",
+    ),
+    EAGAIN: ("resource temporarily unavailable", "can't start new thread"),
+    EMFILE: ("too many open files",),
+}
+"""Error number to what a program prints that meets it, in small letters."""
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def named(text: str) -> list[int]:
+    """The error numbers that a text speaks of."""
+    small = text.lower()
+    return [number for number, phrases in SAID.items() if any(phrase in small for phrase in phrases)]
+
+
+def counts() -> Counter[int]:
+    """How often the system ended a process of our control group for memory, or refused it a process, so far."""
+    return Counter({ENOMEM: _event("memory.events", "oom_kill"), EAGAIN: _event("pids.events", "max")})
+
+
+def short_of(said: str, since: Counter[int]) -> int:
+    """The error number of what the machine ran out of; 0 for nothing.
+
+    `said`: what a step says that failed. `since`: the `counts` before it.
+    """
+    counted = counts() - since
+    short = (one for one in named(said) if one in IS_SHORT and IS_SHORT[one]())
+    return next(iter(counted), 0) or next(short, 0)
+
+
+def _memory_is_short() -> bool:
+    return _limit(resource.RLIMIT_AS) is not None or psutil.virtual_memory().available < LITTLE_BYTES
+
+
+def _limit(kind: int) -> int | None:
+    soft = resource.getrlimit(kind)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _processes_are_few() -> bool:
+    """Whether the user may have few processes more; threads count, and root has no limit."""
+    limit = _limit(resource.RLIMIT_NPROC)
+    if limit is None or not os.geteuid():
+        return False
+    ours = 0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            ours += process.num_threads() if process.uids().real == os.getuid() else 0
+    return ours + FEW_PROCESSES > limit
+
+
+IS_SHORT: dict[int, Callable[[], bool]] = {
+    EFBIG: lambda: _limit(resource.RLIMIT_FSIZE) is not None,
+    ENOMEM: _memory_is_short,
+    EMFILE: lambda: (_limit(resource.RLIMIT_NOFILE) or FEW_FILES) < FEW_FILES,
+    EAGAIN: _processes_are_few,
+}
+"""Error number to whether so little is left that it is the machine's."""
+
+
+def _event(file: str, name: str) -> int:
+    """A counter of our control group (version 2); 0 where there is none."""
+    try:
+        group = Path("/proc/self/cgroup").read_text().partition("0::/")[2].splitlines()[0]
+        lines = (GROUPS / group / file).read_text().splitlines()
+        return int(dict(line.split() for line in lines)[name])
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0
+
+
+LOOKED_S = 0.02
+"""Ticks may come quicker than a look is worth."""
+
+
+class Gauge:
+    """Measures from the beginning of a step to its end."""
+
+    def __init__(self, folders: Folders, refused: frozenset[Path] | None = None) -> None:
+        self.folders = folders
+        self._begin, self._counts = folders.short(), counts()
+        self.refused = frozenset(self._begin) if refused is None else refused
+        """Folders that could not be written when the command began: it was able to do without."""
+        self._met: dict[Path, int] = {}
+        self._looked = 0.0
+
+    def tick(self) -> None:
+        """Look, unless that was done a moment ago."""
+        if time.monotonic() - self._looked > LOOKED_S:
+            self.look()
+
+    def look(self) -> None:
+        """Look now."""
+        self._looked = time.monotonic()
+        for folder, number in self.folders.short().items():
+            if folder not in self._begin:
+                self._met.setdefault(folder, number)
+
+    def failure(self, *, bad: bool, said: str) -> MachineFailure | None:
+        """What failed while the step ran, so that its outcome means nothing; None where nothing did.
+
+        `bad`: whether the outcome is a failure of anything. A good one stands on a disk that was full before.
+        `said`: everything that the step says.
+        """
+        self.look()
+        found = self._met or (self._explained(said) if bad else {})
+        for folder, number in found.items():
+            if number in OF_FOLDERS:
+                return failure(number, folder)
+        number = short_of(said, self._counts) if bad else 0
+        return failure(number) if number else None
+
+    def _explained(self, said: str) -> dict[Path, int]:
+        """Folders that explain a bad outcome, those first that the step names.
+
+        Where it speaks of a full disk, little room is too little.
+        """
+        numbers = named(said)
+        spoken_of = {folder for folder in self.folders.own if str(folder) in said}
+        excused = set() if errno.EROFS in numbers else self.refused - spoken_of
+        for room in (LEAST_BYTES, PLENTY_BYTES) if {errno.ENOSPC, errno.EDQUOT} & set(numbers) else (LEAST_BYTES,):
+            short = self.folders.tried(room).items()
+            found = {one: number for one, number in short if number not in REFUSED or one not in excused}
+            if found:
+                return dict(sorted(found.items(), key=lambda pair: pair[0] not in spoken_of))
+        return {}

@@ -1,0 +1,285 @@
+"""FlashInfer Trace and SOL-ExecBench, two dialects: a definition in JSON, workloads in JSON lines, solutions."""
+
+import ast
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.documents import Document, complain
+from loop.base.errors import DefinitionError
+from loop.formats import python_text
+from loop.formats.flashinfer_files import Computed, Constant, Definition, Line, Solution, Variable, Workload
+from loop.formats.json_text import located, read_json, read_lines
+from loop.formats.model import ITEM_BYTES, Case, ForeignTask, Judging, Tensor, Timing
+from loop.formats.python_text import Module, Unknown
+
+TRACE, SOL = "flashinfer-trace", "sol-execbench"
+DEFINITIONS, WORKLOADS, SOLUTIONS = "definitions", "workloads", "solutions"
+DEFINITION, LINES = "definition.json", "workload.jsonl"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What one of the two formats does in its own way."""
+
+    name: str
+    languages: tuple[str, ...]
+    judging: Judging
+    timing: Timing
+
+
+DIALECTS = {
+    TRACE: Dialect(
+        TRACE,
+        ("python", "triton", "cpp", "cuda", "tilelang"),
+        Judging(
+            atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
+        ),
+        Timing(
+            method="CUPTI, 10 calls to warm up, median of 50, mean of 3 trials",
+            cold_cache=True,
+            fresh_inputs=False,
+            checked=False,
+            score="speedup: reference's latency over the solution's",
+        ),
+    ),
+    SOL: Dialect(
+        SOL,
+        ("pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas", "cuda_cpp"),
+        Judging(atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"),
+        Timing(
+            method="CUPTI, 10 calls to warm up, median of 50",
+            cold_cache=True,
+            fresh_inputs=False,
+            checked=False,
+            score="1 / (1 + (t - t_sol) / (t_baseline - t_sol)): 0.5 at the baseline, 1 at the hardware's limit",
+        ),
+    ),
+}
+
+
+def claims_sol(path: Path) -> str | None:
+    """Why a path looks like a problem of SOL-ExecBench."""
+    folder = path.parent if path.name == DEFINITION else path
+    return f"it has a {DEFINITION}" if (folder / DEFINITION).is_file() else None
+
+
+def claims_trace(path: Path) -> str | None:
+    """Why a path looks like a definition of a FlashInfer Trace."""
+    if path.suffix == ".json" and path.is_file() and _root(path):
+        return f"it lies below a folder {DEFINITIONS}"
+    return None
+
+
+def definitions(path: Path) -> list[Path]:
+    """The definitions of a FlashInfer Trace's folder."""
+    return sorted((path / DEFINITIONS).rglob("*.json")) if (path / DEFINITIONS).is_dir() else []
+
+
+def load_sol(path: Path, why: str) -> ForeignTask:
+    """Read a problem of SOL-ExecBench. Raises DefinitionError with the line of what is wrong or missing."""
+    folder = path.parent if path.name == DEFINITION else path
+    lines = folder / LINES
+    if not lines.is_file():
+        raise python_text.mistake(lines, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION}")
+    loaded = list(read_lines(lines, Workload))
+    solutions = sorted(folder.glob("solution*.json"))
+    found = [(one, document, index, lines) for index, (one, document) in enumerate(loaded)]
+    return _task(DIALECTS[SOL], why, folder, folder / DEFINITION, found, solutions, folder)
+
+
+def load_trace(path: Path, why: str) -> ForeignTask:
+    """Read one definition with its workloads. Raises DefinitionError with the line of what is wrong or missing."""
+    root = _root(path)
+    assert root is not None
+    name = path.stem
+    files = sorted((root / WORKLOADS).rglob(f"{name}.jsonl"))
+    loaded = [
+        (one.workload, document, index, file)
+        for file in files
+        for index, (one, document) in enumerate(read_lines(file, Line))
+        if one.definition == name
+    ]
+    solutions = sorted(
+        one for one in (root / SOLUTIONS).rglob("*.json") if name in one.read_text(errors="replace")
+    )
+    return _task(DIALECTS[TRACE], why, path, path, loaded, solutions, root)
+
+
+def _root(path: Path) -> Path | None:
+    """The folder above `definitions`."""
+    return next((one.parent for one in path.parents if one.name == DEFINITIONS), None)
+
+
+def _task(
+    dialect: Dialect,
+    why: str,
+    path: Path,
+    file: Path,
+    loaded: list[tuple[Workload, Document, int, Path]],
+    solutions: list[Path],
+    root: Path,
+) -> ForeignTask:
+    definition, document = read_json(file, Definition)
+    _check(dialect, definition, document, file)
+    module = _reference(definition, document, file)
+    answers = [read_json(one, Solution)[0] for one in solutions]
+    for one, answer in zip(solutions, answers, strict=True):
+        _check_solution(answer, one)
+    cases = tuple(_case(definition, *one) for one in loaded)
+    data = {root / given.path for one, *_ in loaded for given in one.inputs.values() if given.path}
+    specs = (*definition.inputs.values(), *definition.outputs.values())
+    hardware = dict.fromkeys(itertools.chain.from_iterable(one.spec.target_hardware for one in answers))
+    return ForeignTask(
+        format=dialect.name,
+        why=why,
+        name=definition.name,
+        path=path,
+        files=tuple(dict.fromkeys((file, *(one for *_, one in loaded), *solutions))),
+        entry="a solution's entry point, called as " + _call(definition),
+        languages=dialect.languages,
+        reference="run() of the definition",
+        cases=cases,
+        dtypes=tuple(dict.fromkeys(one.dtype for one in specs)),
+        judging=_judging(dialect, [one for one, *_ in loaded]),
+        timing=dialect.timing,
+        imports=module.imports,
+        made_for=tuple(hardware),
+        devices=("cuda",) if python_text.wants_cuda([module]) or "triton" in module.imports else ("cpu", "cuda"),
+        needs_files=tuple(sorted(data)),
+        hints=tuple(_hints(definition, loaded)),
+    )
+
+
+def _call(definition: Definition) -> str:
+    return f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
+
+
+def _check(dialect: Dialect, definition: Definition, document: Document, file: Path) -> None:
+    """Raise DefinitionError for names that do not fit each other."""
+    document = located(file, document)
+    wrong = []
+    for field in ("inputs", "outputs"):
+        for name, spec in getattr(definition, field).items():
+            if spec.dtype not in ITEM_BYTES:
+                wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
+            for axis in (one for one in spec.shape or () if one not in definition.axes):
+                wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
+    for name in definition.inputs.keys() & definition.outputs.keys():
+        wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
+    for name, axis in definition.axes.items():
+        if dialect.name == TRACE and isinstance(axis, Computed):
+            wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+    if wrong:
+        raise DefinitionError(wrong)
+
+
+def _reference(definition: Definition, document: Document, file: Path) -> Module:
+    """The reference, parsed. Its lines are counted from the line of the definition that holds it."""
+    place = located(file, document)
+    try:
+        module = python_text.read_module(file, definition.reference)
+    except DefinitionError as error:
+        got = f"{error.complaints[0].got} on its line {error.complaints[0].line}"
+        raise DefinitionError([complain(place, ("reference",), "Python", got)]) from error
+    run = module.function("run")
+    if run is None:
+        raise DefinitionError([complain(place, ("reference",), "a function `run`", "none")])
+    names = [one.arg for one in run.args.args]
+    if len(names) != len(definition.inputs) and not run.args.vararg:
+        expected = f"run({', '.join(definition.inputs)})"
+        raise DefinitionError([complain(place, ("reference",), expected, f"run({', '.join(names)})")])
+    custom = definition.custom_inputs_entrypoint
+    if custom and module.function(custom) is None:
+        where = ("custom_inputs_entrypoint",)
+        raise DefinitionError([complain(place, where, "a function of the reference", repr(custom))])
+    return module
+
+
+def _check_solution(answer: Solution, file: Path) -> None:
+    """Raise DefinitionError for sources that point elsewhere, and for an entry in none of them."""
+    paths = [one.path for one in answer.sources]
+    for path in paths:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise python_text.mistake(file, "paths of sources below the solution's own folder", repr(path))
+    if answer.spec.entry_point.split("::")[0] not in paths:
+        raise python_text.mistake(file, f"one of its sources ({', '.join(paths)})", answer.spec.entry_point)
+
+
+def _case(definition: Definition, workload: Workload, document: Document, index: int, file: Path) -> Case:
+    """A workload with the shapes of its inputs. Raises DefinitionError where axes or inputs do not fit."""
+    variable = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
+    wanted = set(definition.inputs)
+    if variable - set(workload.axes) or set(workload.inputs) - wanted:
+        place = located(file, document, index) if file.suffix == ".jsonl" else document
+        missing = ", ".join(sorted(variable - set(workload.axes) or set(workload.inputs) - wanted))
+        expected = "a size of each variable axis" if variable - set(workload.axes) else "inputs of the definition"
+        field = "axes" if variable - set(workload.axes) else "inputs"
+        nested = (field,) if "workload" not in (document.data or {}) else ("workload", field)
+        raise DefinitionError([complain(place, nested, expected, missing)])
+    try:
+        sizes = _sizes(definition, workload)
+        inputs = tuple(
+            Tensor(name=name, shape=tuple(sizes[axis] for axis in spec.shape or ()), dtype=spec.dtype)
+            for name, spec in definition.inputs.items()
+        )
+    except (Unknown, KeyError):
+        return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
+    return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes), inputs=inputs)
+
+
+def _sizes(definition: Definition, workload: Workload) -> dict[str, int]:
+    """Axis to size, expressions worked out. Raises Unknown for one that is not plain arithmetic."""
+    sizes = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
+    sizes |= workload.axes
+    for name, axis in definition.axes.items():
+        if isinstance(axis, Computed):
+            sizes[name] = _worked_out(axis.expression, sizes)
+    return sizes
+
+
+def _worked_out(expression: str, sizes: Mapping[str, int]) -> int:
+    try:
+        value = python_text.evaluate(ast.parse(expression, mode="eval").body, sizes)
+    except SyntaxError as error:
+        raise Unknown(expression) from error
+    if not isinstance(value, int | float) or math.isnan(value) or value != int(value):
+        raise Unknown(expression)
+    return int(value)
+
+
+def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
+    """The dialect's rule; in SOL-ExecBench the loosest that a workload asks for."""
+    if dialect.name == TRACE or not workloads:
+        return dialect.judging
+    kinds = {one.tolerance for one in workloads}
+    loosest = max(kinds, key=lambda one: (one.max_atol, one.max_rtol, -one.required_matched_ratio))
+    several = f"{len(kinds)} rules, the loosest shown; " if len(kinds) > 1 else ""
+    return dialect.judging.model_copy(
+        update={
+            "atol": loosest.max_atol,
+            "rtol": loosest.max_rtol,
+            "matched_ratio": loosest.required_matched_ratio,
+            "cap": loosest.max_error_cap,
+            "note": several + dialect.judging.note,
+        }
+    )
+
+
+def _hints(definition: Definition, loaded: list[tuple[Workload, Document, int, Path]]) -> Iterator[str]:
+    if not loaded:
+        yield "no workloads: nothing to run"
+    seen: dict[str, int] = {}
+    for one, *_ in loaded:
+        key = f"{sorted(one.axes.items())} {sorted((name, str(given)) for name, given in one.inputs.items())}"
+        seen[key] = seen.get(key, 0) + 1
+    repeated = sum(count - 1 for count in seen.values())
+    if repeated:
+        yield f"{repeated} of {len(loaded)} workloads are the same as an earlier one"
+    for one, *_ in loaded:
+        kinds = {given.type for given in one.inputs.values()}
+        if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint):
+            yield f"workload {one.uuid} mixes inputs of its own generator with others: its evaluator refuses that"
+            return

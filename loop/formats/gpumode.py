@@ -1,0 +1,344 @@
+"""GPU MODE: a folder with `task.yml`, `task.py` and `reference.py`; an answer defines `custom_kernel`."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.errors import Complaint, DefinitionError
+from loop.formats import python_text
+from loop.formats.model import Case, ForeignTask, Judging, Timing
+from loop.formats.python_text import Module, Unknown
+from loop.model.base import Model
+
+NAME = "gpumode"
+MANIFEST = "task.yml"
+SUBMISSION = "@SUBMISSION@"
+GENERATE, CHECK = "generate_input", "check_implementation"
+MATCH = {"rtol": 1e-5, "atol": 1e-8}
+"""What `make_match_reference` and `verbose_allclose` allow where they are given nothing."""
+SCORES = {
+    "last": "seconds of the last benchmark",
+    "mean": "mean of the benchmarks' seconds",
+    "geom": "geometric mean of the benchmarks' seconds",
+}
+Word = int | bool | str | float | tuple[int, ...]
+Arguments = dict[str, Word]
+
+
+class File(Model):
+    """One file of the folder in which an answer is judged."""
+
+    name: str
+    """Its name there."""
+    source: str
+    """Where it comes from, relative to the task; `@SUBMISSION@` for the answer."""
+
+
+class Config(Model):
+    """What is started (Python) or compiled (CUDA)."""
+
+    main: str | None = None
+    """The program that judges."""
+    sources: tuple[str, ...] = ()
+    """Translation units."""
+    include_dirs: tuple[str, ...] = ()
+    """Folders of headers."""
+    defines: dict[str, str | int | None] = Field(default_factory=dict)
+    """Macros."""
+    compile_flags: tuple[str, ...] = ()
+    """Flags."""
+
+
+class Manifest(Model):
+    """`task.yml`."""
+
+    files: tuple[File, ...]
+    """Files of the folder in which an answer is judged."""
+    lang: Literal["py", "cu"]
+    """What the judging program is written in."""
+    description: str = ""
+    """What the task is."""
+    config: Config = Config()
+    """How it is judged."""
+    templates: dict[str, str] = Field(default_factory=dict)
+    """Language to a file that an answer may start from."""
+    libraries: tuple[str, ...] = ()
+    """Libraries that the judging machine has."""
+    tests: tuple[Arguments, ...] = ()
+    """Calls that are checked."""
+    benchmarks: tuple[Arguments, ...] = ()
+    """Calls that are timed."""
+    test_timeout: int = 180
+    """Seconds for all tests."""
+    benchmark_timeout: int = 180
+    """Seconds for all benchmarks."""
+    ranked_timeout: int = 180
+    """Seconds for a ranked run."""
+    ranking_by: Literal["last", "mean", "geom"] = "last"
+    """What the score is made of."""
+    seed: int | None = None
+    """Seed of a ranked run."""
+    multi_gpu: bool = False
+    """Whether a call needs several GPUs."""
+    gpus: tuple[str, ...] = ()
+    """GPUs it is meant for."""
+
+
+def claims(path: Path) -> str | None:
+    """Why a path looks like one of its tasks."""
+    folder = path.parent if path.name == MANIFEST else path
+    return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
+
+
+@dataclass(frozen=True)
+class Read:
+    """A task's manifest, and the files that it names."""
+
+    manifest: Manifest
+    document: Document
+    files: Mapping[str, Path]
+    modules: Mapping[str, Module]
+
+    @property
+    def reference(self) -> Module | None:
+        """What makes inputs and checks outputs."""
+        return self.modules.get("reference.py")
+
+    @property
+    def evaluator(self) -> Module | None:
+        """The judging program, where it is Python."""
+        return self.modules.get(self.manifest.config.main or "")
+
+    @cached_property
+    def said(self) -> set[str]:
+        """Names that the judging program reads, imports, defines or takes as arguments."""
+        nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
+        named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
+        return {one for one in named if isinstance(one, str)}
+
+    @property
+    def own_contract(self) -> bool:
+        """Whether the judging program makes its inputs by itself: it never says the generator's name."""
+        return self.evaluator is not None and GENERATE not in self.said
+
+    @property
+    def judges(self) -> list[Module]:
+        """What runs besides the answer and the judging program."""
+        return [one for name, one in self.modules.items() if one is not self.evaluator and name != "submission.py"]
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that are not files of the task."""
+        own = {Path(name).stem for name in self.modules}
+        return tuple(dict.fromkeys(one for module in self.judges for one in module.imports if one not in own))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one call."""
+        sizes = [one.get("world_size") for one in (*self.manifest.tests, *self.manifest.benchmarks)]
+        return max((one for one in sizes if isinstance(one, int)), default=2) if self.manifest.multi_gpu else 1
+
+
+def load(path: Path, why: str) -> ForeignTask:
+    """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
+    folder = path.parent if path.name == MANIFEST else path
+    document = load_yaml(folder / MANIFEST)
+    manifest = parse(Manifest, document)
+    files = _files(folder, manifest, document)
+    modules = {name: python_text.read_module(file) for name, file in files.items() if file.suffix == ".py"}
+    read = Read(manifest, document, files, modules)
+    python = manifest.lang == "py"
+    if python:
+        _check(read)
+    only_cuda = not python or python_text.wants_cuda(read.judges)
+    return ForeignTask(
+        format=NAME,
+        why=why,
+        name=folder.name,
+        path=folder,
+        files=(folder / MANIFEST, *files.values()),
+        entry=_entry(read),
+        languages=("python", "triton", "cuda") if python else ("cuda",),
+        reference="reference.ref_kernel",
+        cases=tuple(_cases(manifest)),
+        dtypes=(),
+        judging=Judging(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
+        timing=_timing(read),
+        imports=read.imports,
+        made_for=manifest.gpus or tuple(_listed(folder)),
+        devices=("cuda",) if only_cuda else ("cpu", "cuda"),
+        gpus=read.gpus,
+        hints=(*_words(read), *_seeds(read)),
+        own_contract=read.own_contract,
+    )
+
+
+def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
+    """The files that the task brings, by their names. Raises DefinitionError for those that are not there."""
+    found, missing = {}, []
+    for index, file in enumerate(manifest.files):
+        source = (folder / file.source).resolve()
+        if file.source != SUBMISSION and source.is_file():
+            found[file.name] = source
+        elif file.source != SUBMISSION:
+            got = f"{file.source}, which is not there"
+            missing.append(complain(document, ("files", index, "source"), "a file", got))
+    if all(file.source != SUBMISSION for file in manifest.files):
+        missing.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
+    if missing:
+        raise DefinitionError(missing)
+    return found
+
+
+def _check(read: Read) -> None:
+    """Raise DefinitionError unless the reference defines what the format asks for, and takes the cases."""
+    if read.reference is None:
+        raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
+    for name in (GENERATE, CHECK):
+        if not read.reference.defines(name) and not read.own_contract:
+            raise python_text.mistake(read.reference.path, f"`{name}`", "a file without it")
+    if not read.manifest.tests and not read.manifest.benchmarks:
+        raise DefinitionError([complain(read.document, (), "`tests` or `benchmarks`", "neither")])
+    generate = read.reference.function(GENERATE)
+    if generate and not generate.args.kwarg and (wrong := list(_unfit(read, generate))):
+        raise DefinitionError(wrong)
+
+
+def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
+    """Cases that the generator does not take. A rank comes from the judging program."""
+    given = {"rank"} if read.manifest.multi_gpu else set[str]()
+    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
+    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - given
+    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
+        for index, case in enumerate(cases):
+            if set(case) - set(known) or wanted - set(case):
+                expected = f"what {GENERATE} takes ({', '.join(known)})"
+                yield complain(read.document, (field, index), expected, ", ".join(case))
+
+
+def _entry(read: Read) -> str:
+    """What the judging program takes from an answer."""
+    taken = [
+        alias.name
+        for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
+        if isinstance(node, ast.ImportFrom) and node.module == "submission"
+        for alias in node.names
+    ]
+    if not taken and read.own_contract:
+        return "what its description says"
+    return " and ".join(f"def {name}" for name in dict.fromkeys(taken or ["custom_kernel"]))
+
+
+def _cases(manifest: Manifest) -> Iterator[Case]:
+    for number, case in enumerate(manifest.tests):
+        yield Case(name=f"tests.{number}", use=("check",), arguments=case)
+    for number, case in enumerate(manifest.benchmarks):
+        yield Case(name=f"benchmarks.{number}", use=("check", "time"), arguments=case)
+
+
+def _judging(reference: Module | None) -> Judging:
+    """The tolerance where it stands in the text, else the name of the task's own checker."""
+    tree = reference.tree.body if reference else []
+    for node in tree:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _assigns(node, CHECK):
+            return Judging(**_allowed(node.value, reference), note="NaN and infinity have to match")
+    own = f"reference.{CHECK}"
+    function = reference.function(CHECK) if reference else None
+    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)] if function else []
+    allowed = [_allowed(one, reference) for one in calls if _called(one).endswith(("allclose", "assert_close"))]
+    return Judging(**(allowed[0] if len(allowed) == 1 else {}), checker=own)
+
+
+def _allowed(call: ast.Call, reference: Module | None) -> dict[str, float | None]:
+    """`rtol` and `atol` of a call; None for what only running it would tell."""
+    names, found = (reference.constants if reference else {}), dict[str, float | None](MATCH)
+    for one in call.keywords:
+        if one.arg in MATCH:
+            try:
+                value = python_text.evaluate(one.value, names)
+            except Unknown:
+                value = None
+            found[one.arg] = float(value) if isinstance(value, int | float) else None
+    return found
+
+
+def _assigns(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
+def _timing(read: Read) -> Timing:
+    return Timing(
+        method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
+        cold_cache=any("clear_l2" in one for one in read.said) if read.evaluator else None,
+        fresh_inputs=False,
+        checked=False,
+        score=SCORES[read.manifest.ranking_by],
+    )
+
+
+def _listed(folder: Path) -> Iterator[str]:
+    """GPUs that a set's manifest beside the sets names for this task."""
+    sets = folder.parent.parent
+    for path in sorted(sets.glob("*.yaml")):
+        try:
+            data: Any = load_yaml(path).data
+        except DefinitionError:
+            continue
+        problems = data.get("problems") if isinstance(data, dict) else None
+        for one in problems if isinstance(problems, list) else ():
+            if isinstance(one, dict) and one.get("directory") == f"{folder.parent.name}/{folder.name}":
+                yield from (str(gpu) for gpu in one.get("gpus") or ())
+                return
+
+
+def _seeds(read: Read) -> Iterator[str]:
+    """Inputs that do not follow from the seed."""
+    generate = read.reference.function(GENERATE) if read.reference else None
+    if read.reference is not None and generate is not None:
+        place = f"{python_text.shown(read.reference.path)}:{generate.lineno}"
+        yield from (f"{place}: {said}" for said in _unseeded(generate))
+
+
+def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
+    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
+    nodes = list(ast.walk(generate))
+    if "seed" not in known:
+        yield f"{GENERATE} takes no seed: nothing says that its inputs vary"
+    elif all(one.id != "seed" for one in nodes if isinstance(one, ast.Name)):
+        yield f"{GENERATE} does not use its seed"
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    lines = sorted({one.lineno for one in calls if _draws_globally(one)})
+    if lines and all(_called(one) != "torch.manual_seed" for one in calls):
+        where = ", ".join(map(str, lines))
+        yield f"draws without `generator=` on lines {where}: its seed does not set these values"
+
+
+def _words(read: Read) -> Iterator[str]:
+    """The first value that reaches the generator as text and means something else there."""
+    lists = {"tests": read.manifest.tests, "benchmarks": read.manifest.benchmarks}
+    places = [
+        (field, index, key)
+        for field, cases in lists.items()
+        for index, case in enumerate(cases)
+        for key, value in case.items()
+        if value is False
+    ]
+    for place in places[:1]:
+        line, _ = read.document.position(place)
+        said = f"`{place[2]}: False` reaches {GENERATE} as text, which counts as true"
+        yield f"{read.document.name}:{line}: {said}"
+
+
+def _draws_globally(node: ast.Call) -> bool:
+    drawn = ("torch.rand", "torch.randn", "torch.randint", "torch.normal", "torch.randperm")
+    return _called(node) in drawn and "generator" not in {one.arg for one in node.keywords}

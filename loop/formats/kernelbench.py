@@ -1,0 +1,142 @@
+"""KernelBench: one Python file with `Model`, `get_inputs` and `get_init_inputs`; an answer defines `ModelNew`."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from loop.base.errors import DefinitionError
+from loop.formats import python_text
+from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing, least_bytes
+from loop.formats.python_text import Module, Tensors, Unknown
+from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
+
+NAME = "kernelbench"
+ENTRY, TASK, OWN = "ModelNew", "task.py", "theirs"
+NAMES = ("Model", "get_inputs", "get_init_inputs")
+JUDGING = Judging(
+    atol=1e-4,
+    rtol=1e-4,
+    note="five random inputs; atol = rtol = 1e-4 in float32, 1e-2 in float16 and bfloat16; "
+    "the same seed before each constructor makes the weights",
+)
+TIMING = Timing(
+    method="CUDA events, 3 calls to warm up, mean of 100",
+    cold_cache=True,
+    fresh_inputs=False,
+    checked=False,
+    score="fast_p: share of tasks that are right and p times as fast as Model",
+)
+
+
+def claims(path: Path) -> str | None:
+    """Why a path looks like one of its tasks."""
+    if path.suffix != ".py" or not path.is_file():
+        return None
+    try:
+        module = python_text.read_module(path)
+    except DefinitionError:
+        text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= python_text.MOST_BYTES else ""
+        found = [name for name in NAMES if f"def {name}(" in text or f"class {name}(" in text]
+    else:
+        found = [name for name in NAMES if module.defines(name)]
+    return f"it defines {', '.join(found)}" if len(found) > 1 else None
+
+
+def load(path: Path, why: str) -> ForeignTask:
+    """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
+    module = python_text.read_module(path)
+    _check(module)
+    inputs = _inputs(module)
+    types = tuple(dict.fromkeys(one.dtype for one in inputs or ()))
+    case = Case(name="get_inputs", use=("check", "time"), inputs=inputs)
+    return ForeignTask(
+        format=NAME,
+        why=why,
+        name=path.stem,
+        path=path,
+        files=(path,),
+        entry="class ModelNew",
+        languages=("python", "triton", "cuda"),
+        reference="Model.forward",
+        cases=(case,),
+        dtypes=types,
+        judging=JUDGING,
+        timing=TIMING,
+        imports=module.imports,
+        devices=("cuda",) if python_text.wants_cuda([module]) else ("cpu", "cuda"),
+        downloads=any(getattr(one, "attr", "") == "from_pretrained" for one in ast.walk(module.tree)),
+        hints=tuple(_hints(module, types)),
+    )
+
+
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
+    own = variant(task, TASK, "Model", "the task's own Model", "example")
+    needed = max(map(least_bytes, task.cases))
+    fields = {
+        "function": "model",
+        "signature": {},
+        "generator": {"python": f"{TASK}:get_inputs"},
+        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}},
+        "reference": {"python": f"{TASK}:Model"},
+        "baseline": {"python": f"{TASK}:Model"},
+        "tolerance": {"float32": tolerance(task.judging, 1e-4)},
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+        "workloads": {"task": [{}]},
+        "variants": variants(task, answers, ENTRY) or {OWN: own},
+        **({"memory": str(needed)} if needed else {}),
+    }
+    return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
+
+
+def _check(module: Module) -> None:
+    """Raise DefinitionError unless the file defines what the format asks for."""
+    for name in NAMES:
+        if not module.defines(name):
+            kind = f"class {name}" if name == "Model" else f"def {name}()"
+            raise python_text.mistake(module.path, f"`{kind}`", "a file without it")
+    for name in NAMES[1:]:
+        function = module.function(name)
+        if function is not None and len(function.args.args) > len(function.args.defaults):
+            got = f"`{name}({', '.join(one.arg for one in function.args.args)})`"
+            raise python_text.mistake(module.path, f"`{name}()`", got, function.lineno)
+    model = module.class_of("Model")
+    methods = [one.name for one in model.body if isinstance(one, ast.FunctionDef)] if model else []
+    if model and not model.bases:
+        raise python_text.mistake(
+            module.path, "a Model derived from nn.Module", "one without a base", model.lineno
+        )
+    if model and "forward" not in methods:
+        raise python_text.mistake(module.path, "a Model with `forward`", "none", model.lineno)
+
+
+def _inputs(module: Module) -> tuple[Tensor, ...] | None:
+    """The tensors that `get_inputs` makes; None where only running it would tell."""
+    try:
+        made = module.returned("get_inputs")
+    except (Unknown, RecursionError):
+        return None
+    names = _parameters(module)
+    tensors = [
+        Tensor(name=names[n] if n < len(names) else str(n), shape=one.shape, dtype=one.dtype)
+        for n, one in enumerate(made)
+        if isinstance(one, Tensors)
+    ]
+    return tuple(tensors)
+
+
+def _parameters(module: Module) -> list[str]:
+    """The names that `Model.forward` gives its inputs."""
+    model = module.class_of("Model")
+    found = (
+        [one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "forward"] if model else []
+    )
+    return [one.arg for one in found[0].args.args[1:]] if found else []
+
+
+def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:
+    others = [one for one in types if one not in FLOATS]
+    if others:
+        yield f"its evaluator casts {', '.join(others)} inputs to float32, too"
+    if module.defines("ModelNew"):
+        yield "the file defines ModelNew as well: an answer in the task's own file"

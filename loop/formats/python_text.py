@@ -1,0 +1,345 @@
+"""Python of somebody else's, read as text: what it defines, imports, and computes from constants. Nothing runs."""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from loop.base.errors import Complaint, DefinitionError
+
+MOST_BYTES = 4 << 20
+MAKERS = ("rand", "randn", "zeros", "ones", "empty")
+"""Functions of torch that take a shape and give float32."""
+SAME_SHAPE = (
+    "triu",
+    "tril",
+    "abs",
+    "exp",
+    "sigmoid",
+    "softmax",
+    "contiguous",
+    "clone",
+    "cuda",
+    "cpu",
+    "requires_grad_",
+)
+CASTS = {"float": "float32", "half": "float16", "double": "float64", "bfloat16": "bfloat16", "bool": "bool"}
+CASTS |= {"int": "int32", "long": "int64"}
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+MOST = 10**12
+"""No size of a tensor is larger: arithmetic beyond it is not worked out."""
+
+
+class Unknown(Exception):
+    """Only running the code would tell."""
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A tensor that an expression would make."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of Python, parsed."""
+
+    path: Path
+    tree: ast.Module
+    text: str
+
+    def function(self, name: str) -> ast.FunctionDef | None:
+        """A function at its top level; the last of that name."""
+        found = [one for one in self.tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
+        return found[-1] if found else None
+
+    def defines(self, name: str) -> bool:
+        """Whether a function, a class, an import or an assignment at its top level has that name."""
+        return any(name in _names(node) for node in self.tree.body)
+
+    def class_of(self, name: str) -> ast.ClassDef | None:
+        """A class at its top level."""
+        return next((one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name == name), None)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that it imports anywhere, by their first word."""
+        found: dict[str, None] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= dict.fromkeys(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found[node.module.split(".")[0]] = None
+        return tuple(found)
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """Names at its top level whose values follow from the text alone."""
+        return _assigned(self.tree.body, {})
+
+    def returned(self, name: str, given: Mapping[str, Any] | None = None) -> list[Any]:
+        """What a function without arguments returns, as a list; `given` replaces constants of the module.
+
+        Raises Unknown where only running it would tell.
+        """
+        function = self.function(name)
+        if function is None:
+            raise Unknown(name)
+        names = _assigned(function.body, {**self.constants, **(given or {})})
+        last = function.body[-1]
+        if not isinstance(last, ast.Return) or last.value is None:
+            raise Unknown(name)
+        found = evaluate(last.value, names)
+        return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be said from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def mistake(
+    path: Path, expected: str, got: str, line: int = 1, column: int = 1, hint: str | None = None
+) -> DefinitionError:
+    """A DefinitionError about one place of a file."""
+    return DefinitionError([Complaint(shown(path), line, column, "", expected, got, hint)])
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises DefinitionError where it is none, or too large."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
+    except OSError as error:
+        raise mistake(path, "a file that can be read", error.strerror or "an error") from error
+    if data is None:
+        raise mistake(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise mistake(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
+
+
+def read_module(path: Path, text: str | None = None) -> Module:
+    """Parse a file, or text that a file holds. Raises DefinitionError with the line of a syntax error."""
+    source = read_text(path) if text is None else text
+    try:
+        return Module(path, ast.parse(source), source)
+    except SyntaxError as error:
+        raise mistake(path, "Python", error.msg, error.lineno or 1, error.offset or 1) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise mistake(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
+
+
+def wants_cuda(modules: Sequence[Module]) -> bool:
+    """Whether the text names the device `cuda`, or moves tensors to it."""
+    return any(_names_cuda(node) for module in modules for node in ast.walk(module.tree))
+
+
+def _names_cuda(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and (node.value == "cuda" or node.value.startswith("cuda:"))
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
+
+
+def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of an expression of constants, sizes and calls that make tensors. Raises Unknown for any other."""
+    if type(node) not in READERS:
+        raise Unknown(type(node).__name__)
+    return READERS[type(node)](node, names)
+
+
+def _constant(node: Any, _names: Mapping[str, Any]) -> Any:
+    return node.value
+
+
+def _name(node: Any, names: Mapping[str, Any]) -> Any:
+    if node.id not in names:
+        raise Unknown(node.id)
+    return names[node.id]
+
+
+def _sequence(node: Any, names: Mapping[str, Any]) -> Any:
+    found = list(_elements(node.elts, names))
+    return tuple(found) if isinstance(node, ast.Tuple) else found
+
+
+def _attribute(node: Any, names: Mapping[str, Any]) -> Any:
+    made = _made(evaluate(node.value, names))
+    if node.attr not in ("shape", "T"):
+        raise Unknown(node.attr)
+    return made.shape if node.attr == "shape" else replace(made, shape=made.shape[::-1])
+
+
+def _mapping(node: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+    if len(keys) < len(node.keys):
+        raise Unknown("dict")
+    return {str(key): evaluate(value, names) for key, value in zip(keys, node.values, strict=True)}
+
+
+def _signed(node: Any, names: Mapping[str, Any]) -> Any:
+    value = evaluate(node.operand, names)
+    if not isinstance(node.op, ast.USub) or not isinstance(value, int | float | Tensors):
+        raise Unknown("-")
+    return value if isinstance(value, Tensors) else -value
+
+
+def _item(node: Any, names: Mapping[str, Any]) -> Any:
+    try:
+        return evaluate(node.value, names)[evaluate(node.slice, names)]
+    except (TypeError, LookupError) as error:
+        raise Unknown("[]") from error
+
+
+def _elements(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> Iterator[Any]:
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            inner = evaluate(node.value, names)
+            if not isinstance(inner, list | tuple):
+                raise Unknown("*")
+            yield from inner
+        else:
+            yield evaluate(node, names)
+
+
+def _combined(node: Any, names: Mapping[str, Any]) -> Any:
+    left, right = evaluate(node.left, names), evaluate(node.right, names)
+    tensors = [one for one in (left, right) if isinstance(one, Tensors)]
+    if tensors:
+        return max(tensors, key=lambda one: len(one.shape))
+    repeats = isinstance(left, list | tuple) and isinstance(right, int) and right < 10_000
+    numbers = all(isinstance(one, int | float) for one in (left, right))
+    small = numbers and all(abs(one) <= MOST for one in (left, right))
+    if type(node.op) not in OPERATORS or not (repeats or small):
+        raise Unknown("operator")
+    if isinstance(node.op, ast.Pow) and abs(right) > 64:
+        raise Unknown("power")
+    try:
+        return OPERATORS[type(node.op)](left, right)
+    except (ArithmeticError, TypeError) as error:
+        raise Unknown("operator") from error
+
+
+def _called(node: Any, names: Mapping[str, Any]) -> Any:
+    function = node.func
+    if not isinstance(function, ast.Attribute):
+        raise Unknown(ast.unparse(function)[:40])
+    keywords = {one.arg: one.value for one in node.keywords if one.arg}
+    if isinstance(function.value, ast.Name) and function.value.id in ("torch", "th"):
+        return _from_torch(function.attr, node.args, keywords, names)
+    made = _made(evaluate(function.value, names))
+    if function.attr in CASTS:
+        return replace(made, dtype=CASTS[function.attr])
+    if function.attr == "to":
+        types = [_dtype(one) for one in (*node.args, *keywords.values())]
+        return replace(made, dtype=next((one for one in types if one), made.dtype))
+    if function.attr in SAME_SHAPE:
+        return made
+    raise Unknown(function.attr)
+
+
+def _from_torch(
+    name: str, given: Sequence[ast.expr], keywords: Mapping[str, ast.expr], names: Mapping[str, Any]
+) -> Tensors:
+    """What a function of torch makes."""
+    dtype = _dtype(keywords["dtype"]) if "dtype" in keywords else None
+    if name == "randint":  # The range of the values does not matter, and is often unknown.
+        size = keywords.get("size", given[-1] if given else None)
+        return Tensors(_shape(evaluate(size, names) if size else None), dtype or "int64")
+    arguments = list(_elements(given, names))
+    if arguments and (name in SAME_SHAPE or name.endswith("_like")):
+        made = _made(arguments[0])
+        return replace(made, dtype=dtype or made.dtype)
+    if name in MAKERS:
+        sizes = evaluate(keywords["size"], names) if "size" in keywords else arguments
+        whole = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
+        return Tensors(_shape(whole), dtype or "float32")
+    raise Unknown(name)
+
+
+def _dtype(node: ast.expr) -> str | None:
+    """`float16` of `torch.float16`."""
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    sizes = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MOST for one in sizes):
+        raise Unknown("shape")
+    return sizes
+
+
+def _made(value: Any) -> Tensors:
+    if not isinstance(value, Tensors):
+        raise Unknown("tensor")
+    return value
+
+
+READERS: dict[type[ast.expr], Callable[[Any, Mapping[str, Any]], Any]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Tuple: _sequence,
+    ast.List: _sequence,
+    ast.UnaryOp: _signed,
+    ast.BinOp: _combined,
+    ast.Dict: _mapping,
+    ast.Attribute: _attribute,
+    ast.Subscript: _item,
+    ast.Call: _called,
+}
+"""What is worked out of which kind of expression."""
+
+
+def _assigned(body: Sequence[ast.stmt], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Names that assignments give values to, as far as these follow from the text."""
+    names = dict(known)
+    for node in body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            try:
+                value = evaluate(node.value, names)  # type: ignore[attr-defined]
+            except (Unknown, RecursionError):
+                for name in _targets(target):
+                    names.pop(name, None)
+            else:
+                _bind(target, value, names)
+    return names
+
+
+def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+    if isinstance(target, ast.Name):
+        names[target.id] = value
+    elif isinstance(target, ast.Tuple) and isinstance(value, list | tuple) and len(value) == len(target.elts):
+        for one, inner in zip(target.elts, value, strict=True):
+            _bind(one, inner, names)
+
+
+def _targets(node: ast.expr) -> Iterator[str]:
+    return (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+
+
+def _names(node: ast.stmt) -> set[str]:
+    """Names that one statement of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in node.names}
+    if isinstance(node, ast.Assign):
+        return {name for target in node.targets for name in _targets(target)}
+    return set()

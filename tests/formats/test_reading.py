@@ -1,0 +1,187 @@
+"""Tasks of each format are recognised, read and described without running anything of theirs."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.formats import table
+from loop.formats.hindrances import Here, hindrances, runs
+from loop.formats.model import Case, ForeignTask, Tensor
+from tests.formats import tasks
+
+HERE = Here(gpus=(), memory=1 << 30, installed=lambda name: name in ("torch", "utils"))
+MAKERS = {
+    "kernelbench": tasks.kernelbench,
+    "gpumode": tasks.gpumode,
+    "sol-execbench": tasks.sol,
+    "flashinfer-trace": tasks.trace,
+    "kernelbench-hard": tasks.hard,
+    "agent-kernel-arena": tasks.arena,
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_each_format_is_recognised(name: str, tmp_path: Path) -> None:
+    """A task of one format is no task of another."""
+    path = MAKERS[name](tmp_path)
+    assert [name] == [one.name for one, _ in table.claimed(path)]
+    assert name == table.load(path).format
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_task_is_found_below_a_folder(name: str, tmp_path: Path) -> None:
+    """Only the task itself is listed, and none of the files in it."""
+    path = MAKERS[name](tmp_path)
+    found = list(table.tasks_below(tmp_path))
+    assert [(name, path)] == [(one.format, one.path) for one in found]
+
+
+def test_kernelbench_shapes_follow_from_the_text(tmp_path: Path) -> None:
+    """Constants and arithmetic of the file are worked out; the input has the name that forward gives it."""
+    task = table.load(tasks.kernelbench(tmp_path))
+    assert (Tensor(name="x", shape=(8, 16), dtype="float32"),) == task.cases[0].inputs
+    assert (1e-4, "class ModelNew", ("float32",)) == (task.judging.atol, task.entry, task.dtypes)
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "dtype"),
+    [
+        ("torch.randn((rows, 3), dtype=torch.float16)", (8, 3), "float16"),
+        ("torch.randint(0, unknown, (rows,))", (8,), "int64"),
+        ("torch.tril(torch.rand(rows, rows)).bool()", (8, 8), "bool"),
+        ("(torch.rand(rows, features) * 2).T", (16, 8), "float32"),
+        ("torch.zeros(*[rows, 2], features // 5)", (8, 2, 3), "float32"),
+        ("torch.rand_like(torch.ones(rows), dtype=torch.float64)", (8,), "float64"),
+        ("torch.rand(10 ** 3 % 7)", (6,), "float32"),
+    ],
+)
+def test_expressions_that_make_tensors(line: str, shape: tuple[int, ...], dtype: str, tmp_path: Path) -> None:
+    """Shape and type follow from the expression."""
+    text = tasks.KERNELBENCH.replace("torch.rand(rows, features)", line)
+    assert (Tensor(name="x", shape=shape, dtype=dtype),) == table.load(tasks.kernelbench(tmp_path, text)).cases[
+        0
+    ].inputs
+
+
+@pytest.mark.parametrize(
+    "line", ["make(rows)", "torch.rand(unknown)", "torch.rand(2 ** 9999)", "torch.rand(-1)", "[0] * 10**12"]
+)
+def test_what_only_running_it_would_tell(line: str, tmp_path: Path) -> None:
+    """The task loads; its inputs are not guessed."""
+    text = tasks.KERNELBENCH.replace("torch.rand(rows, features)", line)
+    inputs = table.load(tasks.kernelbench(tmp_path, text)).cases[0].inputs
+    assert not inputs
+
+
+def test_gpumode_says_how_it_judges(tmp_path: Path) -> None:
+    """Cases, tolerance, whether the cache is cleared, and the score come from its files."""
+    task = table.load(tasks.gpumode(tmp_path))
+    assert [("check",), ("check",), ("check", "time")] == [case.use for case in task.cases]
+    assert (1e-5, 1e-4, None) == (task.judging.atol, task.judging.rtol, task.judging.checker)
+    assert task.timing.cold_cache
+    assert "geometric mean of the benchmarks' seconds" == task.timing.score
+    assert ("cpu", "cuda") == task.devices
+
+
+def test_a_checker_of_its_own_is_named(tmp_path: Path) -> None:
+    """Where the tolerance is no constant of the text, none is claimed."""
+    own = (
+        tasks.REFERENCE.split("check_implementation")[0]
+        + "def check_implementation(data, output):\n    return ''\n"
+    )
+    judging = table.load(tasks.gpumode(tmp_path, reference=own)).judging
+    assert ("reference.check_implementation", None) == (judging.checker, judging.atol)
+
+
+def test_traps_of_a_generator_are_noted(tmp_path: Path) -> None:
+    """A word False counts as true; draws from the global generator are not seeded."""
+    manifest = tasks.TASK_YML.replace("{size: 8, seed: 2}", "{size: 8, seed: 2, mask: False}")
+    manifest = manifest.replace("seed: 1}", "seed: 1, mask: True}").replace("seed: 3}", "seed: 3, mask: True}")
+    reference = tasks.REFERENCE.replace("seed: int", "seed: int, mask: bool").replace(", generator=generator", "")
+    first, second = table.load(tasks.gpumode(tmp_path, manifest, reference)).hints
+    assert "task.yml:11: `mask: False`" in first
+    assert "reference.py:5: draws without `generator=` on lines 7" in second
+
+
+def test_workloads_have_shapes(tmp_path: Path) -> None:
+    """Axes of the definition and of the workload make the shapes; axes that are expressions are worked out."""
+    axes = {**tasks.DEFINITION["axes"], "K": {"type": "expr", "expression": "N * M + 1"}}  # type: ignore[dict-item]
+    inputs = {"x": {"shape": ["N", "K"], "dtype": "bfloat16"}}
+    task = table.load(tasks.sol(tmp_path, axes=axes, inputs=inputs))
+    assert [(3, 13), (5, 21)] == [case.inputs[0].shape for case in task.cases if case.inputs]
+    assert 0.99 == task.judging.matched_ratio
+
+
+def test_a_trace_is_looser_than_a_sum(tmp_path: Path) -> None:
+    """An element is wrong only beyond both errors; solutions say what hardware they are for."""
+    task = table.load(tasks.trace(tmp_path))
+    assert task.judging.either
+    assert ("cpu",) == task.made_for
+
+
+def test_shapes_take_the_place_of_constants(tmp_path: Path) -> None:
+    """kernelbench.com sets the constants of the reference to each shape."""
+    task = table.load(tasks.hard(tmp_path))
+    assert [(4, 8), (2, 32)] == [case.inputs[0].shape for case in task.cases if case.inputs]
+
+
+def task_of(**changes: object) -> ForeignTask:
+    """A task of two cases, changed."""
+    big = Tensor(name="x", shape=(1 << 27,), dtype="float32")
+    small = Tensor(name="x", shape=(4,), dtype="float32")
+    cases = tuple(Case(name=name, use=("time",), inputs=(one,)) for name, one in (("big", big), ("small", small)))
+    fields = {
+        "format": "f",
+        "why": "w",
+        "name": "n",
+        "path": Path("/t"),
+        "files": (),
+        "entry": "e",
+        "languages": (),
+    }
+    fields |= {"reference": "r", "cases": cases, "dtypes": (), "judging": {}}
+    fields["timing"] = dict.fromkeys(("cold_cache", "fresh_inputs", "checked")) | {"method": "m", "score": "s"}
+    return ForeignTask.model_validate({**fields, **changes})
+
+
+def test_a_case_too_large_for_this_machine_does_not_run() -> None:
+    """The other one does."""
+    found = hindrances(task_of(), HERE)
+    assert [("memory", ("big",))] == [(one.kind, one.cases) for one in found]
+    assert ["small"] == [case.name for case in runs(task_of(), found)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"devices": ("cuda",)}, "cuda"),
+        ({"gpus": 8}, "several GPUs"),
+        ({"imports": ("torch", "aiter")}, "dependency"),
+        ({"downloads": True}, "download"),
+        ({"needs_files": (Path("/nowhere/blob.safetensors"),)}, "file"),
+        ({"own_contract": True}, "contract"),
+    ],
+)
+def test_what_is_missing_stands_in_the_way(changes: dict[str, object], kind: str) -> None:
+    """Nothing of such a task runs, and the reason is named."""
+    task = task_of(**changes)
+    found = hindrances(task, HERE)
+    assert kind in [one.kind for one in found]
+    assert () == runs(task, found)
+
+
+def test_reading_runs_nothing(tmp_path: Path) -> None:
+    """Code at the top of a task's file is not run by looking at it."""
+    mark = tmp_path / "ran"
+    evil = f"open({str(mark)!r}, 'w').close()\n"
+    table.load(tasks.kernelbench(tmp_path, evil + tasks.KERNELBENCH))
+    table.load(tasks.gpumode(tmp_path, reference=evil + tasks.REFERENCE))
+    assert not mark.exists()
+
+
+def test_the_licence_is_the_nearest_above(tmp_path: Path) -> None:
+    """It is looked for up to the root of the repository."""
+    (tmp_path / "LICENSE").write_text("MIT License\n\nCopyright\n")
+    (tmp_path / "level1").mkdir()
+    task = table.load(tasks.kernelbench(tmp_path / "level1"))
+    assert ("MIT", tmp_path / "LICENSE") == (task.licence.name, task.licence.file)
