@@ -86,6 +86,17 @@ def changes(folder: Path, commit: str) -> dict[str, int] | None:
     return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
 
 
+def takes_back(folder: Path, commit: str) -> bool:
+    """Whether `git revert` would take a commit back without a conflict, from files that were committed."""
+    try:
+        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
+        change = look(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
+        read_bytes(top, "apply", "--check", "--index", "--reverse", "-", asked=change)
+    except LoopError:
+        return False
+    return True
+
+
 def lines_changed(numstat: str) -> dict[str, int]:
     """Of `git diff --numstat -z`: files to lines added and removed together, 0 for what is not text."""
     rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
