@@ -1,7 +1,14 @@
-"""What a call of a Python function is: the function, or one of its class, and how tensors get in and out."""
+"""What a call of a Python function is: the function, or one of its class, and how tensors get in and out.
+
+What it is given and gives is taken apart into tensors and the rest: tuples, dicts, modules, anything. The rest is
+pickled with a place for each tensor. So a worker puts the same structure together around tensors of ours.
+"""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import io
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,13 +16,125 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.calls import structures
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.refusal import Refused
-from loop.calls.tensor_bytes import TORCH_DTYPES, bytes_of
-from loop.calls.torch_files import made
+from loop.calls.torch_side import TORCH_DTYPES, Function, bytes_of, import_file, made
 
-Function = Callable[..., Any]
+
+@dataclass(frozen=True)
+class Apart:
+    """A structure that was taken apart."""
+
+    rest: bytes
+    """Everything but the tensors' values, pickled."""
+    names: tuple[str, ...]
+    """Of each tensor: the path to it, as in `weights.bias`."""
+    tensors: tuple[Tensor, ...]
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves a number in place of each tensor."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[Tensor] = []
+        self.numbers: dict[int, int] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        """The number of a tensor, and whether it is a parameter of a module; None for anything else."""
+        if not isinstance(obj, Tensor):
+            return None
+        if type(obj) not in (Tensor, torch.nn.Parameter):
+            raise Refused(f"cannot pass a {type(obj).__name__}: expected plain tensors")
+        if id(obj) not in self.numbers:
+            self.numbers[id(obj)] = len(self.tensors)
+            self.tensors.append(obj)
+        return type(obj) is torch.nn.Parameter, self.numbers[id(obj)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, rest: bytes, tensors: Sequence[Tensor]) -> None:
+        super().__init__(io.BytesIO(rest))
+        self.tensors = tensors
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The tensor of a number."""
+        is_parameter, number = pid
+        tensor = self.tensors[number]
+        return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class or function by name; a module may be a file."""
+        if module.endswith(".py"):
+            import_file(module)
+        return super().find_class(module, name)
+
+
+def take_apart(value: Any) -> Apart:
+    """A structure as its tensors and the rest. Raises Refused for what cannot be pickled."""
+    names = {id(tensor): name for name, tensor in _named(value, "")}
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    try:
+        pickler.dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise Refused(f"cannot pass {type(value).__name__} to another process: {error}") from error
+    found = [names.get(id(tensor), f"tensor {n}") for n, tensor in enumerate(pickler.tensors)]
+    return Apart(file.getvalue(), tuple(found), tuple(tensor.detach() for tensor in pickler.tensors))
+
+
+def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
+    """The structure around other tensors."""
+    return _Unpickler(rest, tensors).load()
+
+
+def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a structure with the path to it, the outermost first."""
+    if isinstance(value, Tensor):
+        yield path or "output", value
+    elif isinstance(value, torch.nn.Module):
+        for name, tensor in (*value.named_parameters(), *value.named_buffers()):
+            yield _below(path, name), tensor
+    else:
+        for name, one in _items(value):
+            yield from _named(one, _below(path, name))
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(name), one) for name, one in value.items())
+    elif isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None) or map(str, range(len(value)))
+        yield from zip(names, value, strict=True)
+    elif hasattr(value, "__dataclass_fields__"):
+        yield from vars(value).items()
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def outputs_of(result: Any) -> dict[str, Tensor]:
+    """The tensors that a function gave, by their paths; a number counts as one without dimensions.
+
+    Raises Refused for anything else, such as a tensor of another class: it could compute itself later.
+    """
+    return dict(_outputs(result, ""))
+
+
+def _outputs(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, bool | int | float):
+        yield path or "output", torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+    elif value is None or isinstance(value, Mapping | list | tuple) or hasattr(value, "__dataclass_fields__"):
+        for name, one in _items(value):
+            yield from _outputs(one, _below(path, name))
+    else:
+        yield path or "output", value
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """A tensor of floating-point numbers in float64; any other as it is."""
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 class Callee:
@@ -57,7 +176,7 @@ class Callee:
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.rest:
-            positional, keywords = structures.put_together(self.rest, tensors)
+            positional, keywords = put_together(self.rest, tensors)
         if keywords and outputs:  # What comes by name is followed by what comes by name.
             keywords |= dict(zip((one.name for one in self.call.written), outputs, strict=True))
             outputs = ()
@@ -69,7 +188,7 @@ class Callee:
         if not self.call.parts:
             check_result(result, wanted[0].shape, TORCH_DTYPES[wanted[0].dtype])
             return [result]
-        found = list(structures.outputs_of(result).values())
+        found = list(outputs_of(result).values())
         if len(found) != len(wanted):
             names = ", ".join(one.name for one in wanted) or "nothing"
             raise Refused(f"wrong result: expected {names}, got {len(found)} tensors", "wrong result")
@@ -112,7 +231,7 @@ def part_of(block: Tensor, one: TensorFile) -> Tensor:
 
 def spoil(result: Any) -> None:
     """Make what a function returned other values: NaN, or the least of a whole number."""
-    tensors = [one for one in structures.outputs_of(result).values() if type(one) is Tensor]
+    tensors = [one for one in outputs_of(result).values() if type(one) is Tensor]
     with torch.inference_mode():
         for tensor in tensors:
             sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]

@@ -12,8 +12,8 @@ from loop.calls.call import Call
 from loop.calls.callee import Callee
 from loop.calls.orders import Windows
 from loop.calls.stages import HostStage, Places
-from loop.calls.tensor_bytes import TORCH_DTYPES
 from loop.calls.tensors import strides_of
+from loop.calls.torch_side import TORCH_DTYPES
 
 
 class FunctionStage(HostStage):

@@ -10,6 +10,6 @@ transports).
 - `submodules` fills those of a worktree from the checkout's; `leftover` knows whose each worktree is.
 """
 
-from loop.repository.reading import changes, export, revision, takes_back, root_of
+from loop.repository.reading import changes, export, revision, root_of, takes_back
 
 __all__ = ["changes", "export", "revision", "root_of", "takes_back"]

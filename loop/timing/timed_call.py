@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Generator, Sequence
 
 from loop.base.processes import Tick
-from loop.calls import replays
 from loop.calls.arena import Values
 from loop.calls.call import Call, LibraryTerms
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
+from loop.timing import replays
 from loop.timing.samples import disturbed
 from loop.timing.segment import (
     MIN_SAMPLES,

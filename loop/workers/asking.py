@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.calls import structures, torch_side
+from loop.calls import callee as structures
+from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
-from loop.calls.tensor_bytes import NAMES, TORCH_DTYPES, bytes_of
-from loop.calls.torch_files import seed_all
+from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, seed_all
 from loop.workers import judge_messages as messages
 from loop.workers.values import as_input, make_tensor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from loop.calls.call import Call, FunctionTerms
 from loop.machine.machine import cores
 from loop.model.dtypes import Device
-from loop.model.functions import Fill
+from loop.model.functions import Fill, PythonFunction
 from loop.model.target import Component, Target, Workload
 from loop.model.workloads import fills
 from loop.workers.judge_messages import Begin, Expect, Shapes, Tolerance, Values
@@ -20,9 +20,9 @@ def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begi
         folder=str(folder),
         threads=cores(),
         reference=target.reference.python,
-        plain=target.plain.python if target.plain else None,
-        inputs=part.inputs.python if part and part.inputs else None,
-        form=part.form.python if part and part.form else None,
+        plain=_name(target.plain),
+        inputs=_name(part.inputs if part else None),
+        form=_name(part.form if part else None),
         tolerance={
             dtype: Tolerance(one.atol, one.rtol, one.matched, one.cap) for dtype, one in target.tolerance.items()
         },
@@ -35,14 +35,18 @@ def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begi
         ),
         updates=dict(signature.updates),
         faults=tuple((as_if, one.python) for as_if, one in target.faults.items()),
-        generator=target.generator.python if target.generator else None,
+        generator=_name(target.generator),
         passes=target.generator.passes if target.generator else "positional",
         is_class=modules is not None,
-        arguments=modules.arguments.python if modules and modules.arguments else None,
-        checker=checker.python if checker else None,
+        arguments=_name(modules.arguments if modules else None),
+        checker=_name(checker),
         given=checker.given if checker else (),
         alone=checker is not None and checker.alone,
     )
+
+
+def _name(function: PythonFunction | None) -> str | None:
+    return function.python if function else None
 
 
 def expectation(

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, TensorFile, in_a_block
-from loop.calls.callee import check_result, part_of
+from loop.calls.callee import check_result, part_of, widened
 from loop.calls.refusal import Refused
 from loop.calls.rounding import moved, roundings, terms_of
-from loop.calls.structures import widened
-from loop.calls.tensor_bytes import NAMES, TORCH_DTYPES
+from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
 from loop.workers import suspects

@@ -16,7 +16,7 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call, attribute_number
 from loop.calls.refusal import Refused
-from loop.calls.tensor_bytes import TORCH_DTYPES
+from loop.calls.torch_side import TORCH_DTYPES
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes, Tolerance
 
 Asked = tuple[list[Tensor], dict[str, Any]]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.calls.refusal import Refused
-from loop.calls.tensor_bytes import TORCH_DTYPES
+from loop.calls.torch_side import TORCH_DTYPES
 from loop.workers.judge_messages import Values
 
 
