@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.processes import Tick
+from loop.base.processes import Tick, watching
 from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
@@ -59,19 +59,16 @@ def _in_time(
     working: Generator[Tick, None, BisectAnswer], context: Context, one: Regression, line: Line, begun: float
 ) -> Generator[Tick, None, BisectAnswer]:
     """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
-    try:
-        while True:
-            tick = next(working)
-            if time.monotonic() - begun > context.budget_s:
-                raise WorkFailed(
-                    f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                    hint=f"it goes on with: {_command(context, one, line.good.short)}",
-                )
-            yield tick
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-    finally:
-        working.close()
+
+    def see(tick: Tick) -> Tick:
+        if time.monotonic() - begun > context.budget_s:
+            raise WorkFailed(
+                f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
+                hint=f"it goes on with: {_command(context, one, line.good.short)}",
+            )
+        return tick
+
+    return watching(working, see)
 
 
 def _command(context: Context, one: Regression, good: str) -> str:

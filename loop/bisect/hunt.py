@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.machine_failures import Folders, Gauge
-from loop.base.processes import Tick
+from loop.base.processes import Tick, watching
 from loop.bisect import bisection
 from loop.bisect.builds import Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
@@ -162,8 +162,15 @@ class Hunt:
         asked = Question(candidate, wanted.batch, against, wanted.relink, bool(wanted.claim), self._ahead(wanted))
         begun, gauge = time.monotonic(), Gauge(Folders.of())
         status, reason, values = "measured", "", tuple[float, ...]()
+        standing = f"probe {len(self.probes) + 1}, {candidate.short}: {wanted.why}"
+
+        def see(tick: Tick) -> Tick:
+            """A sign of life with how the search stands."""
+            gauge.tick()
+            return Tick(f"{standing}; {tick.note}")
+
         try:
-            values = yield from self._noted(self.prober.tried(asked), wanted, gauge)
+            values = yield from watching(self.prober.tried(asked), see)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
@@ -191,21 +198,6 @@ class Hunt:
         steps = bisection.ahead(self.problem, self.journal, wanted)
         found = [(self.line.ends[one.commit], one.relink) for one in steps]
         return found + [(self.line.ends[one.against], one.relink) for one in steps if one.claim]
-
-    def _noted(
-        self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try, gauge: Gauge
-    ) -> Generator[Tick, None, tuple[float, ...]]:
-        """The same, each sign of life with how the search stands."""
-        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {wanted.why}"
-        try:
-            while True:
-                tick = next(working)
-                gauge.tick()
-                yield Tick(f"{standing}; {tick.note}")
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        finally:
-            working.close()
 
     def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""

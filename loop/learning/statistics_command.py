@@ -10,7 +10,7 @@ from typing import Any
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
-from loop.base.screen import Screen, fold, seconds_text, short, width
+from loop.base.screen import Screen, seconds_text, short
 from loop.learning import calibration, durations, environments, statistics
 from loop.learning.calibration import Calibration
 from loop.learning.statistics import Statistics
@@ -66,7 +66,7 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
         wanted = [found[name]] if name else list(found.values())
         screen.data(json.dumps({"schema_version": 2, "patterns": [as_fields(one) for one in wanted]}, indent=1))
     elif name:
-        screen.data(fold("\n".join(lines(found[name])), width(screen.out)))
+        screen.prose("\n".join(lines(found[name])))
     else:
         _table(found, patterns, screen)
     return ExitCode.OK

@@ -8,7 +8,7 @@ from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.expressions.misses import misses
 from loop.base.stats import geometric_mean
-from loop.learning import summary
+from loop.learning import learnings
 from loop.model.change import kept
 from loop.model.money import RateCard
 from loop.model.objective import Missed, PhaseTime, Reached
@@ -93,7 +93,7 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
     or an interval says nothing. `gain`: product of the mean ratios of kept changes against what they replaced; 1
     where none was kept. `unexplained`: variants that are wrong, or slower than their known good, without a commit.
     """
-    verdicts = summary.collect(finished).verdicts
+    verdicts = learnings.collect(finished).verdicts
     row = judged(verdicts)
     checked = _checked(finished)
     right, wrong = ([name for name, found in checked.items() if found is sought] for sought in (True, False))

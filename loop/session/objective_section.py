@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loop.model.record import SessionRecord
 from loop.report import format as say
-from loop.report.bars import bar
+from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
 
 

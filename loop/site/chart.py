@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from loop.model.index import SessionRow
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.scales import logarithmic, plain_number
-from loop.report.figures.svg import Figure
+from loop.report.figures.svg import Figure, logarithmic, plain_number
 
 MOST_POINTS = 200
 """Sessions that are drawn, the last ones."""
