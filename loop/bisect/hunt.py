@@ -13,9 +13,8 @@ from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.journal import read
 from loop.bisect.latency_levels import PART
-from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
-from loop.bisect.trying import Prober, Question
+from loop.bisect.trying import ProbeMemory, Prober, Question
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look

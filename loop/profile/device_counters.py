@@ -1,4 +1,9 @@
-"""What the GPU itself says of one call: counters by ncu, else kernels and times by torch's profiler."""
+"""What the GPU itself says of one call: counters by ncu, else kernels and times by torch's profiler.
+
+The child marks the call (`cuProfilerStart`), so that nothing which only prepares it is counted. Clocks stay as
+they are and caches as warm as the call before left them, for that is what was timed. Kernels are replayed, one
+pass for every few counters.
+"""
 
 import csv
 import shutil

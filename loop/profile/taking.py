@@ -1,4 +1,4 @@
-"""What the kernels of a variant take, and what rose to their harm since it was last recorded.
+"""What the kernels of a variant take, whether they keep their budgets, and what rose to their harm.
 
 More spills are always a rise: each thread moves these bytes through memory. More registers or shared memory are
 one where a multiprocessor holds fewer warps for them: up to there they are free. A budget that the manifest
@@ -155,7 +155,7 @@ LIMIT_S = 20.0
 def ask_launches(
     bench: Bench, made: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """What each workload launches; `made` is the variant's emulated build.
+    """What each workload launches, told by the host code in a dry run; `made` is the variant's emulated build.
 
     An error that the variant returns concerns one workload. When the library cannot be asked at all, or crashes or
     hangs, the workload at which that shows is the last of the answer.

@@ -10,8 +10,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
-from loop.report.exports.rows import rows
-from loop.report.exports.trace import spans, trace
+from loop.report.exports import rows, spans, trace
 from loop.session import closing, recorded, samples, summary
 from loop.steps.setting import Setting, read_setting
 from loop.store import sessions, ticks
