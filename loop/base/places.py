@@ -29,6 +29,11 @@ def cache_folder() -> Path:
     return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
+def tasks_folder() -> Path:
+    """Targets made of tasks in other formats; they hold links and a manifest, and can be made again."""
+    return cache_folder() / "tasks"
+
+
 def state_folder() -> Path:
     """What the user has trusted. LOOP_STATE, else the user's state folder; private as the cache is."""
     return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
@@ -93,7 +98,8 @@ def project(target: Path | None, here: Path) -> Project:
             hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
         )
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    sessions = _sessions(here) if bundled else _override() or folder / "sessions"
+    elsewhere = bundled or folder.parent == tasks_folder()
+    sessions = _sessions(here) if elsewhere else _override() or folder / "sessions"
     return Project(folder.resolve(), _safe(sessions), bundled)
 
 

@@ -294,17 +294,6 @@ def finish(waiting: Generator[Tick, None, Any]) -> Any:
             return stop.value
 
 
-def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]) -> Generator[Tick, None, Result]:
-    """The same work, each sign of life as `see` has it; what that raises ends the work."""
-    try:
-        while True:
-            yield see(next(working))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-    finally:
-        working.close()
-
-
 def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Generator[Tick, None, list[Result]]:
     """The results of several generators of ticks, in order; `width` of them run at a time.
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.processes import Tick, watching
+from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
+from loop.bisect.trying import watching
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, NoArguments, Result, Working

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.machine_failures import Folders, Gauge
-from loop.base.processes import Tick, watching
+from loop.base.processes import Tick
 from loop.bisect import bisection
 from loop.bisect.builds import Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
@@ -14,7 +14,7 @@ from loop.bisect.gate import Gate
 from loop.bisect.journal import read
 from loop.bisect.latency_levels import PART
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
-from loop.bisect.trying import ProbeMemory, Prober, Question
+from loop.bisect.trying import ProbeMemory, Prober, Question, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look

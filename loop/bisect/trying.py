@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
@@ -26,8 +26,20 @@ from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
+Result = TypeVar("Result")
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
+
+
+def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]) -> Generator[Tick, None, Result]:
+    """The same work, each sign of life as `see` has it; what that raises ends the work."""
+    try:
+        while True:
+            yield see(next(working))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        working.close()
 
 
 @dataclass(frozen=True)

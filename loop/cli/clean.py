@@ -231,7 +231,11 @@ def _tell(go: Sequence[Found], stay: Sequence[Found], screen: Screen, *, agreed:
 
 
 DAY_S = 86_400.0
-WHAT = {"builds": "compiled kernels", "index": "index of sessions"}
+WHAT = {
+    "builds": "compiled kernels",
+    "index": "index of sessions",
+    "tasks": "targets made of tasks in other formats",
+}
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class Command:
         screen = screen_for(bool(given.get("json") or given.get("events")))
         if "target" in given and given["target"] is None:
             _say_target(screen)
-        values = {**given, **self.fixed}
+        values = {**_with_task(given), **self.fixed}
         lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
         values |= {name: tuple(values[name] or ()) for name in lists}
         if self.request:
@@ -155,6 +155,27 @@ class Command:
         if "json" in values:
             values["as_json"] = values.pop("json")
         return int(getattr(module, name)(**values, screen=screen))
+
+
+def _with_task(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was given, a task of somebody else's replaced by the target that is made of it, with its answers."""
+    from loop.base.places import MANIFEST
+
+    path = given.get("target")
+    if path is None or path.name == MANIFEST or (path / MANIFEST).is_file():
+        return given
+    from loop.formats import table, translated
+
+    if not table.is_foreign(path):
+        return given
+    field = "variant" if "variant" in given else "variants"
+    answers = given.get(field) or ()
+    target, names = translated.as_target(path, [answers] if isinstance(answers, str) else answers)
+    return {
+        **given,
+        "target": target,
+        **({field: names[0] if isinstance(answers, str) else names} if answers else {}),
+    }
 
 
 def _say_target(screen: Any) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 from loop.base.documents import load_yaml, parse
 from loop.formats import python_text
 from loop.formats.model import Case, ForeignTask, Judging, Tensor, Timing
-from loop.formats.python_text import Made, Unknown
+from loop.formats.python_text import Tensors, Unknown
 from loop.model.base import Model
 
 HARD, ARENA = "kernelbench-hard", "agent-kernel-arena"
@@ -177,7 +177,7 @@ def _inputs(reference: python_text.Module, sizes: dict[str, Any]) -> tuple[Tenso
         made = reference.returned("get_inputs", sizes)
     except (Unknown, RecursionError):
         return None
-    found = [one for one in made if isinstance(one, Made)]
+    found = [one for one in made if isinstance(one, Tensors)]
     return tuple(Tensor(name=str(number), shape=one.shape, dtype=one.dtype) for number, one in enumerate(found))
 
 

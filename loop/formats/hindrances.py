@@ -5,12 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from loop.formats.model import ITEM_BYTES, Case, ForeignTask, Hindrance
+from loop.formats.model import Case, ForeignTask, Hindrance, least_bytes
 
-COPIES = 2
-"""Our verdict keeps the inputs as they are made, and as they are called."""
-DOUBLE = 8
-"""Bytes of an element in float64, in which the reference is worked out."""
 SHOWN = 3
 
 
@@ -72,12 +68,6 @@ def _memory(task: ForeignTask, here: Here) -> Iterator[Hindrance]:
         what = f"at least {most / 1e9:.1f} GB for inputs and their float64 copies; {free}"
         whole = len(large) == len(task.cases)
         yield Hindrance(kind="memory", what=what, cases=None if whole else tuple(case.name for case in large))
-
-
-def least_bytes(case: Case) -> int:
-    """Bytes that judging a case needs at least; 0 where its inputs are not known."""
-    sizes = ((one.elements, ITEM_BYTES.get(one.dtype, 4)) for one in case.inputs or ())
-    return sum(elements * (COPIES * item + DOUBLE) for elements, item in sizes)
 
 
 def runs(task: ForeignTask, found: list[Hindrance]) -> tuple[Case, ...]:

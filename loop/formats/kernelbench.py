@@ -1,15 +1,17 @@
 """KernelBench: one Python file with `Model`, `get_inputs` and `get_init_inputs`; an answer defines `ModelNew`."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing
-from loop.formats.python_text import Made, Module, Unknown
+from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing, least_bytes
+from loop.formats.python_text import Module, Tensors, Unknown
+from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
 
 NAME = "kernelbench"
+ENTRY, TASK, OWN = "ModelNew", "task.py", "theirs"
 NAMES = ("Model", "get_inputs", "get_init_inputs")
 JUDGING = Judging(
     atol=1e-4,
@@ -67,6 +69,26 @@ def load(path: Path, why: str) -> ForeignTask:
     )
 
 
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The task as a target: classes that are made after seeding, with inputs that `get_inputs` makes."""
+    own = variant(task, TASK, "Model", "the task's own Model", "example")
+    needed = max(map(least_bytes, task.cases))
+    fields = {
+        "function": "model",
+        "signature": {},
+        "generator": {"python": f"{TASK}:get_inputs"},
+        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}},
+        "reference": {"python": f"{TASK}:Model"},
+        "baseline": {"python": f"{TASK}:Model"},
+        "tolerance": {"float32": tolerance(task.judging, 1e-4)},
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+        "workloads": {"task": [{}]},
+        "variants": variants(task, answers, ENTRY) or {OWN: own},
+        **({"memory": str(needed)} if needed else {}),
+    }
+    return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
+
+
 def _check(module: Module) -> None:
     """Raise DefinitionError unless the file defines what the format asks for."""
     for name in NAMES:
@@ -98,7 +120,7 @@ def _inputs(module: Module) -> tuple[Tensor, ...] | None:
     tensors = [
         Tensor(name=names[n] if n < len(names) else str(n), shape=one.shape, dtype=one.dtype)
         for n, one in enumerate(made)
-        if isinstance(one, Made)
+        if isinstance(one, Tensors)
     ]
     return tuple(tensors)
 

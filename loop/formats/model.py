@@ -18,6 +18,10 @@ ITEM_BYTES = {
     "int16": 2,
 }
 """Element types that tasks name, and bytes an element."""
+COPIES = 2
+"""Our verdict keeps the inputs as they are made, and as they are called."""
+DOUBLE = 8
+"""Bytes of an element in float64, in which the reference is worked out."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "memory", "file", "hardware", "download", "contract"]
 
 
@@ -152,3 +156,9 @@ class ForeignTask(Model):
     """Under what it is given away."""
     hints: tuple[str, ...] = ()
     """What is odd about the task, by its text alone."""
+
+
+def least_bytes(case: Case) -> int:
+    """Bytes that judging a case needs at least; 0 where its inputs are not known."""
+    sizes = ((one.elements, ITEM_BYTES.get(one.dtype, 4)) for one in case.inputs or ())
+    return sum(elements * (COPIES * item + DOUBLE) for elements, item in sizes)

@@ -46,7 +46,7 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class Made:
+class Tensors:
     """A tensor that an expression would make."""
 
     shape: tuple[int, ...]
@@ -196,9 +196,9 @@ def _mapping(node: Any, names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _signed(node: Any, names: Mapping[str, Any]) -> Any:
     value = evaluate(node.operand, names)
-    if not isinstance(node.op, ast.USub) or not isinstance(value, int | float | Made):
+    if not isinstance(node.op, ast.USub) or not isinstance(value, int | float | Tensors):
         raise Unknown("-")
-    return value if isinstance(value, Made) else -value
+    return value if isinstance(value, Tensors) else -value
 
 
 def _item(node: Any, names: Mapping[str, Any]) -> Any:
@@ -221,7 +221,7 @@ def _elements(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> Iterator[A
 
 def _combined(node: Any, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
-    tensors = [one for one in (left, right) if isinstance(one, Made)]
+    tensors = [one for one in (left, right) if isinstance(one, Tensors)]
     if tensors:
         return max(tensors, key=lambda one: len(one.shape))
     repeats = isinstance(left, list | tuple) and isinstance(right, int) and right < 10_000
@@ -257,12 +257,12 @@ def _called(node: Any, names: Mapping[str, Any]) -> Any:
 
 def _from_torch(
     name: str, given: Sequence[ast.expr], keywords: Mapping[str, ast.expr], names: Mapping[str, Any]
-) -> Made:
+) -> Tensors:
     """What a function of torch makes."""
     dtype = _dtype(keywords["dtype"]) if "dtype" in keywords else None
     if name == "randint":  # The range of the values does not matter, and is often unknown.
         size = keywords.get("size", given[-1] if given else None)
-        return Made(_shape(evaluate(size, names) if size else None), dtype or "int64")
+        return Tensors(_shape(evaluate(size, names) if size else None), dtype or "int64")
     arguments = list(_elements(given, names))
     if arguments and (name in SAME_SHAPE or name.endswith("_like")):
         made = _made(arguments[0])
@@ -270,7 +270,7 @@ def _from_torch(
     if name in MAKERS:
         sizes = evaluate(keywords["size"], names) if "size" in keywords else arguments
         whole = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-        return Made(_shape(whole), dtype or "float32")
+        return Tensors(_shape(whole), dtype or "float32")
     raise Unknown(name)
 
 
@@ -286,8 +286,8 @@ def _shape(value: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _made(value: Any) -> Made:
-    if not isinstance(value, Made):
+def _made(value: Any) -> Tensors:
+    if not isinstance(value, Tensors):
         raise Unknown("tensor")
     return value
 

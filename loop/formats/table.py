@@ -1,7 +1,7 @@
 """The formats that `loop` knows: how a path is recognised as a task of one, and which file reads it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from loop.base.places import MANIFEST
 from loop.formats import commands, flashinfer, gpumode, kernelbench
 from loop.formats.licences import licence_of
 from loop.formats.model import ForeignTask
+from loop.formats.target import Made
 
 MOST_FOLDERS = 20_000
 """Folders that are looked into below one path."""
@@ -26,6 +27,8 @@ class Format:
     """Why a file or folder looks like one of its tasks; None where it does not."""
     load: Callable[[Path, str], ForeignTask]
     """Reads one; raises DefinitionError with file and line."""
+    target: Callable[[ForeignTask, Mapping[str, Path]], Made] | None
+    """Makes a target of one, with the answers by name; None where loop runs none of this format."""
     looks_for: str
     """What makes a path one of its tasks, in words."""
 
@@ -36,14 +39,16 @@ FORMATS = (
         "KernelBench",
         kernelbench.claims,
         kernelbench.load,
+        kernelbench.target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, "a folder with task.yml"),
+    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, None, "a folder with task.yml"),
     Format(
         flashinfer.TRACE,
         "FlashInfer Trace",
         flashinfer.claims_trace,
         flashinfer.load_trace,
+        None,
         "a JSON file below a folder `definitions`",
     ),
     Format(
@@ -51,6 +56,7 @@ FORMATS = (
         "SOL-ExecBench",
         flashinfer.claims_sol,
         flashinfer.load_sol,
+        None,
         "a folder with definition.json and workload.jsonl",
     ),
     Format(
@@ -58,6 +64,7 @@ FORMATS = (
         "kernelbench.com hard",
         commands.claims_hard,
         commands.load_hard,
+        None,
         "a folder with problem.yaml and reference.py",
     ),
     Format(
@@ -65,6 +72,7 @@ FORMATS = (
         "AgentKernelArena",
         commands.claims_arena,
         commands.load_arena,
+        None,
         "a folder with config.yaml that names commands",
     ),
 )
@@ -108,6 +116,11 @@ def claimed(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
         raise UsageError(f"unknown format {wanted!r}", hint=hint)
     reasons = ((one, one.claims(path)) for one in FORMATS if wanted in (None, one.name))
     return [(one, why) for one, why in reasons if why is not None]
+
+
+def of(name: str) -> Format:
+    """The format of that name."""
+    return next(one for one in FORMATS if one.name == name)
 
 
 def is_foreign(path: Path) -> bool:

@@ -19,7 +19,8 @@ from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
 
 PASSED_OVER = ("__pycache__", "node_modules", "build")
 ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx"}
-ENDINGS |= {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
+COMPILED = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
+ENDINGS |= COMPILED
 """What a definition, a kernel or a script is called."""
 
 
@@ -47,6 +48,11 @@ def ground(project: Project) -> str:
 def ground_files(project: Project) -> list[Path]:
     """The files that `ground` is the hash of."""
     return sorted({*_sources(project), *_programs(project)})
+
+
+def harness(project: Project) -> str:
+    """Hash of the files of `ground` that no compiler reads."""
+    return hash_files((one for one in ground_files(project) if one.suffix not in COMPILED), project.target)
 
 
 def _sources(project: Project) -> Iterator[Path]:

@@ -126,7 +126,9 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     for name, variant in target.variants.items():
         yield f"variant {name}: {_variant(variant)}"
         yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
-    functions = {"reference": target.reference, "plain": target.plain, "baseline": target.baseline}
+    fields = ("reference", "plain", "baseline", "generator", "checker")
+    functions = {name: getattr(target, name) for name in fields}
+    functions["arguments"] = target.modules.arguments if target.modules else None
     for word, function in functions.items():
         if function is not None:
             yield f"{word}: Python {function.python}"

@@ -170,6 +170,8 @@ class SessionRow(Model):
     """Joules that the GPU took while it was measured; None where no sensor told."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
+    lasting: tuple[str, ...] = ()
+    """Hashes of what its good results rest on, those that a later session may take over."""
     runs: tuple[PatternRun, ...] = ()
     """Runs of patterns, in order."""
     steps: tuple[StepRun, ...] = ()

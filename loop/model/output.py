@@ -31,6 +31,10 @@ class Output(Model):
     """What it did not run, and why."""
     learned: tuple[str, ...] = ()
     """What it shows, in sentences."""
+    rests_on: str = ""
+    """Hash of all that it rests on, where a later session may take it over; empty elsewhere."""
+    taken_from: str = ""
+    """The earlier session that found it; empty where it was found in this one."""
     nothing_done: bool = False
     """Whether there was nothing to do: such a step passes, and avoids nothing."""
 

@@ -11,7 +11,7 @@ from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
-from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature
+from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature, Word
 from loop.model.tuning import Entry, Tuning
 
 Role = Literal["main", "example", "baseline"]
@@ -127,7 +127,7 @@ class PythonVariant(_Variant):
     """Where it runs."""
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
     """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
-    function: Identifier
+    function: Word
     """Callable in it: positional tensors, attributes by keyword, returns the output."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None

@@ -1,11 +1,10 @@
 """What compilers and host code say of a session's CUDA kernels: their reports, and the launches of every call."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick, together
-from loop.builds import build
-from loop.builds import resources as compiled
+from loop.builds import build, resources
 from loop.builds.binaries import demangle
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
@@ -45,7 +44,7 @@ def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
     """The variants of the session that nvcc compiles, also those that are emulated here; flags as written."""
     variants = context.bench.target.variants
     chosen = {name: one for name in named(context) if isinstance(one := variants[name], CAbiVariant)}
-    return {name: one for name, one in chosen.items() if compiled.made_by_nvcc(one.build)}
+    return {name: one for name, one in chosen.items() if resources.made_by_nvcc(one.build)}
 
 
 def named(context: Context) -> tuple[str, ...]:
@@ -54,12 +53,16 @@ def named(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in wanted)
 
 
-def read_compilers(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
-) -> Generator[Tick, None, None]:
-    """Build every variant for the GPU; those that share sources and flags share a library and its report."""
+def compiled(context: Context, chosen: Iterable[str], found: Findings) -> Generator[Tick, None, tuple[Build, ...]]:
+    """Every variant built for the GPU."""
     wanted = {name: context.bench.target.compiled(name, found.architecture) for name in chosen}
-    made = yield from _build(context, wanted, f"compiler's report for {found.architecture}", found)
+    return (yield from _build(context, wanted, f"compiler's report for {found.architecture}", found))
+
+
+def read_compilers(
+    chosen: Mapping[str, CAbiVariant], made: Sequence[Build], found: Findings
+) -> Generator[Tick, None, None]:
+    """What the compiler reports of these builds; those that share sources and flags share a library."""
     found.compilers = {one.variant: one.compiler for one in made}
     shared: dict[str, list[Build]] = {}
     for one in made:
@@ -87,12 +90,12 @@ def _read(
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; where there is none, why is among the findings."""
     who = ", ".join(one.variant for one in same)
-    read = yield from compiled.read_report(same[0])
+    read = yield from resources.read_report(same[0])
     code = code_for(read.kernels, found.architecture)
     if not code:
         _unread(who, variant, read.kernels, found)
         return None
-    kernels, why = yield from compiled.with_loops(same[0], code)
+    kernels, why = yield from resources.with_loops(same[0], code)
     if why:
         found.missing.append(f"share of matrix instructions in hot loops: {why}")
     if read.cut:
@@ -109,10 +112,10 @@ def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], 
         others = ", ".join(dict.fromkeys(one.architecture for one in kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
         found.missing.append(f"{who} on {found.architecture}: its code is for {others} only; {mend}")
-    elif compiled.asks_for_report(variant.build.flags):
+    elif resources.asks_for_report(variant.build.flags):
         found.missing.append(f"compiler's report for {found.architecture}: {who} has no kernel of its own")
     else:
-        found.wrong(f"{who}: {NO_REPORT}", compiled.ASK)
+        found.wrong(f"{who}: {NO_REPORT}", resources.ASK)
 
 
 def ask_host_code(
@@ -125,10 +128,10 @@ def ask_host_code(
         if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
             found.missing.append(f"launches of {name}: it is not built for the emulator here")
             del wanted[name]
-    for made in (yield from _build(context, wanted, "launches", found)):
-        calls = _workloads(context, chosen[made.variant])
-        told = yield from ask_launches(context.bench, made, calls)
-        _hear(made.variant, told, found)
+    made = yield from _build(context, wanted, "launches", found)
+    asked = (ask_launches(bench, one, _workloads(context, chosen[one.variant])) for one in made)
+    for one, told in zip(made, (yield from together(asked, cores())), strict=True):
+        _hear(one.variant, told, found)
     symbols = {one.kernel for told in found.told.values() for call in told for one in call.launches}
     found.names = yield from demangle(sorted(symbols))
 

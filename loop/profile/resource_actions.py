@@ -5,26 +5,33 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from loop.model.base import Model
 from loop.model.profile import Filling
 from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
-from loop.profile.inspection import Findings, ask_host_code, cuda_variants, read_compilers, timed_workloads
+from loop.profile.inspection import (
+    Findings,
+    ask_host_code,
+    compiled,
+    cuda_variants,
+    read_compilers,
+    timed_workloads,
+)
 from loop.profile.launch_limits import Placed, placements
 from loop.profile.launch_limits import fillings as fill
 from loop.profile.model import ResourcesOutput
 from loop.profile.parallelism import gpu_at_hand
 from loop.profile.taking import budgets_of, rises, taken
 from loop.steps.context import Context, Result, Working
+from loop.steps.taken_over import Lasting, rests_on, take_over
 
 FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "declare `launch`, or how it is built for the emulator (`emulation`), in target.yaml"
 
 
-class ResourceTerms(Model):
+class ResourceTerms(Lasting):
     """Which GPU is reckoned with."""
 
     device: Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")] | None = None
@@ -40,9 +47,16 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     found = Findings(architecture, context.bench.target.devices.get(architecture))
     if found.device is None and chosen:
         found.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    yield from read_compilers(context, chosen, found)
+    made = yield from compiled(context, chosen, found)
+    ground = rests_on(
+        context, "kernel.resources", architecture, *(f"{one.variant} {one.build_id}" for one in made)
+    )
+    earlier = None if found.problems else take_over(context, ResourcesOutput, ground, arguments)
+    if earlier is not None:
+        return Result(earlier)
+    yield from read_compilers(chosen, made, found)
     yield from ask_host_code(context, chosen, found, built=arguments.built)
-    return Result(_output(context, chosen, found))
+    return Result(_output(context, chosen, found).model_copy(update={"rests_on": ground}))
 
 
 def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> ResourcesOutput:

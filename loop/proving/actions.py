@@ -10,7 +10,6 @@ from time import monotonic
 from loop.base.processes import Tick
 from loop.gate.kernel import builds
 from loop.machine.machine import cores
-from loop.model.base import Model
 from loop.model.measurement import ControlResult
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
@@ -21,6 +20,7 @@ from loop.proving.negative_controls import WRONG, Control, is_gross
 from loop.proving.prove import HONEST, Proof, erring, outcome
 from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
+from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
@@ -35,7 +35,7 @@ ROUNDS = 2
 """Fresh processes that controls are timed in."""
 
 
-class ProofTerms(Model):
+class ProofTerms(Lasting):
     """What the gate is tried on."""
 
     python: bool = False
@@ -57,7 +57,10 @@ class Setup:
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
-    bench = context.bench
+    bench, ground = context.bench, rests_on(context, "kernel.prove_gate", str(arguments.python))
+    earlier = take_over(context, GateOutput, ground, arguments)
+    if earlier is not None:
+        return Result(earlier)
     bench.warm_up()
     made, failures = yield from builds(context)
     if failures:
@@ -76,7 +79,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     missing = (*_missing(context, tried), *_untried(context, proof))
     if not output.total:
         missing = (*missing, f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    return Result(output.model_copy(update={"not_exercised": missing}))
+    return Result(output.model_copy(update={"not_exercised": missing, "rests_on": ground}))
 
 
 def _missing(context: Context, tried: Sequence[str]) -> Iterator[str]:

@@ -51,7 +51,8 @@ def _score(output: GateOutput) -> str:
     if output.told_by_others:
         score += f"; told only by inputs that the target does not have: {', '.join(output.told_by_others)}"
     wrong = f"; {len(output.wrong_reasons)} of them for another reason than theirs" if output.wrong_reasons else ""
-    return f"{score}{wrong}"
+    earlier = f"; in {output.taken_from}, nothing that it rests on has changed" if output.taken_from else ""
+    return f"{score}{wrong}{earlier}"
 
 
 def _properties(outputs: Iterable[PropertiesOutput]) -> Iterator[str]:

@@ -202,6 +202,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         folder=setting.project.target,
         session=head.id,
         ground=head.ground,
+        harness=targets.harness(setting.project),
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
         again=session.request.again,
@@ -209,6 +210,8 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         card=card,
     )
     with open_bench(setting, head.device, head.threads) as bench:
+        if verifies(head):
+            bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
@@ -235,8 +238,15 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         lost=lost_ideas(root, head) if changes_something(head) else (),
         searches=searches(root, head) if changes_something(head) else (),
         sessions=own,
+        steps_of=lambda session: SessionFolder(root / session).finished(),
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
+
+
+def verifies(head: SessionHead) -> bool:
+    """Whether the plan itself verifies something."""
+    planned = (one.pattern for one in head.plan.patterns if one.planned)
+    return any(step.action == "kernel.verify" for pattern in planned for step in pattern.steps)
 
 
 def changes_something(head: SessionHead) -> bool:

@@ -56,6 +56,8 @@ class Task:
     """Id of the session; empty outside one."""
     ground: str = ""
     """Hash of the target's files."""
+    harness: str = ""
+    """Hash of those that no compiler reads: manifest, reference, baseline, inputs."""
     hypothesis: str = ""
     """What the user thinks is wrong, and has changed something for."""
     workshop: Workshop | None = None
@@ -84,6 +86,8 @@ class Past:
     """Searches over values of earlier sessions, in the same environment, oldest first."""
     sessions: tuple[SessionRow, ...] = ()
     """Earlier sessions of the target, oldest first."""
+    steps_of: Callable[[str], Sequence[Finished]] = lambda session: ()
+    """Steps of an earlier session, by its id."""
     gains: tuple[GainOutcome, ...] = ()
     """What came of earlier advice, on any target, oldest first."""
 

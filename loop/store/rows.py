@@ -13,7 +13,7 @@ from loop.model.change import DecisionOutput, kept
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
-from loop.model.output import outputs_of
+from loop.model.output import Output, outputs_of
 from loop.model.plan import PlannedPattern
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
@@ -131,6 +131,9 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         blamed=dict(blamed(steps)),
         otherwise=head.plan.plan.otherwise or "",
         resources=_resources(steps),
+        lasting=tuple(
+            one.rests_on for one in outputs_of(steps, Output) if one.ok and one.rests_on and not one.taken_from
+        ),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),

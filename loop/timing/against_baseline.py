@@ -34,6 +34,9 @@ from loop.workers.device_memory import Fitting, fitting
 FIRST_LOOK = 5
 """Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
 
+OPERATORS_IN_PLAN = 0.5
+"""Share of a whole plan's time that stands for the step's where that is less: a plan for every edit has no time to
+call variants in a second way."""
 IN_ROUNDS, IN_ROUNDS_ALONE = 0.8, 0.95
 """Share of the step's time for the rounds: operators come after them, and what is doubted."""
 
@@ -97,11 +100,10 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
         both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
         distrusted = yield from doubts(bench, timings, measured, both)
         if arguments.as_operator and not distrusted:
+            meant_s = min(context.budget_s, OPERATORS_IN_PLAN * context.task.plan.budget.minutes * 60)
             left_s = context.budget_s - (monotonic() - begun)
             compiled = tuple(builds.values())
-            offered = yield from time_operators(
-                bench, compiled, measured, context.budget_s, left_s, context.task.seed
-            )
+            offered = yield from time_operators(bench, compiled, measured, meant_s, left_s, context.task.seed)
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
     spread = _noise(pairs, room.workloads, timings)
     return Timed(sides, room, timings, measured, distrusted, offered, warned, spread)

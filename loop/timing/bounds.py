@@ -211,6 +211,10 @@ def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.limits, dtype) if gpu else None)
 
 
+REACHED: dict[tuple[Dtype, int, int], Roof] = {}
+"""The best that this processor reached since the command began, by type, threads and bytes of the working set."""
+
+
 @dataclass(frozen=True)
 class _Claim:
     """What a measurement says that a processor did."""
@@ -251,17 +255,28 @@ class _Claim:
         return said or beyond_memory(self.seconds, self.moved, memory)
 
 
+def _reached(claim: _Claim) -> bool:
+    """Whether this processor did as much already, on a working set of that size or a larger one."""
+    mine = claim.one.workload.dtype, claim.bench.threads
+    return any(
+        (dtype, threads) == mine and held >= claim.held and not claim.objection(best)
+        for (dtype, threads, held), best in REACHED.items()
+    )
+
+
 def _beyond_processor(bench: Bench, one: Measurement, moved: Moved) -> Generator[Tick, None, str]:
     """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
-    claim, best, said = _Claim(bench, one, moved), Roof(0.0, 0.0), ""
-    if not claim.is_near:
+    claim = _Claim(bench, one, moved)
+    where = one.workload.dtype, bench.threads, claim.held
+    if not claim.is_near or _reached(claim):
         return ""
     for _ in range(TRIES):
         try:
-            found = yield from measure_roof(bench.cache, one.workload.dtype, bench.threads, claim.held)
+            found = yield from measure_roof(bench.cache, *where)
         except LoopError:  # No compiler: nothing is known, and nothing is claimed.
             return ""
-        best = best.with_best(found)
-        if not (said := claim.objection(best)):
+        best = REACHED[where] = REACHED.get(where, found).with_best(found)
+        said = claim.objection(best)
+        if not said:
             return ""
     return said

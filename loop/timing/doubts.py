@@ -1,5 +1,6 @@
 """Can a timing be trusted? What was noticed beside the samples, turned into verdicts without a speed."""
 
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
 
@@ -59,7 +60,7 @@ def _impossible(
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     found = []
-    for one in measured:
+    for one in sorted(measured, key=lambda one: -math.prod(one.workload.sizes.values())):
         reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))
         if reason:
             found.append(invalid(one.variant, one.workload.name, one.against, "impossible", reason))

@@ -48,7 +48,7 @@ def time_operators(
 ) -> Generator[Tick, None, list[Offered]]:
     """Each compiled variant that has short calls, against its own call through C in the same rounds.
 
-    `budget_s`: of the whole step; `left_s`: what is left of it.
+    `budget_s`: what the whole step is meant to take; `left_s`: what is left of it.
 
     On a GPU both are replayed in a graph, where the way of calling takes no time.
     """

@@ -8,7 +8,8 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import environment, kernel, toolkit
 from loop.gate.model import TorchOutput
-from loop.profile.inspection import Findings, read_compilers
+from loop.profile import inspection
+from loop.profile.inspection import Findings
 from loop.steps.context import NoArguments
 from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
 from tests.projects import loop
@@ -38,7 +39,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert [] == old_driver.compiled
         assert ("torch",) == kernel.usable(context, finish(kernel.builds(context))[0])
         findings = Findings("sm_90", None)
-        finish(read_compilers(context, {"right": bench.target.variants["right"]}, findings))
+        finish(inspection.compiled(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
 
 

@@ -323,3 +323,18 @@ def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert 2 == done.returncode
     assert "--device cpu" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_gate_is_proved_again_where_the_harness_has_changed_and_not_after_an_edit(folder: Path) -> None:
+    """An edited kernel goes through a gate that was proved a moment ago; another reference is another gate."""
+    add_plan(folder)
+    loop("trust", str(folder))
+    taken = []
+    for name, text in (("scale.c", ""), ("scale.c", "// edited\n"), ("functions.py", "# edited\n")):
+        with (folder / name).open("a") as file:
+            file.write(text)
+        done = loop("run", "session", "mine", "--target", str(folder))
+        assert 0 == done.returncode, done.stderr
+        taken.append("nothing that it rests on has changed" in done.stderr)
+    assert [False, True, False] == taken

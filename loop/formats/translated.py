@@ -1,0 +1,101 @@
+"""A task of somebody else's as a target of loop's own: a folder in the cache that links to their files.
+
+Theirs stay where they are, unchanged. The folder has a `target.yaml` (format 2) and a link to each file, under the
+name that the format gives it. The manifest names the content of every file of the task: a task that changed has to
+be allowed again. Answers may change freely, as variants of any target. The paths of the task and of the answers
+decide which folder it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import content_hash, hash_files, to_json, write_atomic
+from loop.base.errors import UsageError
+from loop.base.places import MANIFEST, tasks_folder
+from loop.formats import table
+from loop.formats.hindrances import Here, hindrances, installed
+from loop.formats.model import ForeignTask
+from loop.formats.target import Made
+from loop.machine.gpus import gpus
+
+FOR_GOOD = ("contract", "several GPUs", "dependency", "download", "file")
+"""What no choice of cases or of a device gets round."""
+
+
+def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) -> tuple[Path, tuple[str, ...]]:
+    """The folder of a task as a target, and the names of its answers there; answers are paths.
+
+    Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
+    define what the format asks for.
+    """
+    task = table.load(path.absolute(), form)
+    files = [Path(answer).absolute() for answer in answers]
+    names = _names(files)
+    refuse(task)
+    made = _made(task, dict(zip(names, files, strict=True)))
+    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
+    _link(folder, made.links)
+    for name, text in made.texts.items():
+        _write(folder / name, text)
+    _write(folder / MANIFEST, _manifest(task, made.fields))
+    return folder, tuple(names)
+
+
+def _made(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The target that the task's adapter makes. Raises UsageError for a format that is only read."""
+    form = table.of(task.format)
+    if form.target is None:
+        raise UsageError(f"{task.path}: loop reads {form.title}, and does not run it yet", "loop targets inspect")
+    return form.target(task, answers)
+
+
+def refuse(task: ForeignTask) -> None:
+    """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
+    here = Here(tuple(gpu.name for gpu in gpus().usable), 1 << 62, installed)
+    reasons = [one.what for one in hindrances(task, here) if one.kind in FOR_GOOD]
+    if reasons:
+        raise UsageError(
+            f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"
+        )
+
+
+def _names(files: Iterable[Path]) -> list[str]:
+    """A name for each answer, by its file."""
+    found: list[str] = []
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file", hint="an answer to a task of another format is a file")
+        name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()).strip("_")[:48]
+        name = name if name[:1].isalpha() else f"answer_{name}"
+        found.append(name if name not in found else f"{name}_{len(found)}")
+    return found
+
+
+def _link(folder: Path, links: Mapping[str, Path]) -> None:
+    """Links to files; what linked elsewhere before is replaced."""
+    for name, path in links.items():
+        link = folder / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() or link.readlink() != path:
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, unless it says that already: sessions know it by its content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_text() != text:
+        write_atomic(path, text)
+
+
+def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
+    """The target's manifest: JSON, which is YAML too."""
+    content = hash_files(task.files, Path("/"))
+    head = f"# Made by loop of {task.path} ({task.format}), whose files have the content {content}.\n"
+    return head + to_json({"format": 2, "name": _slug(task), **fields}) + "\n"
+
+
+def _slug(task: ForeignTask) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]

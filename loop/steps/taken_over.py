@@ -1,0 +1,78 @@
+"""What an earlier session found counts again, for a while, where nothing that it rests on has changed."""
+
+import datetime
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.documents import content_hash, hash_files
+from loop.base.places import PACKAGE, include_folder
+from loop.model.base import Model
+from loop.model.output import Found, outputs_of
+from loop.steps.context import Context
+
+OWN = {".py", ".c", ".h"}
+"""What our own sources are called."""
+PASSING = {"name", "load"}
+"""Facts of a machine on which no result rests."""
+
+
+class Lasting(Model):
+    """How long a result may count."""
+
+    lasts_h: Annotated[float, Field(ge=0, le=24 * 30)] = 0
+    """Hours in which what an earlier session found is taken over, where all that it rests on is the same: loop,
+    the machine, and the target but for what a compiler reads. 0: it is always found anew."""
+
+
+def rests_on(context: Context, action: str, *more: str) -> str:
+    """Hash of all that the result of a step rests on, but for the seed of its inputs; empty outside a session.
+
+    `more`: ids of the builds that are looked at, where it is about those.
+    """
+    task, bench = context.task, context.bench
+    if not task.harness:
+        return ""
+    parts = [
+        action,
+        _loop(),
+        task.harness,
+        task.machine.model_dump_json(exclude=PASSING),
+        bench.device,
+        str(bench.threads),
+        *(f"{kind} {name}" for kind, names in _chosen(context) for name in names),
+        *more,
+    ]
+    return content_hash(parts)
+
+
+def _chosen(context: Context) -> Iterator[tuple[str, tuple[str, ...]]]:
+    task = context.task
+    yield "variant", task.variants
+    yield "emulated", task.emulated
+    yield "workloads", task.plan.workloads
+    yield "checks", task.plan.checks
+
+
+def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) -> Found | None:
+    """What an earlier session found on the same ground within the time; None where none did.
+
+    Raises LoopError where that session is damaged.
+    """
+    since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
+    for row in reversed(context.past.sessions if ground and terms.lasts_h else ()):
+        if ground in row.lasting and row.started is not None and row.started > since:
+            found = next(one for one in outputs_of(context.past.steps_of(row.id), kind) if one.rests_on == ground)
+            message = f"{found.message}; as in {row.id}, nothing that it rests on has changed"
+            return found.model_copy(update={"taken_from": row.id, "message": message})
+    return None
+
+
+@functools.cache
+def _loop() -> str:
+    """Hash of our own sources: another gate has other findings."""
+    ours: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in OWN]
+    return content_hash([hash_files(ours, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])

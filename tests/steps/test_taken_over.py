@@ -1,0 +1,95 @@
+"""What an earlier session found counts again only where all that it rests on is the same, and not for long."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.proving.model import GateOutput
+from loop.steps.context import Context
+from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.store.rows import row
+from tests.makers import make_finished, make_machine, make_session_head
+from tests.targets import compiled, make_context, open_bench, write_target
+
+NOW = datetime.datetime.now(datetime.UTC)
+EARLIER = "2026-11-22-101500-quick"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a target with one variant."""
+    made = tmp_path / "target"
+    made.mkdir()
+    return made
+
+
+def context(folder: Path, *variants: str, device: str = "cpu", **fields: Any) -> Context:
+    """A step of a session whose harness is known."""
+    target = write_target(folder, {"right": compiled()})
+    bench = open_bench(folder, target, folder / "cache")
+    bench.device = device
+    return make_context(bench, *(variants or ("right",)), **{"harness": "h", **fields})
+
+
+def ground(folder: Path, *more: str, **fields: Any) -> str:
+    """What a step of such a session rests on."""
+    (folder / "scratch").rmdir() if (folder / "scratch").exists() else None
+    return rests_on(context(folder, **fields), "kernel.prove_gate", *more)
+
+
+def found(folder: Path, hours: float, lasts_h: float = 24, **output: Any) -> GateOutput | None:
+    """What a step takes over of a session of so many hours ago that rests on the same."""
+    said = {"ok": True, "message": "killed 3 of 3", "killed": 3, "total": 3, "rests_on": "g", **output}
+    steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
+    head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
+    earlier = row(head, None, []).model_copy(update={"lasting": ("g",)})
+    now = context(folder, sessions=(earlier,), steps_of=lambda session: steps if session == EARLIER else ())
+    return take_over(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
+
+
+def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path) -> None:
+    """All of its fields, and where they are from."""
+    output = found(folder, hours=3)
+    assert output is not None
+    assert (EARLIER, 3) == (output.taken_from, output.killed)
+    assert f"killed 3 of 3; as in {EARLIER}, nothing that it rests on has changed" == output.message
+
+
+@pytest.mark.parametrize(("hours", "lasts_h"), [(25, 24), (0, 0)])
+def test_it_lasts_as_long_as_the_pattern_says(folder: Path, hours: float, lasts_h: float) -> None:
+    """No longer, and without a time not at all."""
+    assert found(folder, hours, lasts_h) is None
+
+
+def test_nothing_is_taken_over_outside_a_session(folder: Path) -> None:
+    """At the bench everything is tried."""
+    assert "" == ground(folder, harness="")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"harness": "another"},
+        {"machine": make_machine(torch="9.9")},
+        {"machine": make_machine(compiler="another")},
+        {"device": "cuda"},
+        {"emulated": ("right",)},
+        {"checks": ("some",)},
+    ],
+    ids=str,
+)
+def test_it_rests_on_harness_machine_and_choice(folder: Path, other: dict[str, Any]) -> None:
+    """Each of them changes it."""
+    assert ground(folder) != ground(folder, **other)
+
+
+def test_it_does_not_rest_on_how_busy_the_machine_is(folder: Path) -> None:
+    """Nor on its name, nor on when the session is run."""
+    assert ground(folder) == ground(folder, machine=make_machine(load=3.0, name="another"), session="another")
+
+
+def test_builds_count_where_they_are_looked_at(folder: Path) -> None:
+    """Each by its id."""
+    assert 3 == len({ground(folder), ground(folder, "one"), ground(folder, "two")})
