@@ -31,7 +31,7 @@ from loop.report.templates import environment, fitted
 from loop.session import course, first_screen
 from loop.session.course import Recalled
 from loop.session.grading import RULE
-from loop.session.objective_section import objective
+from loop.session.objective import objective
 from loop.timing.section import how_called, sensor_lines
 
 RECENT = 5
