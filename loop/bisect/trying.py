@@ -21,7 +21,7 @@ from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
 from loop.timing import samples, schedule
-from loop.timing.timings import SHORT_SEGMENT_S, Pending, Terms, Timings
+from loop.timing.timings import Pending, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
@@ -116,7 +116,7 @@ class LatencyProbe(KernelProbe):
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
         sides = yield from self.sides(asked)
         self.seed += 1
-        terms = Terms(asked.count, math.inf, self.seed, segment_s=SHORT_SEGMENT_S)
+        terms = Terms(asked.count, math.inf, self.seed)
         return pair_values((yield from self.timed(sides, terms)), self.workloads)
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:

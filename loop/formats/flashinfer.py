@@ -127,7 +127,7 @@ def _task(
     module = _reference(definition, document, file)
     answers = [read_json(one, Solution)[0] for one in solutions]
     for one, answer in zip(solutions, answers, strict=True):
-        _check_solution(answer, one)
+        check_sources(answer, one)
     cases = tuple(_case(definition, *one) for one in loaded)
     data = {root / given.path for one, *_ in loaded for given in one.inputs.values() if given.path}
     specs = (*definition.inputs.values(), *definition.outputs.values())
@@ -198,7 +198,7 @@ def _reference(definition: Definition, document: Document, file: Path) -> Module
     return module
 
 
-def _check_solution(answer: Solution, file: Path) -> None:
+def check_sources(answer: Solution, file: Path) -> None:
     """Raise DefinitionError for sources that point elsewhere, and for an entry in none of them."""
     paths = [one.path for one in answer.sources]
     for path in paths:

@@ -8,7 +8,7 @@ from pathlib import Path
 from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import MANIFEST
-from loop.formats import commands, flashinfer, gpumode, kernelbench
+from loop.formats import commands, flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
 from loop.formats.licences import licence_of
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
@@ -42,13 +42,15 @@ FORMATS = (
         kernelbench.target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, None, "a folder with task.yml"),
+    Format(
+        gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, gpumode_target.target, "a folder with task.yml"
+    ),
     Format(
         flashinfer.TRACE,
         "FlashInfer Trace",
         flashinfer.claims_trace,
         flashinfer.load_trace,
-        None,
+        flashinfer_target.target,
         "a JSON file below a folder `definitions`",
     ),
     Format(
@@ -56,7 +58,7 @@ FORMATS = (
         "SOL-ExecBench",
         flashinfer.claims_sol,
         flashinfer.load_sol,
-        None,
+        flashinfer_target.target,
         "a folder with definition.json and workload.jsonl",
     ),
     Format(

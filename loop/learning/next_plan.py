@@ -37,6 +37,8 @@ class Idea:
     """The session that is gone on with, instead of a new one."""
     take: Kept | None = None
     """The kept change that is to be taken over before."""
+    blamed: str = ""
+    """The commit that is to be taken back or mended before."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 def _blame(variant: str, row: SessionRow, what: str) -> Idea:
     """A commit is named: what is left is to take it back or to mend it, and to look again."""
     why = f"{row.id} named it as the commit that made {variant} {what}"
-    return Idea("quick", f"Take back or mend {row.blamed[variant]}, then run it again", (why,), variant)
+    told = f"Take back or mend {row.blamed[variant]}, then run it again"
+    return Idea("quick", told, (why,), variant, blamed=row.blamed[variant].partition(" ")[0])
 
 
 def _searched(row: SessionRow) -> bool:

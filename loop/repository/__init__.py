@@ -3,13 +3,13 @@
 Begin in `git`: the one function that runs the program. The user's index, hooks and branches stay as they are.
 Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
 transports).
-- `history`: commits, uncommitted files, files as an earlier commit had them, the line between two revisions;
-  `between`: what happened between two sessions.
+- `reading`: commit, uncommitted files, and files as an earlier commit had them.
+- `history`: the line of commits between two revisions; `between`: what happened between two sessions.
 - `worktree`: folders in which a target may be edited. A target outside git is copied into a repository of its
   own. Submodules are filled from the checkout's.
 - `leftover` knows whose each worktree is.
 """
 
-from loop.repository.history import changes, export, revision, root_of
+from loop.repository.reading import changes, export, revision, root_of, takes_back
 
-__all__ = ["changes", "export", "revision", "root_of"]
+__all__ = ["changes", "export", "revision", "root_of", "takes_back"]

@@ -1,13 +1,12 @@
-"""What git says of a folder: commits and the line between two, uncommitted files, files as a commit had them."""
+"""The line of commits between a good and a bad one: which they are, what they touch, where they merge."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.errors import LoopError, UsageError, WorkFailed
-from loop.model.record import Revision
-from loop.repository.git import git, look, read_bytes
+from loop.base.errors import LoopError, UsageError
+from loop.repository.git import git
 
 FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"
 """Hash, parents, author, date and subject of a commit, apart by a byte that no text has."""
@@ -119,88 +118,3 @@ def _commits(folder: Path, *which: str) -> Iterator[Commit]:
     for record in filter(None, text.split("\0")):
         name, parents, author, when, subject = record.split("\x1f")
         yield Commit(name, tuple(parents.split()), author, datetime.datetime.fromisoformat(when), subject)
-
-
-CHANGED_SHOWN = 20
-
-
-def root_of(folder: Path) -> Path | None:
-    """Root of the checkout around `folder`; None outside one."""
-    try:
-        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
-    except LoopError:
-        return None
-
-
-def revision(folder: Path) -> Revision:
-    """Commit, branch and uncommitted files of the repository around `folder`; empty outside one."""
-    top = root_of(folder)
-    if top is None:
-        return Revision(commit=None)
-    try:
-        commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD").strip()
-    except LoopError:
-        return Revision(commit=None, dirty=True)
-    try:
-        branch = git(folder, "rev-parse", "--symbolic-full-name", "HEAD").strip().removeprefix("refs/heads/")
-        lines = look(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
-    except LoopError:
-        return Revision(commit=None)
-    changed = tuple(line[3:] for line in lines)
-    branch_or_none = None if branch == "HEAD" else branch
-    return Revision(commit=commit, branch=branch_or_none, dirty=bool(changed), changed=changed[:CHANGED_SHOWN])
-
-
-def export(folder: Path, commit: str, into: Path) -> Path:
-    """Write the files that `folder` held at a commit below `into`; their place there.
-
-    Nothing of the checkout is touched, and no filter runs. Raises LoopError when the commit or the folder is not
-    there.
-    """
-    try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip()).resolve()
-        inside = folder.resolve().relative_to(top).as_posix()
-        tree = f"{commit}:{'' if inside == '.' else inside}"
-        rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
-        files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # A link may lead anywhere.
-        texts = _contents(top, [facts.split()[2] for facts, _ in files])
-        for (facts, name), content in zip(files, texts, strict=True):
-            path = into / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(int(facts.split()[0], 8) & 0o777)
-    except (LoopError, OSError, ValueError) as error:
-        raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
-    return into
-
-
-def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
-    """What each of these objects holds."""
-    text, at = read_bytes(folder, "cat-file", "--batch", asked="".join(f"{one}\n" for one in blobs)), 0
-    for _ in blobs:
-        begin = text.index(b"\n", at) + 1  # After a line of hash, kind and size.
-        at = begin + int(text[at:begin].split()[2])
-        yield text[begin:at]
-        at += 1
-
-
-def changes(folder: Path, commit: str) -> dict[str, int] | None:
-    """Files below `folder` that differ from a commit, committed or not, to lines added and removed.
-
-    Untracked files count with 0 lines. None outside a repository, or where the commit is not known.
-    """
-    here = ("--", str(folder.absolute()))
-    try:
-        top = Path(git(folder, "rev-parse", "--show-toplevel").strip())
-        plain = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
-        counted = lines_changed(look(top, *plain, commit, *here))
-        new = look(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
-    except LoopError:
-        return None
-    return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
-
-
-def lines_changed(numstat: str) -> dict[str, int]:
-    """Of `git diff --numstat -z`: files to lines added and removed together, 0 for what is not text."""
-    rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
-    return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}

@@ -17,7 +17,7 @@ import psutil
 from loop import __version__
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.repository.git import NONE, author, git, look
-from loop.repository.history import lines_changed
+from loop.repository.reading import lines_changed
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""

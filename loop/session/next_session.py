@@ -20,6 +20,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import weights
 from loop.money.charging import hourly_usd
 from loop.optimize import candidate
+from loop.repository import takes_back
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device
 from loop.store import index, journal, past_changes
@@ -109,7 +110,14 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
     chosen = ["--variant", idea.variant] if idea.variant else []
     kind = "session" if idea.plan in setting.plans else "pattern"
     run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where])
-    return f"{shlex.join(taking(idea.take, setting))} && {run}" if idea.take else run
+    before = taking(idea.take, setting) if idea.take else _taking_back(idea.blamed, setting) if idea.blamed else []
+    return f"{shlex.join(before)} && {run}" if before else run
+
+
+def _taking_back(commit: str, setting: Setting) -> list[str]:
+    """The command that takes a commit back; none where that needs a hand."""
+    folder = setting.project.target
+    return ["git", "-C", str(folder), "revert", "--no-edit", commit] if takes_back(folder, commit) else []
 
 
 def taking(kept: Kept, setting: Setting) -> list[str]:

@@ -1,8 +1,12 @@
 """A task of somebody else's is a target in the cache that links to their files, which stay as they are."""
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from loop.base.errors import DefinitionError, UsageError
@@ -11,6 +15,7 @@ from loop.cli import app
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
+from loop.workers import foreign
 from tests.formats import tasks
 
 
@@ -122,3 +127,107 @@ def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> No
     done = CliRunner().invoke(app, ["kernels", "verify", str(answer), "--target", str(task)])
     assert "variant my_answer: imports Python answers/my_answer.py:ModelNew" in done.output
     assert isinstance(done.exception, UsageError)
+
+
+GPUMODE_ANSWER = "def custom_kernel(data):\n    x, out = data\n    out.copy_(x + x)\n    return out\n"
+PASSED = tasks.REFERENCE.replace(
+    "    return torch.randn(size, generator=generator)",
+    "    x = torch.randn(size, generator=generator)\n    out = torch.empty(size)\n    return x, out",
+).replace("    return 2 * data", "    x, out = data\n    out[...] = 2 * x\n    return out")
+
+
+def add_utils(task: Path) -> None:
+    """What the reference imports besides torch."""
+    (task / "utils.py").write_text("def make_match_reference(*given, **more):\n    return None\n")
+    manifest = (task / "task.yml").read_text()
+    (task / "task.yml").write_text(
+        manifest.replace("lang: py", "  - {name: utils.py, source: utils.py}\nlang: py")
+    )
+
+
+def loaded(path: Path, *names: str) -> list[Any]:
+    """Functions of a file that loop wrote, as a worker finds them."""
+    before = list(sys.path)
+    try:
+        return [foreign.from_file(path, name) for name in names]
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("reference", None)
+        sys.modules.pop("utils", None)
+
+
+def test_gpumode(tmp_path: Path) -> None:
+    """Cases are workloads without their seeds; an output among the inputs is made anew for each call."""
+    task = tasks.gpumode(tmp_path, reference=PASSED)
+    add_utils(task)
+    answer = tmp_path / "submission.py"
+    answer.write_text(GPUMODE_ANSWER)
+    folder, names = as_target(task, [str(answer)])
+    target = read(folder)
+    assert {"benchmarks": ({"size": 1024},), "tests": ({"size": 7}, {"size": 8})} == target.workloads
+    assert (("size",), 1e-4) == (target.signature.sizes, target.tolerance["float32"].rtol)
+    inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
+    (kernel,) = loaded(folder / f"{names[0]}_answer.py", "custom_kernel")
+    data = inputs(size=5, seed=3)
+    assert foreign.Buffer((5,), torch.float32, "cpu") == data[1]
+    assert torch.equal(2 * data[0], kernel(data))
+    exact = expected((data[0].double(), data[1]))
+    assert (torch.float64, True) == (exact.dtype, torch.equal(2 * data[0].double(), exact))
+
+
+def test_a_case_of_lists_is_not_named(tmp_path: Path) -> None:
+    """A target's workload has numbers, words and flags: its own evaluator may judge the task."""
+    manifest = tasks.TASK_YML.replace("size: 7", "size: [7, 8]")
+    task = tasks.gpumode(tmp_path, manifest)
+    add_utils(task)
+    with pytest.raises(UsageError, match=r"case tests.0: size is no number, word or flag"):
+        as_target(task)
+
+
+def test_several_gpus_are_refused(tmp_path: Path) -> None:
+    """The reason is said before anything is made."""
+    manifest = tasks.TASK_YML + "multi_gpu: true\n"
+    with pytest.raises(UsageError, match="it needs 2 GPUs"):
+        as_target(tasks.gpumode(tmp_path, manifest))
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_solution(passed: bool, tmp_path: Path) -> None:
+    """Its sources are unpacked; one that is passed its outputs returns them, as one that does so by itself."""
+    task = tasks.trace(tmp_path)
+    content = "def run(x, y):\n    y.copy_(x + x)\n" if passed else "def run(a):\n    return a + a\n"
+    spec = {**tasks.SOLUTION["spec"], "destination_passing_style": passed}  # type: ignore[dict-item]
+    solution = {**tasks.SOLUTION, "spec": spec, "sources": [{"path": "main.py", "content": content}]}
+    (tmp_path / "solutions/mine.json").write_text(json.dumps(solution))
+    folder, names = as_target(task, [str(tmp_path / "solutions/mine.json")])
+    target = read(folder)
+    assert {"task": ({"N": 3, "M": 4}, {"N": 5, "M": 4})} == target.workloads
+    inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
+    (run,) = loaded(folder / f"{names[0]}_answer.py", "run")
+    given = inputs(N=3, M=4, device="cpu")
+    assert (3, 4) == given["x"].shape
+    assert torch.equal(expected(**given), run(**given))
+
+
+def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
+    """A generator of SOL-ExecBench is given axes and scalars as one dict."""
+    generate = "def make(axes, device):\n    return {'x': torch.ones(axes['N'], 4)}\n"
+    reference = f"import torch\n\n{generate}\ndef run(x):\n    return x\n"
+    task = tasks.sol(tmp_path, reference=reference, custom_inputs_entrypoint="make")
+    (inputs,) = loaded(as_target(task)[0] / "entry.py", "inputs")
+    assert (6, 4) == inputs(N=6, M=4, device="cpu")["x"].shape
+
+
+def test_a_solution_in_another_language(tmp_path: Path) -> None:
+    """What loop runs is said."""
+    task = tasks.trace(tmp_path)
+    spec = {**tasks.SOLUTION["spec"], "language": "cuda"}  # type: ignore[dict-item]
+    (tmp_path / "solutions/mine.json").write_text(json.dumps({**tasks.SOLUTION, "spec": spec}))
+    with pytest.raises(UsageError, match="written in cuda; loop runs solutions in python, triton, pytorch"):
+        as_target(task, [str(tmp_path / "solutions/mine.json")])
+
+
+def test_a_command_style_task_is_only_read(tmp_path: Path) -> None:
+    """It says so."""
+    with pytest.raises(UsageError, match=r"loop reads kernelbench\.com hard, and does not run it yet"):
+        as_target(tasks.hard(tmp_path))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository import changes, export, revision
+from loop.repository import changes, export, revision, takes_back
 
 
 def git(folder: Path, *words: str) -> str:
@@ -194,3 +194,23 @@ def test_names_that_git_quotes_are_read_as_they_are(tmp_path: Path) -> None:
     before = (folder / ".git" / "index").read_bytes()
     assert {'a "b"': 2, "tab\there": 2, "neü": 0} == changes(folder, "HEAD")
     assert before == (folder / ".git" / "index").read_bytes()
+
+
+def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> None:
+    """Not where a later commit changed the same line, nor where the file was edited since."""
+    folder = make_repository(tmp_path / "r")
+    (folder / "kernel.cpp").write_text("two\n")
+    git(folder, "commit", "-qam", "second")
+    commit = git(folder, "rev-parse", "HEAD")
+    assert takes_back(folder, commit[:12])
+    (folder / "other.cpp").write_text("x\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "elsewhere")
+    assert takes_back(folder, commit)
+    (folder / "kernel.cpp").write_text("two\nmore\n")
+    assert not takes_back(folder, commit)
+    git(folder, "commit", "-qam", "third")
+    (folder / "kernel.cpp").write_text("three\n")
+    git(folder, "commit", "-qam", "fourth")
+    assert not takes_back(folder, commit)
+    assert not takes_back(folder, "0" * 40)

@@ -60,9 +60,9 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
 @pytest.mark.slow
 def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     """Known from an earlier session; the rest is not exercised, and nothing is left half done."""
-    folder = project(tmp_path, "true", "echo x >> ran; sleep 2", "true")
+    folder = project(tmp_path, "true", "echo x >> ran; sleep 6", "true")
     assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.03")
+    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.09")
     assert 124 == done.returncode, done.stderr
     assert "try/s2 takes about " in record(tmp_path)["reason"]
     assert "x\n" == (folder / "ran").read_text()

@@ -20,7 +20,7 @@ from loop.formats.model import ForeignTask
 from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, machine
-from loop.repository.history import revision
+from loop.repository.reading import revision
 
 PAGE = Path(__file__).with_name("FORMATS.md")
 CHECKOUTS = {

@@ -1,0 +1,165 @@
+"""A definition of FlashInfer Trace or SOL-ExecBench as a target; answers are solutions in Python or Triton."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loop.base.errors import UsageError
+from loop.formats import python_text
+from loop.formats.flashinfer import check_sources
+from loop.formats.flashinfer_files import Computed, Constant, Definition, Input, Line, Solution, Variable, Workload
+from loop.formats.json_text import read_json, read_lines
+from loop.formats.model import ForeignTask
+from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant
+
+LANGUAGES = ("python", "triton", "pytorch")
+OWN = "theirs"
+TYPES = ("float64", "float32", "float16", "bfloat16")
+RUN = "run"
+HEAD = '''"""Made by loop: {what}, as a target calls it."""
+
+import json
+from pathlib import Path
+
+from loop.workers import foreign
+
+HERE = Path(__file__).parent
+'''
+ENTRY = (
+    HEAD
+    + '''SPECS = json.loads("""{specs}""")
+SIZES = json.loads("""{sizes}""")
+
+inputs = {generator}
+expected = foreign.by_position(foreign.from_file(HERE / "reference.py", "run"), list(SPECS))
+'''
+)
+AT_RANDOM = "foreign.at_random(SPECS, SIZES)"
+CUSTOM = 'foreign.of_axes(foreign.from_file(HERE / "reference.py", "{name}"))'
+ANSWER = (
+    HEAD
+    + '''INPUTS = json.loads("""{inputs}""")
+OUTPUTS = json.loads("""{outputs}""")
+SIZES = json.loads("""{sizes}""")
+
+answer = foreign.from_file(HERE / "{file}", "{function}")
+run = {run}
+'''
+)
+PASSED = "foreign.returning(answer, INPUTS, OUTPUTS, SIZES)"
+RETURNED = "foreign.by_position(answer, list(INPUTS))"
+
+
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The task as a target. Raises LoopError for answers and inputs that loop cannot run."""
+    definition, _ = read_json(task.files[0], Definition)
+    sizes = _sizes(definition)
+    specs = {name: (one.shape, one.dtype) for name, one in definition.inputs.items()}
+    entries = [
+        entry for one in _workloads(task, definition) if (entry := _entry(task, definition, one)) is not None
+    ]
+    if not entries:
+        raise UsageError(
+            f"{task.path}: no workload whose inputs loop can make", f"loop targets inspect {task.path}"
+        )
+    custom = definition.custom_inputs_entrypoint
+    generator = CUSTOM.format(name=custom) if custom else AT_RANDOM
+    texts = {
+        "reference.py": definition.reference + "\n",
+        "entry.py": ENTRY.format(what="the task", specs=_json(specs), sizes=_json(sizes), generator=generator),
+    }
+    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    named = {}
+    for name, path in answers.items():
+        texts |= _answer(definition, name, path, sizes)
+        named[name] = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
+    scalars = [name for name, one in definition.inputs.items() if one.shape is None]
+    axes = [name for name, axis in definition.axes.items() if not isinstance(axis, Computed)]
+    fields = {
+        "function": "run",
+        "signature": {"sizes": axes, "parameters": {name: {"kind": "number"} for name in scalars}},
+        "generator": {"python": "entry.py:inputs", "passes": "keywords"},
+        "reference": {"python": "entry.py:expected"},
+        "baseline": {"python": "entry.py:expected"},
+        "tolerance": {dtype: tolerance(task.judging, 1e-2) for dtype in TYPES},
+        "dtypes": dict.fromkeys(("cpu", "cuda"), _dtype(definition)),
+        "workloads": {"task": entries},
+        "variants": named or {OWN: own},
+    }
+    return Made(fields, {}, texts)
+
+
+def _json(value: Any) -> str:
+    """A value for a text in triple quotes."""
+    return json.dumps(value).replace("\\", "\\\\")
+
+
+def _sizes(definition: Definition) -> dict[str, int | str]:
+    """Axes that no workload names: constants, and formulas in their order."""
+    found: dict[str, int | str] = {}
+    for name, axis in definition.axes.items():
+        if isinstance(axis, Constant):
+            found[name] = axis.value
+        elif isinstance(axis, Computed):
+            found[name] = axis.expression
+    return found
+
+
+def _dtype(definition: Definition) -> str:
+    """The type whose tolerance counts: the first of floating-point numbers."""
+    types = [one.dtype for one in (*definition.outputs.values(), *definition.inputs.values())]
+    return next((one for one in types if one in TYPES), "float32")
+
+
+def _workloads(task: ForeignTask, definition: Definition) -> list[Workload]:
+    lines = [path for path in task.files if path.suffix == ".jsonl"]
+    if task.path.is_dir():
+        return [one for path in lines for one, _ in read_lines(path, Workload)]
+    return [
+        one.workload for path in lines for one, _ in read_lines(path, Line) if one.definition == definition.name
+    ]
+
+
+def _entry(task: ForeignTask, definition: Definition, workload: Workload) -> dict[str, Any] | None:
+    """A workload as a target writes it; None for one whose inputs lie in files."""
+    if any(one.type == "safetensors" for one in workload.inputs.values()):
+        return None
+    constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
+    variable = {name: workload.axes[name] for name, axis in definition.axes.items() if isinstance(axis, Variable)}
+    scalars = {name: one.value for name, one in workload.inputs.items() if _is_scalar(one)}
+    if wrong := unnamed([*constants, *variable, *scalars]):
+        raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
+    return {**constants, **variable, **scalars}
+
+
+def _is_scalar(one: Input) -> bool:
+    return one.type == "scalar"
+
+
+def _answer(definition: Definition, name: str, path: Path, sizes: Mapping[str, int | str]) -> dict[str, str]:
+    """The files of a solution. Raises LoopError for one that loop cannot run."""
+    solution, _ = read_json(path, Solution)
+    _check(definition, solution, path)
+    file, _, function = solution.spec.entry_point.partition("::")
+    inputs = {key: one.shape for key, one in definition.inputs.items()}
+    outputs = {key: (one.shape or (), one.dtype) for key, one in definition.outputs.items()}
+    words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
+    run = PASSED if solution.spec.destination_passing_style else RETURNED
+    text = ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
+    return {f"{name}_answer.py": text, **{f"{ANSWERS}/{name}/{one.path}": one.content for one in solution.sources}}
+
+
+def _check(definition: Definition, solution: Solution, path: Path) -> None:
+    """Raise LoopError for a solution of another definition, in another language, or without its entry."""
+    if solution.definition != definition.name:
+        raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
+    languages = solution.spec.languages or (solution.spec.language or "",)
+    if not set(languages) <= set(LANGUAGES):
+        written = ", ".join(languages)
+        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(LANGUAGES)}")
+    check_sources(solution, path)
+    file, _, function = solution.spec.entry_point.partition("::")
+    content = next(one.content for one in solution.sources if one.path == file)
+    if not python_text.read_module(path, content).defines(function):
+        raise python_text.mistake(path, f"{file} with a function {function}", "no such function")

@@ -1,0 +1,175 @@
+"""A task of GPU MODE as a target: the generator takes a case, functions take all of what it makes as one argument.
+
+Many tasks pass the output among the inputs, as an empty tensor. A case of ours leaves it out, and each call gets a
+fresh one: it is no input, and a call that writes to it changes none.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from loop.base.errors import UsageError
+from loop.formats import python_text
+from loop.formats.model import Case, ForeignTask
+from loop.formats.python_text import Module
+from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant
+
+GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
+OWN = "theirs"
+LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
+"""What an element may be off where the task has a checker of its own."""
+SETS = {"benchmarks": "time", "tests": "check"}
+ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
+
+import sys
+from pathlib import Path
+
+from loop.workers import foreign
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference
+
+inputs = foreign.without_buffers(reference.{generate}, {places})
+expected = foreign.with_buffers(reference.{reference})
+check = foreign.with_buffers(reference.{check})
+'''
+ANSWER = '''"""Made by loop: the answer {name}, as a target calls it."""
+
+import sys
+from pathlib import Path
+
+from loop.workers import foreign
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+{kernel} = foreign.with_buffers(foreign.from_file(HERE / "{file}", "{kernel}"))
+'''
+
+
+def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The task as a target. Raises UsageError for cases that a target cannot name."""
+    reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
+    if reference.function(REFERENCE) is None:
+        raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
+    entries = {name: [_entry(task, case) for case in task.cases if _in(name, case)] for name in SETS}
+    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    fields = {
+        "function": "kernel",
+        "signature": _signature(task),
+        "generator": {"python": "entry.py:inputs", "passes": "one"},
+        **{key: {"python": "entry.py:expected"} for key in ("reference", "baseline")},
+        **(
+            {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
+            if task.judging.checker
+            else {}
+        ),
+        "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+        "workloads": {name: found for name, found in entries.items() if found},
+        "variants": _variants(task, answers) or {OWN: own},
+    }
+    words = {"generate": GENERATE, "places": _buffers(reference), "reference": REFERENCE, "check": CHECK}
+    return Made(fields, _links(task, answers), {"entry.py": ENTRY.format(**words), **_texts(answers)})
+
+
+def _signature(task: ForeignTask) -> dict[str, Any]:
+    """Sizes and parameters of the generator; tensors are those that it makes."""
+    kinds = _kinds(task)
+    return {
+        "sizes": [name for name, kind in kinds.items() if kind == "size"],
+        "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
+    }
+
+
+def _variants(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Each answer as a variant. Raises DefinitionError for one without the kernel."""
+    for path in answers.values():
+        if not python_text.read_module(path).defines(KERNEL):
+            raise python_text.mistake(path, f"`{KERNEL}`", "a file without it")
+    return {
+        name: variant(task, f"{name}_answer.py", KERNEL, f"the answer {path.name}")
+        for name, path in answers.items()
+    }
+
+
+def _texts(answers: Mapping[str, Path]) -> dict[str, str]:
+    """What loop writes for each answer."""
+    return {
+        f"{name}_answer.py": ANSWER.format(name=name, file=f"{ANSWERS}/{name}.py", kernel=KERNEL)
+        for name in answers
+    }
+
+
+def _links(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, Path]:
+    """The task's own files, and the answers."""
+    own = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
+    return own | {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
+
+
+def _in(name: str, case: Case) -> bool:
+    """Whether a case belongs to a set: `benchmarks` are timed, `tests` only checked."""
+    return (SETS[name] in case.use) and (name == "benchmarks" or "time" not in case.use)
+
+
+def _entry(task: ForeignTask, case: Case) -> dict[str, Any]:
+    """A case as a workload: without its seed, which loop chooses."""
+    found = {name: value for name, value in case.arguments.items() if name != "seed"}
+    lists = [name for name, value in found.items() if isinstance(value, list | tuple)]
+    wrong = [*lists, *unnamed(list(found))]
+    if wrong:
+        raise UsageError(
+            f"{task.path}: case {case.name}: {wrong[0]} is no number, word or flag: loop cannot name such a case",
+            hint="its own evaluator can judge it",
+        )
+    return found
+
+
+def _kinds(task: ForeignTask) -> dict[str, str]:
+    """Each argument of the generator: a size, or a kind of parameter."""
+    found: dict[str, str] = {}
+    for case in task.cases:
+        for name, value in case.arguments.items():
+            kind = next(kind for types, kind in KINDS if isinstance(value, types))
+            found[name] = kind if found.get(name, kind) == kind else "number"
+    found.pop("seed", None)
+    return found
+
+
+KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "flag"),
+    (int, "size"),
+    (float, "number"),
+    (str, "text"),
+    ((list, tuple), "text"),
+)
+
+
+def _buffers(reference: Module) -> tuple[int, ...]:
+    """Places of the generator's tuple where it returns a tensor that it made empty and did not touch."""
+    generate = reference.function(GENERATE)
+    last = generate.body[-1] if generate else None
+    if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
+        return ()
+    empty = set(_empty(generate))
+    named = [one.id if isinstance(one, ast.Name) else "" for one in last.value.elts]
+    return tuple(place for place, name in enumerate(named) if name in empty)
+
+
+def _empty(generate: ast.FunctionDef) -> Iterator[str]:
+    """Names that are given an empty tensor, and are not mentioned again before the return."""
+    said = [one.id for node in generate.body[:-1] for one in ast.walk(node) if isinstance(one, ast.Name)]
+    for node in generate.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if said.count(name) == 1 and _makes_empty(node.value):
+                yield name
+
+
+def _makes_empty(node: ast.expr) -> bool:
+    """`torch.empty(...)` or `torch.empty_like(...)`, perhaps made contiguous."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr == "contiguous":
+        return _makes_empty(node.func.value)
+    return node.func.attr in ("empty", "empty_like")
