@@ -24,7 +24,7 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms, Timings
+from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25
@@ -215,7 +215,7 @@ def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[Timings, list[NoSpeedVerdict]]]:
     """Timings of these sides, and why they cannot be trusted."""
-    terms = Terms(rounds, setup.ends - monotonic(), setup.seed, SHORT_SEGMENT_S)
+    terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
     place = setup.workload.name
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]
