@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.agents import spending
+from loop.agents import results
 from loop.agents.results import read_result
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, LoopError
@@ -74,7 +74,7 @@ def make_change(agent: Agent, asked: Brief, folder: SessionFolder, screen: Scree
     done = _run(agent, asked, page, screen)
     kept = page.with_name(f"{asked.number}-agent.txt")
     write_atomic(kept, done.output)
-    spending.add(folder, spending.AiGiven(results=(use_of(agent, done.output, kept),)))
+    results.add(folder, results.AiGiven(results=(use_of(agent, done.output, kept),)))
     if not done.ok:
         said = done.errors.strip().splitlines()[-1:] or [done.how]
         raise LoopError(f"the agent failed: {said[0]} ({kept})", hint=asked.resume, exit_code=ExitCode.PAUSED)

@@ -7,8 +7,7 @@ from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
-from loop.bisect.memory import ProbeMemory, memory_of
-from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of, mean_of
+from loop.bisect.trying import OTHER, TRIED, LatencyProbe, ProbeMemory, Question, logs_of, mean_of, memory_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from loop.agents import spending
+from loop.agents import results
 from loop.agents.proposing import Agent
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
@@ -32,7 +32,7 @@ def run_session(
     """Walk a plan, or go on with a session."""
     request = SessionRequest(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
-        ai=spending.stated(ai_usd),
+        ai=results.stated(ai_usd),
         agent=Agent(agent, agent_changes, agent_minutes * 60) if agent else None,
         json=given.pop("as_json"),
         **given,

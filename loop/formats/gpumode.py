@@ -18,7 +18,7 @@ from loop.model.base import Model
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
-SUBMISSION = "@SUBMISSION@"
+SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK = "generate_input", "check_implementation"
 MATCH = {"rtol": 1e-5, "atol": 1e-8}
 """What `make_match_reference` and `verbose_allclose` allow where they are given nothing."""
@@ -96,6 +96,17 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
+def placed(task: ForeignTask) -> dict[str, Path]:
+    """The files of the folder in which an answer is judged, by their names there, without the answer's own."""
+    document = load_yaml(task.path / MANIFEST)
+    return _files(task.path, parse(Manifest, document), document)
+
+
+def main(task: ForeignTask) -> str:
+    """The judging program's name in that folder."""
+    return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
+
+
 @dataclass(frozen=True)
 class Read:
     """A task's manifest, and the files that it names."""
@@ -130,7 +141,7 @@ class Read:
     @property
     def judges(self) -> list[Module]:
         """What runs besides the answer and the judging program."""
-        return [one for name, one in self.modules.items() if one is not self.evaluator and name != "submission.py"]
+        return [one for name, one in self.modules.items() if one is not self.evaluator and name != ANSWER]
 
     @property
     def imports(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ A change is one run of the pattern `profile-before-optimise`, and the steps foll
 3. `keeping.decision_on` says whether the change stays. It is pure, and the place to add a rule for that.
 
 `session_changes` reads from the journal which change is at hand and which builds it has to beat. A kept change is
-a commit on `loop/<session>`; one that is taken back leaves its patch. `keeping.gains` and `section` feed bill and report.
+a commit on `loop/<session>`; one that is taken back leaves its patch. `keeping.gains` feeds the bill, `section`
+the report.
 
 To add a stop rule: write it in `session_changes`, over the changes tried and their gains. When it ends the work,
 let `briefing.brief` return a passed output that is not `edited`. The pattern begins another run only while

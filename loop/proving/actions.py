@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds
 from loop.machine.machine import cores
 from loop.model.measurement import ControlResult
-from loop.model.target import Workload
+from loop.model.target import Target, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
@@ -103,7 +103,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.task.seed)
-    why_none = _why_none(side, workloads)
+    why_none = _why_none(target, side, workloads)
     if why_none:
         proof.left_out.append(f"every control of {side.name}: {why_none}")
         return
@@ -123,10 +123,12 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         yield from _time(setup, found.timed, proof)
 
 
-def _why_none(side: Side, workloads: Sequence[Workload]) -> str:
+def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     """Why no control of a variant can be tried; empty where some can."""
     if side.kind == "command":
         return "it is a program of its own"
+    if not target.is_plain:
+        return "controls are made for tensors one by one and one output"
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         return "it takes no workload that is not empty"
     return ""

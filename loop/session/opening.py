@@ -8,7 +8,7 @@ from pathlib import Path
 
 import loop
 from loop.agents.proposing import Agent
-from loop.agents.spending import AiGiven
+from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.learning.predicting import expected, named
