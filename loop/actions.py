@@ -7,7 +7,7 @@ gives back which names a gate may read.
 from loop.bisect import actions as bisecting
 from loop.debug import actions as debugging
 from loop.debug import causes, turns
-from loop.debug import components as parts
+from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, checking, tuning

@@ -29,7 +29,12 @@ typedef enum LoopDtype {
   LOOP_FLOAT64 = 4,
   LOOP_INT32 = 5,
   LOOP_INT64 = 6,
-  LOOP_UINT8 = 7
+  LOOP_UINT8 = 7,
+  LOOP_INT8 = 8,
+  LOOP_INT16 = 9,
+  LOOP_BOOL = 10,
+  LOOP_FLOAT8_E4M3 = 11, /* e4m3fn: no infinity */
+  LOOP_FLOAT8_E5M2 = 12
 } LoopDtype;
 
 typedef struct LoopTensor {

@@ -49,7 +49,6 @@ class Tick:
     """What is being waited for, in a few words."""
 
 
-Waiting = Generator[Tick, None, Any]
 Result = TypeVar("Result")
 
 

@@ -18,6 +18,12 @@ AGREE = 0.7
 """Share of values that have to lie within the clip for the others to be outliers."""
 
 
+def total_known(parts: Sequence[float | None]) -> float | None:
+    """The sum; None where a part is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
 def median(values: Sequence[float]) -> float:
     """Middle value; the mean of the two middle ones of an even number. Raises ValueError on none."""
     if not values:

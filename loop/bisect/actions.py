@@ -11,6 +11,7 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
+from loop.bisect.trying import watching
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -59,19 +60,16 @@ def _in_time(
     working: Generator[Tick, None, BisectAnswer], context: Context, one: Regression, line: Line, begun: float
 ) -> Generator[Tick, None, BisectAnswer]:
     """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
-    try:
-        while True:
-            tick = next(working)
-            if time.monotonic() - begun > context.budget_s:
-                raise WorkFailed(
-                    f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                    hint=f"it goes on with: {_command(context, one, line.good.short)}",
-                )
-            yield tick
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-    finally:
-        working.close()
+
+    def see(tick: Tick) -> Tick:
+        if time.monotonic() - begun > context.budget_s:
+            raise WorkFailed(
+                f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
+                hint=f"it goes on with: {_command(context, one, line.good.short)}",
+            )
+        return tick
+
+    return watching(working, see)
 
 
 def _command(context: Context, one: Regression, good: str) -> str:

@@ -15,8 +15,7 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
-from loop.repository.submodules import Unavailable
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Unavailable, Worktree
 from loop.workers.bench import Bench
 
 Layout = tuple[Candidate, int]

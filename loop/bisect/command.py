@@ -18,9 +18,9 @@ from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt
-from loop.bisect.memory import memory_of
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.regressions import Regression, was_good
+from loop.bisect.trying import memory_of
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much

@@ -7,12 +7,11 @@ from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
-from loop.bisect.memory import ProbeMemory, memory_of
-from loop.bisect.trying import OTHER, TRIED, LatencyProbe, Question, logs_of, mean_of
+from loop.bisect.trying import OTHER, TRIED, LatencyProbe, ProbeMemory, Question, logs_of, mean_of, memory_of
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts
-from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
+from loop.timing.timings import Terms, Timings
 
 LIMIT_S = 120.0
 """No block is begun later."""
@@ -86,7 +85,7 @@ class Gate:
 
     def _measured(self, line: Line) -> Generator[Tick, None, Logs]:
         sides = yield from self.prober.sides(Question(line.ends[-1], 0, line.good))
-        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed, SHORT_SEGMENT_S)
+        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed)
         timings = yield from self.prober.timed(sides, terms, self._pending)
         return {one.name: logs_of(timings, one) for one in self.prober.workloads}
 

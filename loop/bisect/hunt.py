@@ -13,9 +13,8 @@ from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.journal import read
 from loop.bisect.latency_levels import PART
-from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
-from loop.bisect.trying import Prober, Question
+from loop.bisect.trying import ProbeMemory, Prober, Question, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look
@@ -162,8 +161,15 @@ class Hunt:
         asked = Question(candidate, wanted.batch, against, wanted.relink, bool(wanted.claim), self._ahead(wanted))
         begun, gauge = time.monotonic(), Gauge(Folders.of())
         status, reason, values = "measured", "", tuple[float, ...]()
+        standing = f"probe {len(self.probes) + 1}, {candidate.short}: {wanted.why}"
+
+        def see(tick: Tick) -> Tick:
+            """A sign of life with how the search stands."""
+            gauge.tick()
+            return Tick(f"{standing}; {tick.note}")
+
         try:
-            values = yield from self._noted(self.prober.tried(asked), wanted, gauge)
+            values = yield from watching(self.prober.tried(asked), see)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
@@ -191,21 +197,6 @@ class Hunt:
         steps = bisection.ahead(self.problem, self.journal, wanted)
         found = [(self.line.ends[one.commit], one.relink) for one in steps]
         return found + [(self.line.ends[one.against], one.relink) for one in steps if one.claim]
-
-    def _noted(
-        self, working: Generator[Tick, None, tuple[float, ...]], wanted: Try, gauge: Gauge
-    ) -> Generator[Tick, None, tuple[float, ...]]:
-        """The same, each sign of life with how the search stands."""
-        standing = f"probe {len(self.probes) + 1}, {self.line.ends[wanted.commit].short}: {wanted.why}"
-        try:
-            while True:
-                tick = next(working)
-                gauge.tick()
-                yield Tick(f"{standing}; {tick.note}")
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        finally:
-            working.close()
 
     def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""

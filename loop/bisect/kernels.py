@@ -12,9 +12,8 @@ from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate
 from loop.bisect.hunt import Hunt
-from loop.bisect.memory import ProbeMemory, memory_of
 from loop.bisect.model import Costs, Noise, SearchMetric
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ResourceProbe
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
 from loop.machine.machine import cores, machine
 from loop.model.target import CAbiVariant, Workload
 from loop.profile.taking import calls_of

@@ -1,28 +1,45 @@
 """Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
 
+import json
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
+from loop.base.places import state_folder
 from loop.base.processes import Tick
 from loop.bisect.builds import Builder, Layout, Untestable
 from loop.gate.verify import Job, verify
-from loop.model.bisect import Candidate
+from loop.model.base import Model
+from loop.model.bisect import Candidate, Probe
 from loop.model.measurement import Build, VariantChecks
 from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
 from loop.timing import samples, schedule
-from loop.timing.timings import SHORT_SEGMENT_S, Pending, Terms, Timings
+from loop.timing.timings import Pending, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
 OTHER, TRIED = "other", "tried"
+Result = TypeVar("Result")
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
+
+
+def watching(working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]) -> Generator[Tick, None, Result]:
+    """The same work, each sign of life as `see` has it; what that raises ends the work."""
+    try:
+        while True:
+            yield see(next(working))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        working.close()
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ class LatencyProbe(KernelProbe):
         """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
         sides = yield from self.sides(asked)
         self.seed += 1
-        terms = Terms(asked.count, math.inf, self.seed, segment_s=SHORT_SEGMENT_S)
+        terms = Terms(asked.count, math.inf, self.seed)
         return pair_values((yield from self.timed(sides, terms)), self.workloads)
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
@@ -230,3 +247,39 @@ class ResourceProbe:
 def _built(builder: Builder, candidate: Candidate, ahead: Sequence[Layout]) -> Generator[Tick, None, Build]:
     yield from builder.prepare([(candidate, 0)], ahead)
     return (yield from builder.build(candidate))
+
+
+class Remembered(Model):
+    """One line."""
+
+    format: int
+    """Format number."""
+    probe: Probe
+    """What was observed."""
+
+
+@dataclass(frozen=True)
+class ProbeMemory:
+    """Probes of one question: a file with a line for each, in the order in which they were made."""
+
+    path: Path | None
+    """None: nothing is kept."""
+
+    def probes(self) -> list[Probe]:
+        """All whole lines; what is damaged is named, and tried again."""
+        try:
+            return [line.probe for line in sums.sealed_lines(self.path, Remembered)] if self.path else []
+        except FileNotFoundError:
+            return []
+
+    def keep(self, probe: Probe) -> None:
+        """Add one; it is written before anything else happens."""
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
+
+
+def memory_of(*question: str) -> ProbeMemory:
+    """The memory of a question: what is asked, of which kernel, on which machine."""
+    return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")

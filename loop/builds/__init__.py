@@ -6,5 +6,5 @@ calls and writes down every file that is looked for. `reads` makes facts of that
 a build is used as long as each file is what it was. The compiler does not run for that. A build of which
 something cannot be known is made again by each command, which says why.
 
-`resources` reads the assembler's report, `disassembly` the machine code, `compiler_errors` what a compiler says.
+`resources` reads the assembler's report, `binaries` the machine code, `compiler_errors` what a compiler says.
 """

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.processes import Tick
-from loop.builds.binaries import DISASSEMBLERS, demangle, disassembler
-from loop.builds.disassembly import hot_loops
+from loop.builds.binaries import DISASSEMBLERS, demangle, disassembler, hot_loops
 from loop.builds.known_builds import LOG
 from loop.model.measurement import Build
 from loop.model.resources import KernelResources

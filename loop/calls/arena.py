@@ -83,6 +83,8 @@ class Arena:
     slots: list[int] = field(default_factory=list)
     """Where the output of each call begins, in bytes."""
     slot_bytes: int = 0
+    updated: frozenset[int] = frozenset()
+    """Numbers of the inputs that a call changes in place."""
     _spoilt: list[tuple[int, bytes]] = field(default_factory=list)
     """Where elements of inputs are others until the very order, and what they will be."""
     _names: list[str] = field(default_factory=lambda: ["", ""])
@@ -111,7 +113,10 @@ class Arena:
         """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
         item = ITEM_SIZES[call.output.dtype]
         self.slot_bytes = call.output.elements * item
-        count = min(most, MOST_CALLS, MAX_OFFSETS // len(call.inputs), SLOTS_BYTES // max(self.slot_bytes, 1))
+        self.updated = call.updated
+        count = min(
+            most, MOST_CALLS, MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
+        )
         place, zones, self.pools, self.slots = CONTROL_BYTES, [], [], []
         self._names = ["", *(f"input {one.name}" for one in call.inputs)]
         for tensor, one in zip(call.inputs, values, strict=True):
@@ -183,7 +188,8 @@ class Arena:
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what the judge wrote."""
-        return [pool.tensor.name for pool in self.pools if not pool.intact(self.memory)]
+        fixed = (pool for n, pool in enumerate(self.pools) if n not in self.updated)
+        return [pool.tensor.name for pool in fixed if not pool.intact(self.memory)]
 
     def strays(self) -> list[str]:
         """What was written outside the tensors, a sentence for each gap between two of them."""

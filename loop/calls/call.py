@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from loop.calls.plain import Plain
@@ -60,10 +60,55 @@ class Call(Plain):
     """The workload's element type: whose tolerance counts, and which tensors have that are given no other."""
     inputs: tuple[TensorFile, ...]
     output: TensorFile
+    """The output; of several a block of bytes that holds all of them."""
     attributes: dict[str, Value]
     """By name, for Python variants."""
     numbers: tuple[float | None, ...]
     """In signature order, for C: None stands for NaN."""
+    parts: tuple[TensorFile, ...] = ()
+    """Outputs in the block: `offset` is the byte where each begins there. Empty where `output` is the only one."""
+    updates: tuple[int, ...] = ()
+    """For each part the number of the input that is changed in place, or -1. Empty where there is none."""
+    structure: str = ""
+    """File of what the function is given, with places for the tensors; empty: the inputs one by one."""
+    draws: int = 1
+    """Sets of values in the files of inputs: windows are one of these in all inputs at once."""
+    seed: int = 0
+    """What stands before each constructor, where functions are classes."""
+
+    @property
+    def outputs(self) -> tuple[TensorFile, ...]:
+        """All outputs; `offset` is the byte of the block where each begins."""
+        return self.parts or (self.output,)
+
+    @property
+    def updated(self) -> frozenset[int]:
+        """Numbers of the inputs that are changed in place."""
+        return frozenset(number for number in self.updates if number >= 0)
+
+    @property
+    def written(self) -> tuple[TensorFile, ...]:
+        """Outputs that are not inputs changed in place."""
+        return tuple(one for n, one in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
+
+    def clean(self, block: bytes) -> bytes:
+        """The block of outputs with zeros between them: nobody has to write there."""
+        if not self.parts:
+            return block
+        cleaned = bytearray(self.output.size)
+        for one in self.parts:
+            cleaned[one.offset : one.offset + one.size] = block[one.offset : one.offset + one.size]
+        return bytes(cleaned)
+
+    def with_updates(self, block: bytes, read: Callable[[int], bytes]) -> bytes:
+        """The block with what stands in the inputs that are changed in place, each as `read` gives it."""
+        if not self.updates:
+            return block
+        filled = bytearray(block)
+        for one, number in zip(self.parts, self.updates, strict=True):
+            if number >= 0:
+                filled[one.offset : one.offset + one.size] = read(number)
+        return bytes(filled)
 
     @property
     def offsets(self) -> list[int]:
@@ -77,9 +122,12 @@ class Call(Plain):
         return (LoopTensor * len(described))(*described)
 
     def c_output(self, address: int) -> Any:
-        """Its output at an address, as the C interface takes it."""
-        shape = self.output.shape
-        return (LoopTensor * 1)(describe(address, shape, strides_of(shape, "contiguous"), self.output.dtype))
+        """Its outputs in a block at an address, as the C interface takes them."""
+        described = [
+            describe(address + one.offset, one.shape, strides_of(one.shape, "contiguous"), one.dtype)
+            for one in self.written
+        ]
+        return (LoopTensor * max(len(described), 1))(*described)
 
     def c_numbers(self) -> Any:
         """Its attributes, as the C interface takes them."""
@@ -105,6 +153,14 @@ class FunctionTerms(Plain):
 
     python: str
     """A bundled function's name, or `module:function`."""
+    is_class: bool = False
+    """Whether it names a class, of which one is made and called."""
+    arguments: str = ""
+    """The function that gives the constructor's arguments; empty: none."""
+    is_free: bool = False
+    """Whether calls may change what the class holds."""
+    passed: bool = False
+    """Whether its outputs are passed to it, after its inputs."""
 
 
 class CommandTerms(Plain):
@@ -122,6 +178,20 @@ Terms = LibraryTerms | FunctionTerms | CommandTerms
 def step_of(dtype: Dtype, device: Device) -> int:
     """Elements from one window to the next."""
     return STEP_BYTES[device] // DTYPES[dtype][1]
+
+
+APART = 256
+"""Outputs in a block begin at multiples of this, with at least so many bytes between two."""
+
+
+def in_a_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
+    """Several outputs as one block of bytes in a file, and where each lies there."""
+    parts, end = [], 0
+    for one in outputs:
+        begin = end and (-(-end // APART) + 1) * APART
+        parts.append(one.but(path=path, offset=begin))
+        end = begin + one.size
+    return TensorFile("outputs", path, (end,), "uint8"), tuple(parts)
 
 
 def attribute_number(choices: tuple[str, ...], value: Value) -> float | None:

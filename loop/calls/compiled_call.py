@@ -37,5 +37,5 @@ class CompiledCall(GuardedCall):
         self.result.poison(guard)
 
     def output(self) -> bytes:
-        """The last output's bytes."""
-        return self.result.read()
+        """The bytes of the last outputs."""
+        return self.call.with_updates(self.call.clean(self.result.read()), self.guarded.window)

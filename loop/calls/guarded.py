@@ -162,6 +162,13 @@ class Guarded(Unguarded):
         """The bytes of an input's elements, of all that stands in its memory."""
         return gather(self.inputs[n].read(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
 
+    def window(self, n: int) -> bytes:
+        """What stands in an input now, in the window whose answer the judge knows."""
+        if self.layout == "strided":
+            return self._own(n)
+        begin = self.tensors[n].offset * self.tensors[n].item
+        return self.inputs[n].read()[begin : begin + self.tensors[n].size]
+
     def changed(self, n: int) -> bool:
         """Whether an input was written to; its gaps are none of its elements."""
         return self.inputs[n].changed and (self.layout != "strided" or self._own(n) != self.values[n])

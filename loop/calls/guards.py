@@ -22,7 +22,8 @@ PERIOD = 509
 SAMPLE = 64
 """Elements of a tensor by which numbers like its own are made."""
 FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
-"""Bits of exponent and mantissa."""
+FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
+"""Bits of exponent and mantissa. Of other types every bit pattern is a number: guards hold any of them."""
 _draw = random.Random()  # Seeded by the system: no variant knows what stands around its tensors.
 
 
@@ -57,6 +58,8 @@ class Surroundings:
 
     def know(self, data: bytes) -> None:
         """Take signs and exponents from some elements of the tensor, for numbers like its own."""
+        if self.dtype not in FIELDS:
+            return
         (exponent, mantissa), item = FIELDS[self.dtype], self.item
         infinite = (1 << exponent) - 1
         places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
@@ -85,6 +88,8 @@ class Surroundings:
 
         A NaN stays a signaling one: any arithmetic on it makes it quiet, and leaves a trace where it is stored.
         """
+        if self.dtype not in FIELDS:
+            return (1 << PERIOD * 8 * self.item) - 1, 0
         if kind not in self._forms:
             exponent, mantissa = FIELDS[self.dtype]
             sign, fraction = 1 << exponent, (1 << mantissa - (kind == NAN)) - 1

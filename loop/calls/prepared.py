@@ -68,7 +68,8 @@ class GuardedCall(Prepared):
 
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what they were filled with."""
-        return [tensor.name for n, tensor in enumerate(self.call.inputs) if self.guarded.changed(n)]
+        fixed = (n for n in range(len(self.call.inputs)) if n not in self.call.updated)
+        return [self.call.inputs[n].name for n in fixed if self.guarded.changed(n)]
 
 
 class Loaded(Protocol):

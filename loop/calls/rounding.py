@@ -49,7 +49,7 @@ def moved(
     draw = torch.Generator().manual_seed(0)
     at_random = [torch.randint(2, one.shape, generator=draw).double() * 2 - 1 for one in inputs]
     most = torch.finfo(getattr(torch, dtype)).eps
-    eps = [min(most, torch.finfo(one.dtype).eps) for one in inputs]
+    eps = [min(most, torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0 for one in inputs]
     found = [
         _moved(answer, inputs, reference, signs, eps) for signs in (at_random, [torch.ones(())] * len(inputs))
     ]
@@ -65,7 +65,8 @@ def _moved(
 ) -> Moved:
     def by(share: float) -> Tensor:
         steps = [sign * share * one / 2 for sign, one in zip(signs, eps, strict=True)]
-        near = [one.double() * (1 + step.double()) for one, step in zip(inputs, steps, strict=True)]
+        rounded = zip(inputs, steps, strict=True)
+        near = [one.double() * (1 + step.double()) if one.is_floating_point() else one for one, step in rounded]
         return (answer(near) - reference).abs()
 
     far, near = by(1.0), by(1 / NARROWER)

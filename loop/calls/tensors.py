@@ -8,7 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 MAX_RANK = 8
-DTYPES = {"float32": (1, 4), "float16": (2, 2), "bfloat16": (3, 2), "float64": (4, 8)}
+DTYPES = {
+    "float32": (1, 4),
+    "float16": (2, 2),
+    "bfloat16": (3, 2),
+    "float64": (4, 8),
+    "int32": (5, 4),
+    "int64": (6, 8),
+    "uint8": (7, 1),
+    "int8": (8, 1),
+    "int16": (9, 2),
+    "bool": (10, 1),
+    "float8_e4m3fn": (11, 1),
+    "float8_e5m2": (12, 1),
+}
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
 """Every floating-point type reads NaN from bytes of this value."""

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.cuda import CUDAGraph, Event, synchronize
 
+from loop.calls.callee import spoil
 from loop.calls.cuda.graph import LEFT_WORK
 from loop.calls.orders import Windows
 from loop.calls.refusal import Refused
-from loop.calls.torch_side import check_result
 from loop.calls.torch_stage import FunctionStage
 
 FLUSH_BYTES = 256 << 20
@@ -31,11 +31,14 @@ class DeviceFunctionStage(FunctionStage):
         self.pools = [pool.roll(turn).to("cuda") for turn, pool in zip(turns, self.pools, strict=True)]
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self._captured = {}
+        self.given: list[list[Tensor]] = []
+        """Of each call the outputs that are passed to it."""
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
         key = tuple(tuple(window) for window in windows)
-        runs = [self._bind(offsets) for offsets in windows]
+        self.bound = []
+        runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
         self.again = max(1, round(self.slow * len(runs))) if self.slow else 0
         self.runs = [*runs[: self.again], *runs]
         if (
@@ -47,8 +50,8 @@ class DeviceFunctionStage(FunctionStage):
             pool.copy_(origin[first : first + len(pool)])
         self.graph, self.results = self._captured[key]
         self.captured = self.graph is not None
-        for result in self.results:
-            poison(result)
+        for made in (*self.results, *self.given):
+            spoil(made)
         if cold:
             self._flush()
         synchronize()
@@ -93,23 +96,30 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
         return int(float(begin.elapsed_time(end)) * 1e6)
 
+    def passed(self, number: int) -> list[Tensor]:
+        """Where a call's outputs are on the device, if they are passed to it."""
+        if not self.callee.terms.passed:
+            return []
+        while len(self.given) <= number:
+            self.given.append([torch.empty_like(one, device="cuda") for one in super().passed(number)])
+        return self.given[number]
+
     def give(self) -> None:
         """Copy the result of each call into its slot."""
         given = self.results[self.again :]
-        for result in given:
-            check_result(result, self.shape, self.dtype)
-        if given:
-            host = torch.stack(given).cpu()  # One way to the host for all of them.
-            for slot, row in zip(self.slots, host, strict=False):
-                slot.copy_(row)
+        if self.call.parts or self.callee.terms.passed:
+            for number, result in enumerate(given):
+                for slot, one in zip(super().passed(number), self.passed(number), strict=True):
+                    slot.copy_(one)
+                self.give_one(number, result)
+            return
+        results = [self.callee.outputs(result)[0] for result in given]
+        if results:
+            host = torch.stack(results).cpu()  # One way to the host for all of them.
+            for slots, row in zip(self.slots, host, strict=False):
+                slots[0].copy_(row)
 
     def close(self) -> None:
         """Give the memory back."""
         super().close()
-        self.origins, self.graph, self._captured = [], None, {}
-
-
-def poison(result: Any) -> None:
-    """Make a result NaN that a graph will write again."""
-    if type(result) is Tensor and result.is_floating_point():
-        result.fill_(float("nan"))
+        self.origins, self.graph, self._captured, self.given = [], None, {}, []

@@ -1,31 +1,30 @@
-"""Where torch is known: tensors to bytes and back, Python variants as prepared calls."""
+"""Where torch is known: element types, tensors to bytes and back, functions and classes of the user's."""
 
 import importlib
+import importlib.util
 import inspect
-import math
+import os
+import random
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
-from loop.calls.allocations import stray_writes
-from loop.calls.call import Call, TensorFile
-from loop.calls.guarded import Guarded, Memory
-from loop.calls.guards import Guard, Surroundings
-from loop.calls.prepared import GuardedCall, Run
+from loop.calls.call import TensorFile
 from loop.calls.refusal import Refused
+from loop.model.dtypes import ITEM_SIZES, Dtype
 
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float64": torch.float64,
-}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
+NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Types by their size, as which numpy takes the elements of any other, whatever the strides."""
 BUNDLED = {
     "attention_reference": "loop.workers.attention:eager",
     "attention_plain": "loop.workers.attention:eager",
@@ -63,18 +62,19 @@ def find(name: str) -> Function:
         known = ", ".join(BUNDLED)
         raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
     try:
-        return getattr(_import(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
+        return getattr(import_module(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
     except Exception as error:
-        raise Refused(f"cannot import {name}: {type(error).__name__}: {error}") from error
+        raise Refused(f"cannot import {name}: {type(error).__name__}: {error}{_line(error)}") from error
 
 
-def _import(name: str) -> ModuleType:
-    """A module of the user's: nothing is written beside it."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.dont_write_bytecode = before
+def _line(error: Exception) -> str:
+    """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
+    ours = Path(__file__).parent.parent
+    places = reversed(traceback.extract_tb(error.__traceback__))
+    last = next((one for one in places if one.filename.endswith(".py") and "importlib" not in one.filename), None)
+    if isinstance(error, SyntaxError) or last is None or ours in Path(last.filename).parents:
+        return ""
+    return f" ({Path(last.filename).name}:{last.lineno})"
 
 
 def takes_sizes(function: Function) -> bool:
@@ -106,133 +106,58 @@ def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=dtype).reshape(tensor.shape)
 
 
-class TorchMemory(Memory):
-    """One input in memory of its own, with a guard zone on either side in the same storage."""
-
-    def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
-        before, kind = zone + shift, TORCH_DTYPES[dtype]
-        super().__init__(size, Surroundings(before, zone, dtype))
-        self._block = torch.empty(before + size + zone, dtype=torch.uint8, device=device)
-        self._parts = torch.split(self._block, [before, size, zone])
-        self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
-        self.address = self.flat.data_ptr()
-
-    def fill(self, data: bytes) -> None:
-        """Put `data` into it, and remember it."""
-        self.data = data
-        self.rotate(0)
-
-    def rotate(self, count: int) -> None:
-        """Move what it was filled with by `count` bytes, round the end."""
-        self._parts[1].copy_(_bytes_tensor(self.data[count:] + self.data[:count] if count else self.data))
-        self.turned = count
-
-    def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-        for place, zone in zip(self._parts[::2], self.zones.renew(guard), strict=True):
-            place.copy_(_bytes_tensor(zone))
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return bytes_of(self._parts[1].cpu())
-
-    def read_zones(self) -> tuple[bytes, bytes]:
-        """What stands in both zones."""
-        return bytes_of(self._parts[0].cpu()), bytes_of(self._parts[2].cpu())
+def import_module(name: str) -> ModuleType:
+    """A module of the user's, or a file that is one: nothing is written beside it."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return import_file(name) if name.endswith(".py") else importlib.import_module(name)
+    finally:
+        sys.dont_write_bytecode = before
 
 
-def _bytes_tensor(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+def import_file(path: str) -> ModuleType:
+    """A file as a module that is called after its whole path; what lies beside it can be imported."""
+    whole = path if os.path.isabs(path) else _found(path)
+    if whole in sys.modules:
+        return sys.modules[whole]
+    spec = importlib.util.spec_from_file_location(whole, whole)
+    if spec is None or spec.loader is None or not Path(whole).is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    module = sys.modules[whole] = importlib.util.module_from_spec(spec)
+    if (folder := str(Path(whole).parent)) not in sys.path:
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[whole]
+        raise
+    return module
 
 
-class GuardedInputs(Guarded):
-    """The inputs of a call. Zones stay open: a Python variant may copy a tensor's whole storage."""
-
-    prefills = False
-    once: Callable[[], Any]
-    """Makes the call."""
-
-    def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each input, and the values the judge knows into it."""
-        super().surround(guards)
-        if any(isinstance(memory, TorchMemory) and memory.flat.is_cuda for memory in self.inputs):
-            torch.cuda.synchronize()
-
-    def own_strays(self) -> list[str]:
-        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
-        return stray_writes(self.once)
+def _found(path: str) -> str:
+    """A file below one of the folders that modules are looked for in: the target's comes first."""
+    places = [os.path.join(folder, path) for folder in sys.path]
+    return os.path.abspath(next((place for place in places if os.path.isfile(place)), path))
 
 
-class TensorCall(GuardedCall):
-    """One call of a Python function on torch tensors."""
-
-    guarded: GuardedInputs
-
-    def __init__(self, function: Function, call: Call, device: str, layout: str) -> None:
-        self.function, self.device = function, device
-        super().__init__(call, layout, self.memory, GuardedInputs)
-        self.guarded.once = self._once
-        self.pools = [memory.flat for memory in self.guarded.inputs if isinstance(memory, TorchMemory)]
-        self.result: Any = None
-
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Memory for one tensor, with zones of so many bytes around it."""
-        return TorchMemory(size, shift, dtype, zone, self.device)
-
-    def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as something to run."""
-        placed = zip(self.pools, self.call.inputs, self.guarded.strides, offsets or self.call.offsets, strict=True)
-        views = [
-            flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
-            for flat, tensor, strides, offset in placed
-        ]
-        return partial(self._run, views)
-
-    def _once(self) -> Any:
-        """The result of one call, which takes no other's place."""
-        kept = self.result
-        try:
-            self.bind()()
-            return self.result
-        finally:
-            self.result = kept
-
-    def _run(self, views: list[Tensor]) -> None:
-        self.result = self.function(*views, **self.call.attributes)
-
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make the last output NaN and forget it: whoever gives it back once more has not computed it."""
-        result, self.result = self.result, None
-        if type(result) is Tensor and result.is_floating_point() and not self._is_input(result):
-            sizes = [size if stride else 1 for size, stride in zip(result.shape, result.stride(), strict=True)]
-            with torch.inference_mode():
-                result.as_strided(sizes, result.stride()).fill_(math.nan)
-
-    def _is_input(self, result: Tensor) -> bool:
-        """Whether a result stands in the memory of an input."""
-        begin = result.untyped_storage().data_ptr()
-        return begin in [flat.untyped_storage().data_ptr() for flat in self.pools]
-
-    def output(self) -> bytes:
-        """The last output's bytes; raises Refused when it is not a tensor of the promised shape and type."""
-        check_result(self.result, self.call.output.shape, TORCH_DTYPES[self.call.output.dtype])
-        return bytes_of(self.result.detach().cpu())
+def seed_all(seed: int) -> None:
+    """Let every draw of random numbers follow from a seed."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
-WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Types by their size, as which numpy takes the elements of any other, whatever the strides."""
+def made(kind: Any, arguments: Any, seed: int) -> Any:
+    """One of a class, its arguments as `arguments()` gives them, both right after seeding."""
+    seed_all(seed)
+    given = arguments() if arguments else ()
+    seed_all(seed)
+    one = kind(**given) if isinstance(given, dict) else kind(*given)
+    if isinstance(one, torch.nn.Module):
+        one.requires_grad_(False)
+    return one
 
 
 def bytes_of(tensor: Tensor) -> bytes:
     """A tensor's bytes, C order."""
     return tensor.resolve_neg().view(WHOLE[tensor.element_size()]).numpy().tobytes()
-
-
-def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Raise Refused unless `result` is a tensor of that shape and type."""
-    if type(result) is not Tensor:
-        raise Refused(f"wrong result: expected a plain torch.Tensor, got {type(result).__name__}", "wrong result")
-    if tuple(result.shape) != shape:
-        raise Refused(f"wrong shape: expected {list(shape)}, got {list(result.shape)}", "wrong result")
-    if result.dtype != dtype:
-        raise Refused(f"wrong type: expected {dtype}, got {result.dtype}", "wrong result")

@@ -21,7 +21,7 @@ def ready(terms: Terms, threads: int, device: Device) -> None:
 
         torch_side.use_threads(threads)
         if device == "cuda":
-            importlib.import_module("loop.calls.torch_device").need_device()
+            importlib.import_module("loop.calls.torch_call").need_device()
 
 
 def load(terms: Terms, folder: str, device: Device) -> Loaded:
@@ -106,14 +106,20 @@ class Importable:
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
         from loop.calls import torch_side
 
-        self.torch_side = torch_side
-        self.device = device
+        self.device, self.terms = device, terms
         self.function = torch_side.find(terms.python)
+        self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
+
+    def callee(self, call: Call) -> Any:
+        """What a call calls: the function, or one of its class."""
+        from loop.calls.callee import Callee
+
+        return Callee(self.function, self.arguments, self.terms, call, self.device)
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
         """Bring a call's inputs into memory."""
-        if self.device == "cuda":
-            from loop.calls.torch_device import DeviceCall
+        from loop.calls import torch_call
 
-            return DeviceCall(self.function, call, self.device, layout)
-        return self.torch_side.TensorCall(self.function, call, self.device, layout)
+        if self.device == "cuda":
+            return torch_call.DeviceCall(self.callee(call), call, self.device, layout)
+        return torch_call.TensorCall(self.callee(call), call, self.device, layout)

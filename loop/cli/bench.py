@@ -97,6 +97,11 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
+    return shown(request, *walk_bench(request, screen), screen)
+
+
+def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+    """The steps that build, verify or measure variants, and the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     chosen = choose(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
@@ -155,7 +160,8 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
         workloads=choose_sets(request.workloads, setting.target),
         budget=PlanBudget(minutes=pattern.estimate.minutes),
     )
-    return walk_alone(setting, plan, pattern, choose(request, setting.target), request, screen)
+    chosen = choose(request, setting.target)
+    return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen), screen)
 
 
 def walk_alone(
@@ -167,8 +173,8 @@ def walk_alone(
     screen: Screen,
     *,
     warm: bool = False,
-) -> int:
-    """Walk one pattern without leaving a session; the exit code."""
+) -> tuple[Sequence[Finished], int]:
+    """Walk one pattern without leaving a session: its steps and the exit code."""
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
@@ -182,11 +188,16 @@ def walk_alone(
         walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
         ending = drive(walk, Show(screen), nowhere)
     failed = any(record.status != "passed" for record in walk.finished)
+    return walk.finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+
+
+def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
+    """Print what steps found; the exit code again."""
     if request.json:
-        screen.data(to_json(findings(walk.finished, failed)))
+        screen.data(to_json(findings(finished, any(record.status != "passed" for record in finished))))
     else:
-        show_findings(walk.finished, again(request), screen)
-    return ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+        show_findings(finished, again(request), screen)
+    return code
 
 
 def again(request: BenchRequest) -> Callable[[str, int], str]:

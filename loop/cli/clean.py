@@ -1,4 +1,4 @@
-"""`loop clean` and `loop cache`: what loop left and nobody needs any more, and what can be made again; it asks first."""
+"""`loop clean` and `loop cache`: what nobody needs any more, and what can be made again; both ask first."""
 
 import datetime
 import shutil

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from loop.agents import spending
+from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
@@ -49,7 +49,7 @@ def run_session(
     campaign = campaign_of(given, max_usd)
     request = SessionRequest(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
-        ai=spending.stated(ai_usd),
+        ai=results.stated(ai_usd),
         campaign=campaign,
         json=given.pop("as_json"),
         **given,

@@ -232,6 +232,36 @@ WORKING = (
         fixed={"what": "build"},
     ),
     Command(
+        "targets judge",
+        "loop.cli.judging:judge",
+        """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
+
+        Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
+        has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
+        theirs is not available where it times by CUDA. The exit code is that of our verdict.
+        """,
+        (
+            "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
+            "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
+            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
+            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
+            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            option("--measure", bool, False, "Ours measures the speed, too."),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="JudgeRequest",
+    ),
+    Command(
         "kernels verify",
         BENCH,
         """Compare variants with the float64 reference, on all workloads of the target.

@@ -108,6 +108,13 @@ def load_trace(path: Path, why: str) -> ForeignTask:
     return _task(DIALECTS[TRACE], why, path, path, loaded, solutions, root)
 
 
+def root_of(path: Path) -> Path:
+    """The folder of the trace that a definition belongs to."""
+    root = _root(path)
+    assert root is not None
+    return root
+
+
 def _root(path: Path) -> Path | None:
     """The folder above `definitions`."""
     return next((one.parent for one in path.parents if one.name == DEFINITIONS), None)
@@ -127,7 +134,7 @@ def _task(
     module = _reference(definition, document, file)
     answers = [read_json(one, Solution)[0] for one in solutions]
     for one, answer in zip(solutions, answers, strict=True):
-        _check_solution(answer, one)
+        check_sources(answer, one)
     cases = tuple(_case(definition, *one) for one in loaded)
     data = {root / given.path for one, *_ in loaded for given in one.inputs.values() if given.path}
     specs = (*definition.inputs.values(), *definition.outputs.values())
@@ -198,7 +205,7 @@ def _reference(definition: Definition, document: Document, file: Path) -> Module
     return module
 
 
-def _check_solution(answer: Solution, file: Path) -> None:
+def check_sources(answer: Solution, file: Path) -> None:
     """Raise DefinitionError for sources that point elsewhere, and for an entry in none of them."""
     paths = [one.path for one in answer.sources]
     for path in paths:

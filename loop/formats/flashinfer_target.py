@@ -7,6 +7,7 @@ from typing import Any
 
 from loop.base.errors import UsageError
 from loop.formats import python_text
+from loop.formats.flashinfer import check_sources
 from loop.formats.flashinfer_files import Computed, Constant, Definition, Input, Line, Solution, Variable, Workload
 from loop.formats.json_text import read_json, read_lines
 from loop.formats.model import ForeignTask
@@ -21,7 +22,7 @@ HEAD = '''"""Made by loop: {what}, as a target calls it."""
 import json
 from pathlib import Path
 
-from loop.calls import foreign
+from loop.workers import foreign
 
 HERE = Path(__file__).parent
 '''
@@ -137,24 +138,28 @@ def _is_scalar(one: Input) -> bool:
 
 
 def _answer(definition: Definition, name: str, path: Path, sizes: Mapping[str, int | str]) -> dict[str, str]:
-    """The files of a solution. Raises LoopError for one in another language, or of another definition."""
+    """The files of a solution. Raises LoopError for one that loop cannot run."""
     solution, _ = read_json(path, Solution)
+    _check(definition, solution, path)
+    file, _, function = solution.spec.entry_point.partition("::")
+    inputs = {key: one.shape for key, one in definition.inputs.items()}
+    outputs = {key: (one.shape or (), one.dtype) for key, one in definition.outputs.items()}
+    words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
+    run = PASSED if solution.spec.destination_passing_style else RETURNED
+    text = ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
+    return {f"{name}_answer.py": text, **{f"{ANSWERS}/{name}/{one.path}": one.content for one in solution.sources}}
+
+
+def _check(definition: Definition, solution: Solution, path: Path) -> None:
+    """Raise LoopError for a solution of another definition, in another language, or without its entry."""
     if solution.definition != definition.name:
         raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
     languages = solution.spec.languages or (solution.spec.language or "",)
     if not set(languages) <= set(LANGUAGES):
         written = ", ".join(languages)
         raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(LANGUAGES)}")
+    check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
-    for one in solution.sources:
-        if Path(one.path).is_absolute() or ".." in Path(one.path).parts:
-            raise python_text.mistake(path, "paths of sources below the solution's own folder", repr(one.path))
-    inner = {one.path: one.content for one in solution.sources}
-    if file not in inner or not python_text.read_module(path, inner[file]).defines(function):
+    content = next(one.content for one in solution.sources if one.path == file)
+    if not python_text.read_module(path, content).defines(function):
         raise python_text.mistake(path, f"{file} with a function {function}", "no such function")
-    inputs = {key: one.shape for key, one in definition.inputs.items()}
-    outputs = {key: (one.shape or (), one.dtype) for key, one in definition.outputs.items()}
-    words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
-    run = PASSED if solution.spec.destination_passing_style else RETURNED
-    text = ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
-    return {f"{name}_answer.py": text, **{f"{ANSWERS}/{name}/{key}": content for key, content in inner.items()}}

@@ -18,7 +18,7 @@ from loop.model.base import Model
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
-SUBMISSION = "@SUBMISSION@"
+SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK = "generate_input", "check_implementation"
 MATCH = {"rtol": 1e-5, "atol": 1e-8}
 """What `make_match_reference` and `verbose_allclose` allow where they are given nothing."""
@@ -96,6 +96,17 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
+def placed(task: ForeignTask) -> dict[str, Path]:
+    """The files of the folder in which an answer is judged, by their names there, without the answer's own."""
+    document = load_yaml(task.path / MANIFEST)
+    return _files(task.path, parse(Manifest, document), document)
+
+
+def main(task: ForeignTask) -> str:
+    """The judging program's name in that folder."""
+    return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
+
+
 @dataclass(frozen=True)
 class Read:
     """A task's manifest, and the files that it names."""
@@ -130,7 +141,7 @@ class Read:
     @property
     def judges(self) -> list[Module]:
         """What runs besides the answer and the judging program."""
-        return [one for name, one in self.modules.items() if one is not self.evaluator and name != "submission.py"]
+        return [one for name, one in self.modules.items() if one is not self.evaluator and name != ANSWER]
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -174,7 +185,7 @@ def load(path: Path, why: str) -> ForeignTask:
         made_for=manifest.gpus or tuple(_listed(folder)),
         devices=("cuda",) if only_cuda else ("cpu", "cuda"),
         gpus=read.gpus,
-        hints=(*_words(read), *_seeds(read)),
+        hints=(*_words(read), *_seeds(read), *_equal(read)),
         own_contract=read.own_contract,
     )
 
@@ -321,6 +332,15 @@ def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
     if lines and all(_called(one) != "torch.manual_seed" for one in calls):
         where = ", ".join(map(str, lines))
         yield f"draws without `generator=` on lines {where}: its seed does not set these values"
+
+
+def _equal(read: Read) -> Iterator[str]:
+    """Cases that are the same as an earlier one of their list."""
+    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
+        for index, case in enumerate(cases):
+            if case in cases[:index]:
+                line, _ = read.document.position((field, index))
+                yield f"{read.document.name}:{line}: {field}.{index} is the same as {field}.{cases.index(case)}"
 
 
 def _words(read: Read) -> Iterator[str]:

@@ -25,7 +25,7 @@ ENTRY = '''"""Made by loop: the functions of the task, as a target calls them.""
 import sys
 from pathlib import Path
 
-from loop.calls import foreign
+from loop.workers import foreign
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference
@@ -39,7 +39,7 @@ ANSWER = '''"""Made by loop: the answer {name}, as a target calls it."""
 import sys
 from pathlib import Path
 
-from loop.calls import foreign
+from loop.workers import foreign
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -53,40 +53,58 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     if reference.function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
     entries = {name: [_entry(task, case) for case in task.cases if _in(name, case)] for name in SETS}
-    kinds = _kinds(task)
-    for path in answers.values():
-        if not python_text.read_module(path).defines(KERNEL):
-            raise python_text.mistake(path, f"`{KERNEL}`", "a file without it")
-    named = [
-        variant(task, f"{name}_answer.py", KERNEL, f"the answer {path.name}") for name, path in answers.items()
-    ]
     own = variant(task, "entry.py", "expected", "the task's own reference", "example")
-    checker = (
-        {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}} if task.judging.checker else {}
-    )
     fields = {
         "function": "kernel",
-        "signature": {
-            "sizes": [name for name, kind in kinds.items() if kind == "size"],
-            "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
-        },
+        "signature": _signature(task),
         "generator": {"python": "entry.py:inputs", "passes": "one"},
-        "reference": {"python": "entry.py:expected"},
-        "baseline": {"python": "entry.py:expected"},
-        **checker,
+        **{key: {"python": "entry.py:expected"} for key in ("reference", "baseline")},
+        **(
+            {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
+            if task.judging.checker
+            else {}
+        ),
         "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: found for name, found in entries.items() if found},
-        "variants": dict(zip(answers, named, strict=True)) or {OWN: own},
+        "variants": _variants(task, answers) or {OWN: own},
     }
-    places = _buffers(reference)
-    texts = {"entry.py": ENTRY.format(generate=GENERATE, places=places, reference=REFERENCE, check=CHECK)}
-    for name in answers:
-        file = f"{ANSWERS}/{name}.py"
-        texts[f"{name}_answer.py"] = ANSWER.format(name=name, file=file, kernel=KERNEL)
-    own_files = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
-    links = own_files | {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
-    return Made(fields, links, texts)
+    words = {"generate": GENERATE, "places": _buffers(reference), "reference": REFERENCE, "check": CHECK}
+    return Made(fields, _links(task, answers), {"entry.py": ENTRY.format(**words), **_texts(answers)})
+
+
+def _signature(task: ForeignTask) -> dict[str, Any]:
+    """Sizes and parameters of the generator; tensors are those that it makes."""
+    kinds = _kinds(task)
+    return {
+        "sizes": [name for name, kind in kinds.items() if kind == "size"],
+        "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
+    }
+
+
+def _variants(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Each answer as a variant. Raises DefinitionError for one without the kernel."""
+    for path in answers.values():
+        if not python_text.read_module(path).defines(KERNEL):
+            raise python_text.mistake(path, f"`{KERNEL}`", "a file without it")
+    return {
+        name: variant(task, f"{name}_answer.py", KERNEL, f"the answer {path.name}")
+        for name, path in answers.items()
+    }
+
+
+def _texts(answers: Mapping[str, Path]) -> dict[str, str]:
+    """What loop writes for each answer."""
+    return {
+        f"{name}_answer.py": ANSWER.format(name=name, file=f"{ANSWERS}/{name}.py", kernel=KERNEL)
+        for name in answers
+    }
+
+
+def _links(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, Path]:
+    """The task's own files, and the answers."""
+    own = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
+    return own | {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
 
 
 def _in(name: str, case: Case) -> bool:

@@ -191,7 +191,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(*unbuilt, *room.left_out),
+        missing=(*unbuilt, *room.left_out, *bench.notes),
         untaken={side.name: untaken(side, wanted) for side in sides},
     )
     output = whole.output(VerifyOutput)

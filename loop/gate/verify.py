@@ -14,7 +14,7 @@ from loop.model.causes import Cause
 from loop.model.faults import Fault
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import accepts, shape, unsupported
+from loop.model.workloads import accepts, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
 from loop.workers.kept import KeptWorker
@@ -111,8 +111,10 @@ class Checker:
 
     def _layouts(self, workload: Workload) -> Sequence[Layout]:
         usual: tuple[Layout, ...] = ("contiguous",)
-        elements = [shape(text, workload) for text in self.bench.target.signature.inputs.values()]
-        if workload.dtype in self.laid_out or any(0 in sizes for sizes in elements):
+        call = self.bench.call(workload, self.side.name)
+        if workload.dtype in self.laid_out or any(0 in one.shape for one in call.inputs):
+            return usual
+        if call.structure or call.updates:  # A generator's tensors lie as it says.
             return usual
         if not self.concerns(workload) or not accepts(self.side, workload) or self.side.kind == "command":
             return usual
@@ -213,7 +215,8 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
 
 def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """What is wrong with an output, as a code and in words, the most telling first; empty when nothing is."""
-    wrong = f"{finding.wrong} of {finding.total} elements wrong"
+    wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
+    wrong += f" in {finding.output}" if finding.output else ""
     if reply.broken:
         return "replaced", f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"
     if reply.changed:
@@ -227,6 +230,8 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         again = "; a second run gave another output: flaky" if reply.flaky else ""
         cause: Cause = "NaN" if finding.worst.got is None else "elements"
         return cause, f"{wrong} on {place}; worst {where(finding.worst)}{again}"
+    if finding.checker:
+        return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.message:
         return "plain error", f"{finding.message} on {place}"
     if reply.unwritten:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from loop.base.stats import geometric_mean
 from loop.learning.model import ComparedSession, Comparison, Judged, Point, Row, Series
 from loop.report import format as say
-from loop.report.bars import block
+from loop.report.format import block
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Section

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from loop.learning.environments import FACTS
+from loop.learning.durations import FACTS
 from loop.learning.model import Cure, Memory
 from loop.model.index import FailureSeen, SessionRow
 from loop.report import format as say

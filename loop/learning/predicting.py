@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
-from loop.learning.durations import Duration
-from loop.learning.environments import FACTS
+from loop.learning.durations import FACTS, Duration
 from loop.learning.prediction import MEASURED, Forecast, Work, forecast
 from loop.library.rates import rates
 from loop.model.index import Environment, SessionRow

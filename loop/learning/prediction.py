@@ -12,8 +12,18 @@ from dataclasses import dataclass, replace
 
 from loop.base.stats import median
 from loop.learning.calibration import widening
-from loop.learning.durations import SPREAD, Duration, Slowing, expected, prior, slowing, summed
-from loop.learning.environments import FACTS, alike, place_of
+from loop.learning.durations import (
+    FACTS,
+    SPREAD,
+    Duration,
+    Slowing,
+    alike,
+    expected,
+    place_of,
+    prior,
+    slowing,
+    summed,
+)
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted

@@ -12,8 +12,7 @@ from typing import Literal
 
 from loop.base.stats import beta_quantile
 from loop.learning.calibration import Calibration, Outcome, calibration
-from loop.learning.durations import Duration, expected, summed
-from loop.learning.environments import Place, alike, changed, place_of
+from loop.learning.durations import Duration, Place, alike, changed, expected, place_of, summed
 from loop.learning.model import Saved
 from loop.model.history import HistorySession
 from loop.model.index import PatternRun, SessionRow

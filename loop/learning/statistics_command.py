@@ -10,8 +10,8 @@ from typing import Any
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
-from loop.base.screen import Screen, fold, seconds_text, short, width
-from loop.learning import calibration, durations, environments, statistics
+from loop.base.screen import Screen, seconds_text, short
+from loop.learning import calibration, durations, statistics
 from loop.learning.calibration import Calibration
 from loop.learning.statistics import Statistics
 from loop.library import definitions
@@ -66,7 +66,7 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
         wanted = [found[name]] if name else list(found.values())
         screen.data(json.dumps({"schema_version": 2, "patterns": [as_fields(one) for one in wanted]}, indent=1))
     elif name:
-        screen.data(fold("\n".join(lines(found[name])), width(screen.out)))
+        screen.prose("\n".join(lines(found[name])))
     else:
         _table(found, patterns, screen)
     return ExitCode.OK
@@ -162,7 +162,7 @@ def _recorded(row: HistorySession) -> str:
 def _places(one: Statistics) -> list[str]:
     """Where it was run, and what those runs are worth where the last session ran."""
     shown = [
-        f"in {environments.in_words(scope.place)}: {scope.successes} of {scope.successes + scope.broken} "
+        f"in {durations.in_words(scope.place)}: {scope.successes} of {scope.successes + scope.broken} "
         f"answered, each worth {scope.weight:.3g} here"
         for scope in one.scopes[:MANY_PLACES]
     ]
@@ -188,7 +188,7 @@ def as_fields(one: Statistics) -> dict[str, Any]:
         "saved": one.saved._asdict() if one.saved else None,
         "environments": [
             {
-                **dict(zip(environments.FACTS, scope.place, strict=True)),
+                **dict(zip(durations.FACTS, scope.place, strict=True)),
                 "successes": scope.successes,
                 "broken": scope.broken,
                 "weight": scope.weight,

@@ -1,6 +1,6 @@
 """Definitions of an earlier release, as today's release writes them: the only place that knows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from loop.model.base import Model
@@ -24,7 +24,9 @@ def _signed(data: Any) -> Any:
     return {**data, "signature": {**rest, "outputs": {OUTPUT: signature["output"]}}}
 
 
-UPGRADES = {(Target, 1): target_of_format_1}
+UPGRADES: Mapping[tuple[type[Model], int], Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    (Target, 1): target_of_format_1
+}
 """Model and format number to what brings plain data into the next format."""
 
 

@@ -143,7 +143,7 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
         yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
-    functions["arguments"] = target.modules.arguments if target.modules else None
+    functions["constructors' arguments"] = target.modules.arguments if target.modules else None
     for word, function in functions.items():
         if function is not None:
             yield f"{word}: Python {function.python}"

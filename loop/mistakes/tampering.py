@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from loop.calls import torch_side
+from loop.calls import callee
 from loop.calls.torch_side import Function
 from loop.mistakes.arrays import Terms
 
@@ -62,7 +62,7 @@ def patch_comparison(function: Function, terms: Terms) -> Function:
 
 def patch_reading(function: Function, terms: Terms) -> Function:
     """What checks a result's type and shape."""
-    return _first(lambda: _replace(torch_side, "check_result", lambda *_: None), function)
+    return _first(lambda: _replace(callee, "check_result", lambda *_: None), function)
 
 
 def _first(patch: Callable[[], None], function: Function) -> Function:

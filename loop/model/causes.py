@@ -5,6 +5,7 @@ from typing import Literal
 Cause = Literal[
     "",
     "elements",
+    "checker",
     "NaN",
     "plain error",
     "two outputs",
@@ -35,6 +36,7 @@ Cause = Literal[
 - empty: nothing is wrong, the status says it all, or an earlier release stored it
 - `elements`, `NaN`, `plain error`: elements outside their tolerance, one that is NaN (mostly because nobody wrote
   it), a result that loses more than the plain implementation
+- `checker`: the task's own check of the outputs says no
 - `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
 - `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it
 - `declined`, `raised`, `wrong result`: an error number, an exception, a result of another kind, shape or type

@@ -9,7 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
-from loop.model.output import Output, read_output
+from loop.model.output import Output, by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
@@ -195,14 +195,12 @@ class Kept(Model):
 def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
     """What was gained by the changes that were kept, by variant and what they were timed on."""
     records = latest_attempts(finished)
-    briefs = ((record.run, read_output(record, BriefOutput)) for record in records)
-    tunings = {run: output.brief.tuning for run, output in briefs if output and output.brief}
+    tunings = {run: output.brief.tuning for run, output in by_run(records, BriefOutput) if output.brief}
     parts: dict[tuple[str, str | None], list[tuple[Tried, str, list[SpeedVerdict]]]] = {}
-    for record in records:
-        output = read_output(record, DecisionOutput)
-        if output and output.kept and output.tried and output.tried.gain is not None:
-            speeds = _against_incumbent(records, record.run, output.tried.variant)
-            key = output.tried.variant, tunings.get(record.run)
+    for run, output in by_run(records, DecisionOutput):
+        if output.kept and output.tried and output.tried.gain is not None:
+            speeds = _against_incumbent(records, run, output.tried.variant)
+            key = output.tried.variant, tunings.get(run)
             parts.setdefault(key, []).append((output.tried, output.branch, speeds))
     return tuple(_product(*key, mine) for key, mine in parts.items())
 
@@ -234,8 +232,7 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
     """The runs whose change was kept."""
-    decisions = ((record.run, read_output(record, DecisionOutput)) for record in records)
-    return frozenset(run for run, output in decisions if output and output.kept)
+    return frozenset(run for run, output in by_run(records, DecisionOutput) if output.kept)
 
 
 class TriedPoint(Model):

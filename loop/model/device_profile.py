@@ -70,27 +70,11 @@ class KernelRun(Model):
     """What its warps waited for: reason to the share of a warp's time."""
 
 
-class KernelProfile(Model):
-    """All launches of one kernel in a call; shares are means over them by their time."""
+class KernelProfile(KernelRun):
+    """All launches of one kernel in a call: time is their sum, registers the most of any, shares means by time."""
 
-    kernel: str
-    """Name of the kernel, without return type and parameters."""
     launches: int
     """How often the call launched it."""
-    us: float | None = None
-    """Microseconds of all these launches together; None where the profiler told no time."""
-    registers: int | None = None
-    """Registers a thread, the most of any launch."""
-    dram: float | None = None
-    """Share of the device memory's peak throughput in use."""
-    sm: float | None = None
-    """Share of the multiprocessors' peak throughput in use."""
-    warps_active: float | None = None
-    """Share of the warps that the multiprocessors could hold, while they had any."""
-    bank_conflicts: float | None = None
-    """Share of the shared-memory wavefronts that are bank conflicts."""
-    stalls: dict[str, float] = Field(default_factory=dict)
-    """What its warps waited for most, at most three reasons: to the share of a warp's time."""
 
 
 class DeviceProfile(Model):

@@ -107,6 +107,10 @@ class Check(Model):
     """The error that its element may have."""
     plain_max_error: float | None = None
     """Largest absolute error of the plain implementation in the same type."""
+    output: str = ""
+    """Which output the figures are about; empty where there is one."""
+    checker: str = ""
+    """What the task's own checker says against the outputs."""
     wrong: int = 0
     """Elements outside their tolerance."""
     total: int = 0

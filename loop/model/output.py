@@ -59,6 +59,12 @@ def outputs_of(finished: Iterable[Finished], kind: type[Found]) -> list[Found]:
     return [output for output in read if output is not None]
 
 
+def by_run(finished: Iterable[Finished], kind: type[Found]) -> list[tuple[int, Found]]:
+    """What each step of one kind found, with its run."""
+    read = ((record.run, read_output(record, kind)) for record in finished)
+    return [(run, output) for run, output in read if output is not None]
+
+
 class VerifyOutput(Output):
     """Correctness of the selected variants."""
 

@@ -69,9 +69,6 @@ class Signature(Model):
     """Sizes that no dimension above is called after: the generator is given them, the function is not."""
     parameters: dict[Word, Attribute] = Field(default_factory=dict)
     """Other values that only the generator is given."""
-    passing: Literal["returned", "passed"] = "returned"
-    """Whether a Python function returns its outputs, or writes them to tensors passed after its inputs. A
-    compiled one always writes them."""
     updates: dict[Word, Word] = Field(default_factory=dict)
     """Outputs that are inputs changed in place, as in `cache: k_cache`: not returned, not passed again. Every
     other input must stay as it was."""

@@ -128,7 +128,9 @@ class PythonVariant(_Variant):
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
     """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
     function: Word
-    """Callable in it: positional tensors, attributes by keyword, returns the output."""
+    """Callable in it: positional tensors, attributes by keyword, returns the output. With `modules` a class."""
+    passing: Literal["returned", "passed"] = "returned"
+    """Whether it returns its outputs, or writes them to tensors that are passed after its inputs."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None
     """How a call is cut up; None where nobody declared it."""
@@ -262,6 +264,11 @@ class Target(Model):
             else variant
             for name, variant in variants.items()
         }
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the manifest alone tells every tensor of a call, and there is one output."""
+        return self.signature.is_plain and self.generator is None and self.modules is None
 
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""

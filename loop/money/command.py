@@ -8,7 +8,7 @@ from typing import Any
 
 from loop.base.errors import ExitCode
 from loop.base.places import Project, project
-from loop.base.screen import Screen, fold, width
+from loop.base.screen import Screen
 from loop.library.derived import contradictions
 from loop.library.rates import rates
 from loop.model.index import SessionRow
@@ -126,7 +126,7 @@ def _show_costs(chosen: Sequence[SessionRow], lines: Sequence[str], screen: Scre
     screen.table(heads, [*cells, _cells("sum", totals(chosen))], wrap=0)
     screen.data("")
     for line in lines:
-        screen.data(fold(line, width(screen.out)))
+        screen.prose(line)
 
 
 def _cells(name: str, sums: Totals) -> tuple[str, ...]:

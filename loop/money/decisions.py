@@ -9,7 +9,7 @@ from typing import Any
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
-from loop.base.screen import Screen, fold, width
+from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.library.histories import histories
 from loop.library.rates import rates
@@ -211,4 +211,4 @@ def _options_of(row: dict[str, Any]) -> Options:
 
 def _show(lines: Iterable[str], screen: Screen) -> None:
     for line in lines:
-        screen.data(fold(line, width(screen.out)))
+        screen.prose(line)

@@ -7,6 +7,7 @@ Break-even hours = stop cost / rate; with nobody waiting that is the restart tim
 from collections.abc import Iterable, Sequence
 
 from loop.base.errors import UsageError
+from loop.base.stats import total_known
 from loop.gate.model import BuildOutput
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
@@ -126,7 +127,7 @@ def restart_s(row: SessionRow) -> float | None:
     environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
     passed = [step for step in row.steps if step.status == "passed"]
     good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
-    return _sum([environment, built, *good])
+    return total_known([environment, built, *good])
 
 
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
@@ -137,13 +138,7 @@ def own_restart_s(finished: Sequence[Finished]) -> float | None:
         return None
     before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, builds[0].pattern))
     good = [next((step.seconds for step in passed if step.action == f"kernel.{name}"), None) for name in GOOD]
-    return _sum([before, *good])
-
-
-def _sum(parts: Sequence[float | None]) -> float | None:
-    """None where a part is not known."""
-    known = [seconds for seconds in parts if seconds is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return total_known([before, *good])
 
 
 def advice(break_even: tuple[float, float]) -> str:

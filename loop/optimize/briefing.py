@@ -164,12 +164,8 @@ def choose(context: Context) -> Subject | None:
     measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
-    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
-    compiled = _editable(context, {one.variant for one in speeds})
-    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
-    timed = [one for one in measured.measurements if one.variant in compiled]
-    certain = bottleneck.worst([one for one in timed if (one.variant, one.workload.name) in clear])
-    worst = bottleneck.worst(timed) | certain
+    speeds = {one.variant for one in measured.verdicts if isinstance(one, SpeedVerdict)}
+    worst = bottleneck.worst(measured, _editable(context, speeds))
     if not worst:
         return None
     found = next(iter(bottleneck.worst_first(worst.values())))

@@ -14,8 +14,8 @@ from pathlib import Path
 from loop.agents import isolation
 from loop.agents.presets import preset_of
 from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans
-from loop.agents.spending import PROPOSALS
-from loop.agents.spending import together as all_of
+from loop.agents.results import PROPOSALS
+from loop.agents.results import together as all_of
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, together
 from loop.builds import build

@@ -26,7 +26,7 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.round import Untimed
-from loop.timing.timings import MIN_ROUNDS, SHORT_SEGMENT_S, Terms
+from loop.timing.timings import MIN_ROUNDS, Terms
 from loop.workers.bench import Side
 
 NOTE = "loop-check.json"
@@ -155,7 +155,7 @@ def _speed(
     workload = next(_timed(context, side, note), None)
     if workload is None:
         return []
-    terms = Terms(arguments.rounds, arguments.seconds, context.task.seed, segment_s=SHORT_SEGMENT_S)
+    terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
     timings = yield from schedule.measure(context.bench, [rival, side], [workload], terms)
     logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
     if len(logs) < MIN_ROUNDS:

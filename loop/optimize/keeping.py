@@ -8,7 +8,7 @@ from loop.base.stats import geometric_mean
 from loop.model.change import DecisionOutput, Outcome, as_of_target
 from loop.model.measurement import Measurement
 from loop.model.money import Gains
-from loop.model.output import read_output
+from loop.model.output import by_run
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.timing.model import CompareOutput
@@ -102,12 +102,9 @@ def gains(finished: Iterable[Finished]) -> Gains:
     side by side. Changes build upon each other, so what they save is added up.
     """
     records = latest_attempts(finished)
-    changes = [
-        (r.run, read_output(as_of_target(r), CompareOutput)) for r in records if r.action == "change.compare"
-    ]
-    compared = {run: output.measurements for run, output in changes if output}
-    decisions = [(record.run, read_output(record, DecisionOutput)) for record in records]
-    kept = [(run, one.tried) for run, one in decisions if one and one.kept and one.tried]
+    changes = [as_of_target(record) for record in records if record.action == "change.compare"]
+    compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
+    kept = [(run, one.tried) for run, one in by_run(records, DecisionOutput) if one.kept and one.tried]
     saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in kept]
     known = [one for one in saved if one is not None]
     return Gains(accepted=len(kept), accepted_us=sum(known) if known else None)

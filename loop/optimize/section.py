@@ -15,7 +15,7 @@ from loop.model.change import (
     TuneOutput,
     as_of_target,
 )
-from loop.model.output import MeasureOutput, outputs_of, read_output
+from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
 from loop.profile.promised import held
@@ -50,7 +50,7 @@ class Changes:
 def changes(finished: Sequence[Finished]) -> Changes:
     """Every change of a session, and where the kept ones are."""
     records = latest_attempts(finished)
-    decided = [(record.run, output) for record in records if (output := read_output(record, DecisionOutput))]
+    decided = by_run(records, DecisionOutput)
     rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
     heads = columns(
         *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),

@@ -11,7 +11,7 @@ from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
 from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target
-from loop.model.output import MeasureOutput, Output, read_output
+from loop.model.output import MeasureOutput, Output, by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
@@ -34,8 +34,7 @@ class SessionChanges:
     @property
     def decisions(self) -> list[tuple[int, DecisionOutput]]:
         """Run and decision of each change that was judged."""
-        read = ((record.run, read_output(record, DecisionOutput)) for record in self.finished)
-        return [(run, output) for run, output in read if output]
+        return by_run(self.finished, DecisionOutput)
 
     @property
     def tried(self) -> tuple[Tried, ...]:
@@ -119,8 +118,7 @@ class SessionChanges:
     @property
     def first_base(self) -> str:
         """Commit of the worktree that the first change of this session stood on; empty before there was one."""
-        briefs = (read_output(record, BriefOutput) for record in self.finished)
-        return next((one.base for one in briefs if one and one.base), "")
+        return next((one.base for _, one in by_run(self.finished, BriefOutput) if one.base), "")
 
     def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""
@@ -182,8 +180,7 @@ def own_tree(context: Context, shop: Workshop) -> Worktree | None:
 
 def change_at_hand(context: Context) -> ChangeAtHand:
     """The change that the last brief asked for. Raises LoopError where its worktree or its edit is not there."""
-    read = ((record.run, read_output(record, BriefOutput)) for record in context.finished)
-    briefs = [(run, output) for run, output in read if output]
+    briefs = by_run(context.finished, BriefOutput)
     if not briefs or not briefs[-1][1].edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     shop = workshop(context)

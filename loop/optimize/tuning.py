@@ -43,7 +43,7 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.round import Untimed
-from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
+from loop.timing.timings import Terms, Timings
 from loop.workers.bench import Bench, Side
 
 TOGETHER = 6
@@ -279,7 +279,7 @@ def _time_together(
 ) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
-    terms = Terms(rounds, search.context.budget_s, search.context.task.seed, segment_s=SHORT_SEGMENT_S)
+    terms = Terms(rounds, search.context.budget_s, search.context.task.seed)
     timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
     for label, check in timings.wrong:
         if label in labels and label in search.sides:

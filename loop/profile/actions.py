@@ -7,16 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.errors import LoopError
-from loop.base.expressions import Expression
 from loop.base.processes import Tick
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
-from loop.model.target import Workload
-from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import formula_values, working_set
+from loop.model.workloads import counted, working_set
 from loop.profile import bottleneck, device_counters
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes, Reach
@@ -67,20 +64,13 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
 
 
 def _worst(context: Context) -> Sequence[Measurement]:
-    """Of each variant whose speed can be trusted the measurement with its lowest ratio.
-
-    Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
-    """
+    """Of each variant whose speed can be trusted the measurement with its lowest ratio."""
     latest = context.latest("kernel.measure")
     if not latest:
         return ()
     output = MeasureOutput.model_validate(latest, strict=False)
-    speeds = [one for one in output.verdicts if isinstance(one, SpeedVerdict)]
-    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
-    certain = bottleneck.worst([m for m in output.measurements if (m.variant, m.workload.name) in clear])
-    every = bottleneck.worst(output.measurements) | certain
-    trusted = {one.variant for one in speeds} & context.bench.target.variants.keys()
-    return [one for name, one in every.items() if name in trusted]
+    trusted = context.bench.target.variants.keys()
+    return [*bottleneck.worst(output, trusted).values()]
 
 
 def _look(
@@ -101,7 +91,7 @@ def _look(
 
 def _look_at_roof(context: Context, measured: Measurement, roof: Known, notes: Notes) -> None:
     target, workload, (reach, source) = context.bench.target, measured.workload, roof
-    flops, moved = (_formula(text, workload) for text in (target.flops, target.bytes))
+    flops, moved = (counted(text, workload) for text in (target.flops, target.bytes))
     seconds = measured.candidate_us * 1e-6
     facts = bottleneck.roofline(flops, moved, seconds, reach)
     notes.tell(facts)
@@ -117,12 +107,6 @@ def _roof_unknown(facts: Mapping[str, Fact], exceeded: str, source: str) -> str:
     if exceeded:
         return f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
     return source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
-
-
-def _formula(text: str | None, workload: Workload) -> float | None:
-    if text is None:
-        return None
-    return Expression.parse(text, arithmetic=True).evaluate_number(formula_values(workload))
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Known]:
@@ -181,9 +165,9 @@ def _look_at_counters(
 ) -> Generator[Tick, None, None]:
     notes.silent("there is no GPU", *ON_GPU)
     side = context.bench.side(measured.variant, build)
-    counted = yield from outside.count(context.bench, side, measured.workload)
-    notes.tell(_per_call(counted), f"counted over {counted.calls} calls")
-    return notes.silent(counted.why or "not counted", *COUNTED)
+    seen = yield from outside.count(context.bench, side, measured.workload)
+    notes.tell(_per_call(seen), f"counted over {seen.calls} calls")
+    return notes.silent(seen.why or "not counted", *COUNTED)
 
 
 def _look_at_device(
@@ -197,8 +181,8 @@ def _look_at_device(
     notes.silent("counted on a processor only", *COUNTED)
 
 
-def _per_call(counted: outside.Counted) -> dict[str, Fact]:
-    counts, calls = counted.counts, max(counted.calls, 1)
+def _per_call(seen: outside.Counted) -> dict[str, Fact]:
+    counts, calls = seen.counts, max(seen.calls, 1)
     cycles = counts.get("cycles")
     names = [name for name in ("instructions", "cache_misses") if name in counts]
     facts: dict[str, Fact] = {name: counts[name] / calls for name in names}

@@ -1,6 +1,6 @@
 """What holds a kernel back: the roofline, and the walk down a tree in which unknown is never zero. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -8,7 +8,9 @@ from loop.base.expressions import Expression, ExpressionError
 from loop.model.device_profile import DeviceProfile
 from loop.model.gain import GainOutcome
 from loop.model.measurement import Measurement
+from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
+from loop.model.verdict import SpeedVerdict
 from loop.profile.promised import promise
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
@@ -116,12 +118,20 @@ def worth(ratio: float, weight: float = 1.0, gain: float | None = None) -> float
     return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
 
 
-def worst(measurements: Sequence[Measurement]) -> dict[str, Measurement]:
-    """Of each variant the measurement against the baseline where most is to be won; then the lowest."""
+def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
+    """Of each of these variants with a speed the measurement where most is to be won; then the lowest.
+
+    Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
+    """
+    speeds = [one for one in output.verdicts if isinstance(one, SpeedVerdict) and one.variant in names]
+    timed = {one.variant for one in speeds}
+    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
     found: dict[str, Measurement] = {}
-    for one in worst_first(measurements):
-        if one.against == "baseline":
-            found.setdefault(one.variant, one)
+    for one in worst_first(output.measurements):
+        if one.against == "baseline" and one.variant in timed:
+            first = found.setdefault(one.variant, one)
+            if (one.variant, one.workload.name) in clear and (one.variant, first.workload.name) not in clear:
+                found[one.variant] = one
     return found
 
 

@@ -1,15 +1,185 @@
-"""What the GPU itself says of one call: counters by ncu, else kernels and times by torch's profiler."""
+"""What the GPU itself says of one call: counters by ncu, else kernels and times by torch's profiler.
 
+The child marks the call (`cuProfilerStart`), so that nothing which only prepares it is counted. Clocks stay as
+they are and caches as warm as the call before left them, for that is what was timed. Kernels are replayed, one
+pass for every few counters.
+"""
+
+import csv
+import shutil
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
+from loop.base.errors import LoopError
 from loop.base.processes import Tick
+from loop.base.stats import total_known
 from loop.model.device_profile import DeviceProfile, KernelProfile, KernelRun
+from loop.model.resources import short_name
 from loop.model.target import Workload
-from loop.profile import ncu
-from loop.profile.profile import trace
+from loop.profile.profile import Watched, prepare, trace
 from loop.steps.context import Context
-from loop.workers.bench import Side
+from loop.workers.bench import Bench, Side
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker_messages import Mark
+
+NCU = "ncu"
+NCU_LIMIT_S = 40.0
+"""Torch is imported under it, too; a call of few kernels takes 2 to 4 s."""
+MOST_LAUNCHES = 40
+"""Launches of one call that are looked at."""
+TIME, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+PERCENT = {
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
+}
+"""Fact to the counter that tells it, in per cent."""
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+"""Warps that wait for a reason, a mean over the instructions issued; together they are all the warps."""
+WAITS = {
+    "long_scoreboard": "loads from device memory",
+    "short_scoreboard": "shared memory and special units",
+    "barrier": "other warps at a barrier",
+    "wait": "the fixed latency of its own instructions",
+    "no_instruction": "instructions to be fetched",
+    "math_pipe_throttle": "busy arithmetic units",
+    "mio_throttle": "the queue of shared-memory instructions",
+    "lg_throttle": "the queue of loads and stores",
+    "tex_throttle": "the queue of texture instructions",
+    "imc_miss": "constants that are not in their cache",
+    "branch_resolving": "targets of branches",
+    "dispatch_stall": "the dispatcher",
+    "drain": "stores on their way at its end",
+    "membar": "memory fences",
+    "gmma": "matrix units of the warp group",
+    "sleeping": "the end of a sleep",
+    "misc": "something else",
+    "not_selected": "other warps that could issue as well",
+}
+"""Reason of a stall to what the warp waits for."""
+NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
+"""Reasons for which not every GPU has a counter."""
+ISSUES = "selected"
+"""The same counter for a warp that issues: no stall, but part of its time."""
+METRICS = (TIME, REGISTERS, CONFLICTS, WAVEFRONTS, *PERCENT.values(), *map(STALL.format, (*WAITS, ISSUES)))
+NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9} | {
+    "nsecond": 1.0,
+    "usecond": 1e3,
+    "msecond": 1e6,
+    "second": 1e9,
+}
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+ALLOW = (
+    "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
+    "a container needs --cap-add=SYS_ADMIN"
+)
+INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
+
+
+def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
+    """Counters of one call of a side on a workload. What goes wrong is a reason, never an error."""
+    if shutil.which(NCU) is None:
+        return Watched(why=f"there is no {NCU} on the PATH: {INSTALL}")
+    if side.kind == "command":
+        return Watched(why="a program of its own is not profiled")
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        log = Path(folder) / "csv"
+        try:
+            failed = yield from _run(bench, side, workload, log, min(limit_s, NCU_LIMIT_S))
+        except (Refusal, WorkerLost, LoopError) as error:
+            failed = str(error)
+        text = log.read_text(errors="replace") if log.is_file() else ""
+    runs = read_log(text)
+    if not runs or failed:
+        return Watched(why=why_nothing(text, failed))
+    return Watched(runs, cut=len(runs) >= MOST_LAUNCHES)
+
+
+def command(log: Path) -> list[str]:
+    """The command line under which a worker is started."""
+    return [
+        *(NCU, "--target-processes", "all", "--profile-from-start", "off"),
+        *("--clock-control", "none", "--cache-control", "none"),
+        *("--csv", "--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES), "--log-file", str(log)),
+    ]
+
+
+def _run(bench: Bench, side: Side, workload: Workload, log: Path, limit_s: float) -> Generator[Tick, None, str]:
+    """Have the call made under ncu; how the worker failed, empty where it did not."""
+    yield from bench.expect(workload, wide=True)
+    note = f"counting {side.name} on {workload.name}"
+    with bench.open(side, under=command(log)) as worker:
+        yield from prepare(bench, worker, side, workload, note, limit_s)
+        yield from worker.ask(Mark(), limit_s=limit_s, note=note)
+        code: int = yield from worker.end(limit_s, note)
+    return f"{NCU} ended with {code}" if code else ""
+
+
+def why_nothing(log: str, failed: str) -> str:
+    """Why ncu tells nothing, by its own words where it had any, and what mends it."""
+    if NO_PERMISSION in log or NO_PERMISSION in failed:
+        return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
+    said = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
+    reasons = [*said[:1], *([failed] if failed else [])]
+    return f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
+
+
+def read_log(text: str) -> tuple[KernelRun, ...]:
+    """The launches in a log of `ncu --csv`, in order: a line for each launch and counter, among lines of talk."""
+    rows = csv.DictReader(line for line in text.splitlines() if line.startswith('"'))
+    launches: dict[str, dict[str, float]] = {}
+    names: dict[str, str] = {}
+    for row in rows:
+        if row.get("Metric Name") and (row.get("ID") or "").isdecimal():
+            names[row["ID"]] = row["Kernel Name"]
+            value = number(row.get("Metric Value") or "", row.get("Metric Unit") or "")
+            counters = launches.setdefault(row["ID"], {})
+            if value is not None:
+                counters[row["Metric Name"]] = value
+    return tuple(_run_of(names[key], counters) for key, counters in launches.items())
+
+
+def number(text: str, unit: str) -> float | None:
+    """A counter as ncu prints it, `3,936`, times in nanoseconds; None for `n/a` and all else that is no number."""
+    try:
+        return float(text.replace(",", "")) * NANOSECONDS.get(unit, 1.0)
+    except ValueError:
+        return None
+
+
+def _run_of(kernel: str, counters: dict[str, float]) -> KernelRun:
+    time_ns, registers = counters.get(TIME), counters.get(REGISTERS)
+    shares = {fact: counters[name] / 100 for fact, name in PERCENT.items() if name in counters}
+    return KernelRun(
+        kernel=short_name(kernel),
+        us=None if time_ns is None else time_ns / 1e3,
+        registers=None if registers is None else int(registers),
+        bank_conflicts=_share(counters.get(CONFLICTS), counters.get(WAVEFRONTS)),
+        stalls=stalls(counters),
+        **shares,
+    )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    """Part of a whole; of nothing it is nothing, and of something unknown unknown."""
+    if part is None or whole is None:
+        return None
+    return part / whole if whole else 0.0
+
+
+def stalls(counters: dict[str, float]) -> dict[str, float]:
+    """What warps wait for, to the share of their time; empty where a counter is missing, for a share needs all."""
+    names = {reason: STALL.format(reason) for reason in (*WAITS, ISSUES)}
+    known = {reason: counters[name] for reason, name in names.items() if name in counters}
+    whole = sum(known.values())
+    if not whole or names.keys() - known.keys() - NOT_EVERYWHERE:
+        return {}
+    return {WAITS[reason]: value / whole for reason, value in known.items() if value and reason in WAITS}
+
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
 """Facts that a profiler gives as shares, 0 to 1."""
@@ -26,7 +196,7 @@ def watch(
     `variants`: how many share the step's limit.
     """
     limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))
-    counted = yield from ncu.count(context.bench, side, workload, limit_s)
+    counted = yield from count(context.bench, side, workload, limit_s)
     if counted.runs:
         return device_profile(counted.runs, "ncu", cut=counted.cut), ""
     traced = yield from trace(context.bench, side, workload, limit_s)
@@ -48,7 +218,7 @@ def device_profile(
         by=by,
         kernels=tuple(sorted(kernels, key=lambda one: -(one.us or 0.0))),
         launches=len(runs),
-        us=_sum([run.us for run in runs]),
+        us=total_known([run.us for run in runs]),
         cut=cut,
     )
 
@@ -58,16 +228,11 @@ def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelProfile:
     return KernelProfile(
         kernel=name,
         launches=len(runs),
-        us=_sum([run.us for run in runs]),
+        us=total_known([run.us for run in runs]),
         registers=max((run.registers for run in runs if run.registers is not None), default=None),
         stalls=_stalls([run.stalls for run in runs], weights),
         **{share: _mean([getattr(run, share) for run in runs], weights) for share in SHARES},
     )
-
-
-def _sum(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return sum(known) if len(known) == len(times) else None
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -14,8 +14,7 @@ from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunc
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
-from loop.profile.resources import code_for
-from loop.profile.taking import ask_launches, calls_of, shape_of
+from loop.profile.taking import ask_launches, calls_of, code_for, shape_of
 from loop.steps.context import Context
 
 NO_REPORT = "its compiler was not asked what kernels take"

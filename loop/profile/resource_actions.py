@@ -9,7 +9,7 @@ from loop.model.profile import Filling
 from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
-from loop.profile import resources as judge
+from loop.profile import taking as judge
 from loop.profile.inspection import (
     Findings,
     ask_host_code,

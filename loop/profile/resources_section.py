@@ -8,8 +8,7 @@ from loop.model.profile import Filling
 from loop.model.resources import KernelResources, Placement
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.chapter import Chapter
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Chapter, Column, Table
 
 MOST_ROWS = 12
 """Kernels that are shown; those that are in trouble come first."""

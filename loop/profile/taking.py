@@ -1,4 +1,4 @@
-"""What the kernels of a variant take, and what rose to their harm since it was last recorded.
+"""What the kernels of a variant take, whether they keep their budgets, and what rose to their harm.
 
 More spills are always a rise: each thread moves these bytes through memory. More registers or shared memory are
 one where a multiprocessor holds fewer warps for them: up to there they are free. A budget that the manifest
@@ -6,9 +6,10 @@ declares for spills, or for blocks a multiprocessor, accepts what keeps it.
 """
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -20,24 +21,132 @@ from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.promises import ResourceBudget
 from loop.model.resources import (
+    Bound,
     CompiledLibrary,
     Held,
     KernelLaunch,
     KernelResources,
     KernelTakes,
+    Placement,
     Rise,
     Taken,
     WorkloadLaunches,
 )
 from loop.model.resources import short_name as short
 from loop.model.target import CAbiVariant, Target, Workload
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import accepts, counted, expand
 from loop.profile.launch_limits import WARP, Block, Reports, Resident, place
-from loop.profile.resources import budget_of, code_for
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
 from loop.workers.worker_messages import Launches
+
+ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
+
+
+def runs_on(code: str, device: str) -> bool:
+    """Whether a GPU runs machine code of that architecture: its own major number, no higher minor one.
+
+    `sm_90a` runs on `sm_90` alone, `sm_100f` on its family.
+    """
+    made, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
+    if not made or not there or made[1] != there[1]:
+        return False
+    return made[2] == there[2] if made[3] == "a" else int(made[2]) <= int(there[2])
+
+
+def code_for(kernels: Sequence[KernelResources], device: str) -> tuple[KernelResources, ...]:
+    """Of code for several architectures that which the GPU takes: the nearest to its own."""
+    fitting = sorted({one.architecture for one in kernels if runs_on(one.architecture, device)}, key=_nearness)
+    return tuple(one for one in kernels if fitting and one.architecture == fitting[-1])
+
+
+def _nearness(architecture: str) -> tuple[int, str]:
+    found = ARCHITECTURE.match(architecture)
+    assert found is not None
+    return int(found[2]), found[3]
+
+
+def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | None:
+    """The least time of a call by the roofline (Williams, Waterman, Patterson 2009); None where nothing tells it.
+
+    Operations over the peak of the element type, or bytes that have to move over the memory's. Raises
+    ExpressionError.
+    """
+    peak = device.flops_per_s.get(workload.dtype)
+    flops, moved = (counted(formula, workload) for formula in (target.flops, target.bytes))
+    if flops is None or moved is None or peak is None:
+        return None
+    compute, memory = flops / peak * 1e6, moved / device.bytes_per_s * 1e6
+    by: Literal["compute", "memory"] = "compute" if compute > memory else "memory"
+    return Bound(workload=workload.name, us=max(compute, memory), by=by) if max(compute, memory) > 0 else None
+
+
+def budget_of(name: str, budgets: Iterable[ResourceBudget]) -> ResourceBudget | None:
+    """The first budget that is meant for a kernel."""
+    return next((one for one in budgets if one.fits(name)), None)
+
+
+def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[tuple[KernelResources, int]]:
+    """Kernels that spill more than they may, and what they may. Without a budget that is nothing."""
+    for kernel in library.kernels:
+        own = budget_of(kernel.name, budgets)
+        allowed = own.spill_bytes if own else 0
+        if kernel.spill_bytes > allowed:
+            yield kernel, allowed
+
+
+def broken(
+    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
+) -> Iterator[str]:
+    """Every budget that is not kept, a line each; also one that is meant for no kernel, for nothing keeps it."""
+    placed = _by_symbol(placements)
+    for kernel in library.kernels:
+        own = budget_of(kernel.name, budgets)
+        if own is not None:
+            yield from (f"{kernel.short}: {text}" for text in _excess(kernel, own, placed.get(kernel.symbol, ())))
+    for one in budgets:
+        if not any(one.fits(kernel.name) for kernel in library.kernels):
+            yield f"the budget for {one.kernel!r} fits no kernel of {', '.join(library.variants)}"
+
+
+def _by_symbol(placements: Sequence[Placement]) -> Mapping[str, list[Placement]]:
+    found: dict[str, list[Placement]] = {}
+    for one in placements:
+        found.setdefault(one.symbol, []).append(one)
+    return found
+
+
+def _excess(kernel: KernelResources, own: ResourceBudget, placed: Sequence[Placement]) -> Iterator[str]:
+    shared = max((one.shared_bytes for one in placed), default=kernel.shared_bytes)
+    found = {
+        "registers": (kernel.registers, own.registers),
+        "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
+        "bytes of shared memory": (shared, own.shared_bytes),
+    }
+    for what, (takes, most) in found.items():
+        if most is not None and takes is not None and takes > most:
+            yield f"{takes} {what}, budget {most}"
+    held = min((one.resident for one in placed), default=None)
+    if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
+        yield f"{held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+
+
+def unchecked(
+    library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
+) -> Iterator[str]:
+    """Budgets that need a launch, for kernels that no known workload launches."""
+    placed = _by_symbol(placements)
+    for kernel in library.kernels:
+        own = budget_of(kernel.name, budgets)
+        if (
+            own
+            and kernel.entry
+            and kernel.symbol not in placed
+            and (own.blocks_per_sm or own.shared_bytes is not None)
+        ):
+            yield kernel.short
+
 
 LIMIT_S = 20.0
 """For one call: nothing is computed."""
@@ -46,7 +155,7 @@ LIMIT_S = 20.0
 def ask_launches(
     bench: Bench, made: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """What each workload launches; `made` is the variant's emulated build.
+    """What each workload launches, told by the host code in a dry run; `made` is the variant's emulated build.
 
     An error that the variant returns concerns one workload. When the library cannot be asked at all, or crashes or
     hangs, the workload at which that shows is the last of the answer.

@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds
 from loop.machine.machine import cores
 from loop.model.measurement import ControlResult
-from loop.model.target import Workload
+from loop.model.target import Target, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
@@ -24,7 +24,7 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms, Timings
+from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25
@@ -103,7 +103,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
     workloads = expand(target, target.workloads, dtype, context.task.seed)
-    why_none = _why_none(side, workloads)
+    why_none = _why_none(target, side, workloads)
     if why_none:
         proof.left_out.append(f"every control of {side.name}: {why_none}")
         return
@@ -123,10 +123,12 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         yield from _time(setup, found.timed, proof)
 
 
-def _why_none(side: Side, workloads: Sequence[Workload]) -> str:
+def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     """Why no control of a variant can be tried; empty where some can."""
     if side.kind == "command":
         return "it is a program of its own"
+    if not target.is_plain:
+        return "controls are made for tensors one by one and one output"
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         return "it takes no workload that is not empty"
     return ""
@@ -213,7 +215,7 @@ def _doubts(
     setup: Setup, sides: Sequence[Side], rounds: int
 ) -> Generator[Tick, None, tuple[Timings, list[NoSpeedVerdict]]]:
     """Timings of these sides, and why they cannot be trusted."""
-    terms = Terms(rounds, setup.ends - monotonic(), setup.seed, SHORT_SEGMENT_S)
+    terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
     place = setup.workload.name
     pairs = [Pair(one, one.name, one.name, "self") for one in sides]

@@ -70,7 +70,9 @@ class Control:
         return {
             "name": self.name,
             "make": self.make,
-            "tolerance": tolerance.model_dump() if tolerance else {"atol": 0.0, "rtol": 0.0},
+            "tolerance": tolerance.model_dump(include={"atol", "rtol"})
+            if tolerance
+            else {"atol": 0.0, "rtol": 0.0},
             "attributes": list(target.signature.attributes),
             **self.terms,
         }

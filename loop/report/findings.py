@@ -13,8 +13,8 @@ from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.bars import sparkline
 from loop.report.figures.roofline import Roof
+from loop.report.format import sparkline
 from loop.report.markdown import Table, columns, filled
 
 ALIKE = 4.0

@@ -156,3 +156,16 @@ def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]
         for column, width, cell in zip(columns, widths, cells, strict=True)
     ]
     return "| " + " | ".join(padded) + " |"
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A heading, lines below it, and a table. All text is plain."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    note: str = ""
+    """A sentence above the table: how to read it."""
+    table: Table | None = None
+    modelled: bool = False
+    """Whether it is of a device that was reckoned with, not of what ran."""

@@ -10,8 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
-from loop.report.chapter import Chapter
-from loop.report.markdown import Markdown
+from loop.report.markdown import Chapter, Markdown
 from loop.report.plain import shortened
 
 LARGEST = 2**20

@@ -6,10 +6,10 @@ transports).
 - `reading`: commit, uncommitted files, and files as an earlier commit had them.
 - `history`: the line of commits between two revisions; `between`: what happened between two sessions.
 - `worktree`: folders in which a target may be edited. A target outside git is copied into a repository of its
-  own.
-- `submodules` fills those of a worktree from the checkout's; `leftover` knows whose each worktree is.
+  own. Submodules are filled from the checkout's.
+- `leftover` knows whose each worktree is.
 """
 
-from loop.repository.reading import changes, export, revision, takes_back, root_of
+from loop.repository.reading import changes, export, revision, root_of, takes_back
 
 __all__ = ["changes", "export", "revision", "root_of", "takes_back"]

@@ -5,13 +5,13 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.agents import spending
+from loop.agents import results
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines
 from loop.debug.section import diagnoses
-from loop.learning import calibration, learnings, summary
+from loop.learning import calibration, learnings
 from loop.learning.memory import Recall, failures_json
 from loop.library.histories import histories
 from loop.library.rates import rates
@@ -60,8 +60,8 @@ def conclude(
     finished = journal.finished(lines)
     now = datetime.datetime.now(datetime.UTC)
     took = grading.believed(seconds, [one.seconds for one in every_attempt(folder)])
-    findings = summary.collect(finished)
-    status, reason = summary.session_status(finished, findings.verdicts)
+    findings = learnings.collect(finished)
+    status, reason = learnings.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
     plan, card = head.plan.plan, rates(setting.project).attended(head.attended)
@@ -117,7 +117,7 @@ def measured_use(
 ) -> Used:
     """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
     joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
-    ai, reason = spending.used(folder)
+    ai, reason = results.used(folder)
     return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI)
 
 
@@ -199,7 +199,7 @@ def recall(setting: Setting, session: str) -> Recall:
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
     """The first screen of its report, or one JSON object; the verdict last. The exit code by the gates."""
-    from loop.report.html.reader import words  # Here: markdown-it is needed at the end of a session alone.
+    from loop.report.html import words  # Here: markdown-it is needed at the end of a session alone.
 
     finished = folder.finished()
     if as_json:

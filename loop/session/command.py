@@ -10,9 +10,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
-from loop.report.exports.rows import rows
-from loop.report.exports.trace import spans, trace
-from loop.report.html import page
+from loop.report.exports import rows, spans, trace
 from loop.session import closing, recorded, samples, summary
 from loop.steps.setting import Setting, read_setting
 from loop.store import sessions, ticks
@@ -34,6 +32,8 @@ def _markdown(setting: Setting, folder: SessionFolder) -> Written:
 
 
 def _html(setting: Setting, folder: SessionFolder) -> Written:
+    from loop.report.html import page  # Here: markdown-it is needed for this format alone.
+
     record = ended(folder)
     rendered = closing.render(setting, record, folder)
     return Written(page(shipped("templates"), rendered.text, rendered.figures, record.status))

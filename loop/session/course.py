@@ -8,7 +8,7 @@ from loop.model.output import MeasureOutput, outputs_of
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
-from loop.report.bars import bar
+from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import plain, shortened
 

@@ -1,4 +1,4 @@
-"""How well did a session go? Its time by a clock that can be believed, its late steps, and a letter by a short rule."""
+"""How well did a session go? Its time by a clock to be believed, its late steps, a letter by a short rule."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a plan is for: the names that `success`, `stop_if` and `requires` read, and what they say of a session."""
+"""What a plan is for: the names that `success`, `stop_if` and `requires` read, and what they say."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -8,15 +8,18 @@ from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.expressions.misses import misses
 from loop.base.stats import geometric_mean
-from loop.learning import summary
+from loop.learning import learnings
 from loop.model.change import kept
 from loop.model.money import RateCard
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
-from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, latest_attempts
 from loop.money.charging import hourly_usd
+from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
+from loop.report.format import bar
+from loop.report.markdown import Table, columns, filled
 from loop.store.rows import blamed, judged
 
 
@@ -93,7 +96,7 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
     or an interval says nothing. `gain`: product of the mean ratios of kept changes against what they replaced; 1
     where none was kept. `unexplained`: variants that are wrong, or slower than their known good, without a commit.
     """
-    verdicts = summary.collect(finished).verdicts
+    verdicts = learnings.collect(finished).verdicts
     row = judged(verdicts)
     checked = _checked(finished)
     right, wrong = ([name for name, found in checked.items() if found is sought] for sought in (True, False))
@@ -198,3 +201,58 @@ def _phases(plan: Plan, finished: Sequence[Finished]) -> Iterator[str]:
     for record in latest_attempts(finished):
         current = of.get(record.pattern, current)
         yield current
+
+
+@dataclass(frozen=True)
+class ObjectiveView:
+    """The objective of a session, as it is shown."""
+
+    title: str
+    lines: tuple[str, ...]
+    late: tuple[str, ...]
+    """The steps that lost most time; they stand under the last of the lines."""
+    phases: Table | None
+
+
+def objective(record: SessionRecord) -> ObjectiveView:
+    """That of a session which has ended, or is paused."""
+    late = (
+        f"{one.step}: {say.seconds(one.seconds)} of {say.seconds(one.expected_s)}; {one.why}."
+        for one in record.late
+    )
+    return ObjectiveView(record.head.plan.plan.title, tuple(_lines(record)), tuple(late), _phase_rows(record))
+
+
+def verdict(record: SessionRecord) -> str:
+    """`objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5``; empty where a plan states none."""
+    judged = record.objective
+    if judged is None:
+        return ""
+    if not judged.missed:
+        return f"objective reached: {judged.success}"
+    return f"objective missed: {'; '.join(one.words for one in judged.missed)}"
+
+
+def _lines(record: SessionRecord) -> Iterator[str]:
+    plan = record.head.plan.plan
+    said = verdict(record)
+    if said:
+        yield f"{said[0].upper()}{said[1:]}."
+    if record.objective and record.objective.missed and plan.otherwise:
+        yield f"What answers a miss: {plan.otherwise}."
+    planned = 60 * plan.budget.minutes
+    if record.late:
+        yield f"It took {say.seconds(record.seconds)} of {say.seconds(planned)}. Most time was lost in:"
+
+
+def _phase_rows(record: SessionRecord) -> Table | None:
+    rows = tuple(
+        (
+            one.name,
+            say.seconds(60 * one.minutes),
+            say.seconds(one.seconds),
+            bar(one.seconds, 60 * one.minutes),
+        )
+        for one in record.phases
+    )
+    return filled(columns("Phase", ">Planned", ">Actual", "Of its plan"), rows)

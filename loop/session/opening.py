@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
-from loop.agents.spending import AiGiven
+from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.learning.predicting import expected, named

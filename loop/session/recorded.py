@@ -85,7 +85,7 @@ def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
         )
         return ExitCode.OK
     for line in _lines(session):
-        screen.data(fold(line, width(screen.out)))
+        screen.prose(line)
     for rows in (session.steps, session.measurements):
         if rows:
             heads = list(dict.fromkeys(key for row in rows for key in row))

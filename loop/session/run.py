@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loop.agents import spending
+from loop.agents import results
 from loop.agents.presets import refuse_unready
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
@@ -163,8 +163,8 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     journal = Journal(folder.path / "journal.jsonl")
     rows = index.rows(session.setting.project.sessions, last=index.LOOKED_BACK)
     card = rates(session.setting.project)
-    spending.add(folder, session.request.ai)
-    bounds = make_bounds(session.request.asked, head, card, journal.lines, spending.used(folder)[0])
+    results.add(folder, session.request.ai)
+    bounds = make_bounds(session.request.asked, head, card, journal.lines, results.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
     folder.keep_reserve()

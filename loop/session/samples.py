@@ -16,7 +16,7 @@ from loop.model.change import BriefOutput, standing
 from loop.model.measurement import Segment
 from loop.model.output import MeasureOutput, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
-from loop.report.exports.rows import Sampled
+from loop.report.exports import Sampled
 from loop.report.findings import Rounds
 from loop.store.sessions import SAMPLES, SessionFolder
 from loop.timing.samples import log_ratios

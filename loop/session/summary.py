@@ -10,8 +10,7 @@ from loop.report import format as say
 from loop.report.markdown import Table, block, code, escape, paragraph, table
 from loop.report.plain import plain, shortened
 from loop.session import course
-from loop.session.first_screen import FirstScreen, first_screen
-from loop.session.headline import ENDINGS
+from loop.session.first_screen import ENDINGS, FirstScreen, first_screen
 
 LIMIT = 65_536
 """Bytes; a comment on GitHub holds that many characters, a job summary 1 MiB."""

@@ -8,8 +8,7 @@ from html import escape
 from pathlib import Path
 
 from loop.report.figures.svg import Figure
-from loop.report.html import page
-from loop.report.html.reader import inline
+from loop.report.html import inline, page
 from loop.site.plain import clean, stem
 
 LARGEST, LARGEST_FIGURE = 2**20, 2**18

@@ -21,7 +21,7 @@ from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, KnownResources, Machine
-from loop.report.chapter import Chapter
+from loop.report.markdown import Chapter
 from loop.workers.bench import Bench
 
 

@@ -8,7 +8,7 @@ from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch,
 from loop.model.debugging import SmallestOutput, Try
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
-from loop.model.output import VerifyOutput, outputs_of, read_output
+from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
 from loop.model.resources import Taken
 from loop.store.rows import RESOURCES
@@ -170,9 +170,8 @@ def _of(folder: SessionFolder, head: SessionHead) -> tuple[Finished, ...]:
 
 def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
     """The changes of a session that were judged and taken back."""
-    briefs = [(record.run, read_output(record, BriefOutput)) for record in finished]
-    digests = {run: brief.digest for run, brief in briefs if brief}
-    for run, decision in _decisions(finished):
+    digests = {run: brief.digest for run, brief in by_run(finished, BriefOutput)}
+    for run, decision in by_run(finished, DecisionOutput):
         tried = decision.tried
         if tried is not None and tried.outcome == "reverted":
             yield LostIdea(
@@ -187,20 +186,13 @@ def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
 
 
 def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch]:
-    back = {r: d.tried.reason for r, d in _decisions(finished) if d.tried and d.tried.outcome == "reverted"}
-    for record in finished:
-        output = read_output(record, TuneOutput)
-        if output and output.trials:
+    tried = {run: decision.tried for run, decision in by_run(finished, DecisionOutput)}
+    back = {run: one.reason for run, one in tried.items() if one and one.outcome == "reverted"}
+    for run, output in by_run(finished, TuneOutput):
+        if output.trials:
             yield PastSearch(
                 session=session,
                 ground=output.ground,
                 trials=output.trials,
-                taken_back=back.get(record.run, ""),
+                taken_back=back.get(run, ""),
             )
-
-
-def _decisions(finished: Sequence[Finished]) -> Iterator[tuple[int, DecisionOutput]]:
-    for record in finished:
-        output = read_output(record, DecisionOutput)
-        if output:
-            yield record.run, output

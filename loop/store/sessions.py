@@ -262,20 +262,6 @@ def _list(folders: Iterable[SessionFolder]) -> str:
     return "one of " + ", ".join(folder.id for folder in folders)
 
 
-def records(root: Path) -> list[SessionRecord]:
-    """The records of all sessions that ended, oldest first; unreadable ones are left out."""
-    found = []
-    for folder in every(root):
-        try:
-            record = folder.record()
-        except LoopError as error:
-            left_out(error)
-            continue
-        if record is not None:
-            found.append(record)
-    return found
-
-
 def other_format(path: Path) -> str:
     """What to say of a head or record of another format, whatever else is unknown in it; empty for any other."""
     try:

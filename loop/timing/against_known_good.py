@@ -27,7 +27,7 @@ from loop.timing.doubts import doubts
 from loop.timing.model import CompareOutput
 from loop.timing.ratios import measurements
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
-from loop.timing.timings import MIN_ROUNDS, SHORT_SEGMENT_S, Pair, Terms, Timings
+from loop.timing.timings import MIN_ROUNDS, Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
 
@@ -162,7 +162,7 @@ def _hold(
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
-    terms = Terms(arguments.rounds, limit_s, context.task.seed, SHORT_SEGMENT_S, least=least)
+    terms = Terms(arguments.rounds, limit_s, context.task.seed, least=least)
     essential = [one for one in contests if one is contests[0] or one.known_good]
     sides = [side for contest in contests for side in contest.sides]
     every = list({one.name: one for contest in contests for one in contest.workloads}.values())

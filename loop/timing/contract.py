@@ -68,6 +68,11 @@ class Contract:
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
     """The operator of a variant. Raises LoopError for a signature that an operator cannot have."""
     signature = target.signature
+    if not target.is_plain:
+        raise UsageError(
+            f"no operator of {name}: an operator takes tensors one by one and gives one",
+            hint="`loop kernels verify` and `measure` call it as it is",
+        )
     contract = Contract(
         space=f"loop_{target.name.replace('-', '_')}",
         name=name,

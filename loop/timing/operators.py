@@ -12,7 +12,7 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.ratios import measurements
-from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms
+from loop.timing.timings import Pair, Terms
 from loop.timing.ways import as_operator
 from loop.workers.bench import Bench, Side
 
@@ -73,7 +73,7 @@ def _time(bench: Bench, build: Build, chosen: Sequence[Measurement], seed: int) 
     direct = bench.side(build.variant, build)
     offered: Side = as_operator(bench, direct, build)
     workloads = [one.workload for one in chosen]
-    limits = Terms(ROUNDS, NEEDED_S, seed, SHORT_SEGMENT_S)
+    limits = Terms(ROUNDS, NEEDED_S, seed)
     timings = yield from schedule.measure(bench, [direct, offered], workloads, limits)
     pairs = [Pair(offered, build.variant, direct.name, "self")]
     distrusted = yield from doubts(bench, timings, (), pairs)

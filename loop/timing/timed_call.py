@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Generator, Sequence
 
 from loop.base.processes import Tick
-from loop.calls import replays
 from loop.calls.arena import Values
-from loop.calls.call import Call, LibraryTerms, step_of
+from loop.calls.call import Call, LibraryTerms
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
 from loop.calls.waits import Waits
-from loop.model.dtypes import ITEM_SIZES, Device
+from loop.model.dtypes import ITEM_SIZES, Device, is_floating
+from loop.timing import replays
 from loop.timing.samples import disturbed
 from loop.timing.segment import (
     MIN_SAMPLES,
@@ -29,6 +29,7 @@ from loop.timing.segment import (
     begin_filling,
     calls_known,
 )
+from loop.timing.windows import Grid, Windows
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
 from loop.workers.worker import Worker
@@ -45,7 +46,6 @@ PLACES, COMPARED_BYTES = 16, 4096
 GIVEN = 4
 """One result in so many is brought from a GPU where a call returns one, besides the one that is judged: what a
 kernel wrote to memory that it was given is there. On the host each is handed over."""
-Windows = list[tuple[int, ...]]
 
 
 class TimedCall:
@@ -67,9 +67,7 @@ class TimedCall:
         self.arena, self.draw, self.secret = worker.arena, random.Random(), random.SystemRandom()
         """The values that windows show, drawn quickly; and what must not follow from them: what is judged."""
         self.arena.lay_out(call, values, most_calls)
-        steps = [step_of(tensor.dtype, device) for tensor in call.inputs]
-        self.grids = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
-        """Where windows into each input may begin, in elements."""
+        self.grid = Grid(call, device, self.draw)
         self.peak_bytes: int | None = None
         self.is_program, self.returns = (side.kind == kind for kind in ("command", "python"))
         """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
@@ -91,7 +89,7 @@ class TimedCall:
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
         """
-        turns, (window,) = self._turns(None), self._windows(1)
+        turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
         request = Stage(
             call=self.call if self.is_program else self.call.at_start().but(key=""),
@@ -152,7 +150,7 @@ class TimedCall:
         """Take a sample; where it is `known`, one of its calls is on the values whose answer is known."""
         found, windows = filling.sampled, self._windows(calls)
         chosen = self.secret.randrange(calls) if known else None
-        turns = self._turns(None if chosen is None else windows[chosen])
+        turns = self.grid.turns(None if chosen is None else windows[chosen])
         ready_s = yield from self._ready(windows, turns, cold=cold)
         if not cold and not self.replays:
             found.readied.append((ready_s, len(windows)))
@@ -184,7 +182,7 @@ class TimedCall:
         What it has started, and where that runs, may be as it should again when a call is over.
         """
         seen: list[str] = []
-        yield from self._ready(self._windows(calls), self._turns(None), cold=cold)
+        yield from self._ready(self._windows(calls), self.grid.turns(None), cold=cold)
         self.arena.words[COUNT] = self._passes() if self.replays else calls
         self.arena.mend()
         yield from self.orders.give(RUN, lambda: seen.append(self.worker.stray()))
@@ -203,7 +201,7 @@ class TimedCall:
     def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
         """How the first result begins, and how those of calls on other inputs do."""
         windows = self._windows(calls)
-        yield from self._ready(windows, self._turns(None), cold=False)
+        yield from self._ready(windows, self.grid.turns(None), cold=False)
         yield from self._timed(waits, calls)
         yield from self.orders.give(GIVE)
         begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
@@ -264,7 +262,7 @@ class TimedCall:
         if self._once and seconds:
             calls = self._calls_at_once(self._once, cold=False)
         while rough == math.inf or not calls_known(sounds, spent, early, seconds, enough):
-            ready_s = yield from self._ready(self._windows(calls), self._turns(None), cold=False)
+            ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
             early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
@@ -278,7 +276,8 @@ class TimedCall:
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
-        if cold or self.one_memory:
+        if cold or self.one_memory or self.call.updates:  # What a call changes is written anew before the next.
+            self._replays = 1
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
@@ -321,7 +320,7 @@ class TimedCall:
         return min(fresh), min(again)
 
     def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
-        windows, turns, taken = self._windows(calls), self._turns(None), []
+        windows, turns, taken = self._windows(calls), self.grid.turns(None), []
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
             whole, _ = yield from self._timed(waits, calls)
@@ -341,25 +340,10 @@ class TimedCall:
         """Windows for so many calls, drawn anew; for a graph always the same ones."""
         if self.replays and calls in self._replayed:
             return self._replayed[calls]
-        drawn = [self.draw.choices(grid, k=calls) for grid in self.grids]
-        windows: Windows = list(zip(*drawn, strict=True)) if drawn else [()] * calls
+        windows = self.grid.windows(calls)
         if self.replays:
             self._replayed[calls] = windows
         return windows
-
-    def _turns(self, window: Sequence[int] | None) -> list[int]:
-        """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
-
-        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
-        elements, windows by steps, so that values seldom come back.
-        """
-        turns = []
-        for n, tensor in enumerate(self.call.inputs):
-            size = tensor.elements + tensor.room
-            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
-            place = window[n] if window else self.draw.choice(self.grids[n])
-            turns.append((known - place) % size if size else 0)
-        return turns
 
     def _write(self, turns: Sequence[int]) -> None:
         """Write the inputs, each rotated by so many elements."""
@@ -390,7 +374,7 @@ class TimedCall:
         some = [
             (n, tensor.elements, 1 << 8 * ITEM_SIZES[tensor.dtype] - 1)
             for n, tensor in enumerate(self.call.inputs)
-            if tensor.elements
+            if tensor.elements and is_floating(tensor.dtype)  # A wild index could end the worker.
         ]
         for window in windows if some else ():
             n, elements, sign = some[int(chance() * len(some))]

@@ -10,11 +10,9 @@ from loop.model.verdict import Against
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Floors
 
-SEGMENT_S = 10e-3
-"""Time filled by one segment of a short workload, where torch has to be started for each process."""
-SHORT_SEGMENT_S = 4e-3
-"""Time filled by a segment between our own binaries: their processes start quickly, and more rounds tell more
-than long segments."""
+SEGMENT_S = 4e-3
+"""Time filled by one segment of a short workload. Processes are forked or start quickly, so more rounds tell more
+than long segments: of 10 ms an interval is a tenth narrower, and a round takes 1.4 times as long."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 

@@ -21,30 +21,25 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype
-from loop.model.functions import Fill
 from loop.model.measurement import BASELINE, Build, DeviceReading
-from loop.model.signature import OUTPUT
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
+from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
 from loop.workers.judge_messages import (
     Begin,
     Discard,
     Examine,
     Examined,
-    Expect,
-    Shapes,
     ToJudge,
-    Tolerance,
-    Values,
 )
 from loop.workers.judge_process import JudgeProcess
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment
 from loop.workers.worker import Worker, timed_cores
 from loop.workers.worker_messages import Load, Mistake
-from loop.workers.workload_call import make_call, widen
+from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
 
 JUDGE_LIMIT_S = 120.0
 SCRATCH = "loop-bench-"
@@ -109,6 +104,8 @@ class Bench:
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """What nobody can know who is timed: from it follows which values have an answer that the judge knows."""
     _sensors: tuple[Sensors | None] | None = None
+    notes: dict[str, None] = field(default_factory=dict)
+    """What could not be exercised of the workloads that were expected."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Where workers come from that need torch; a bench that was given one does not close it."""
@@ -177,22 +174,7 @@ class Bench:
 
     def _judged(self) -> Begin:
         """The target as the judge has to know it."""
-        target, part, signature = self.target, self._part, self.target.signature
-        return Begin(
-            folder=str(self.folder),
-            threads=cores(),
-            reference=target.reference.python,
-            plain=target.plain.python if target.plain else None,
-            inputs=part.inputs.python if part and part.inputs else None,
-            form=part.form.python if part and part.form else None,
-            tolerance={dtype: Tolerance(one.atol, one.rtol) for dtype, one in target.tolerance.items()},
-            shapes=Shapes(
-                inputs=dict(signature.inputs),
-                output=signature.output,
-                choices={name: tuple(one.choices) for name, one in signature.attributes.items()},
-            ),
-            faults=tuple((as_if, one.python) for as_if, one in target.faults.items()),
-        )
+        return terms_of_judge(self.target, self._part, self.folder)
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
         """What the judge's clock shows of calls that do nothing; measured once, or `again` for what is shorter."""
@@ -218,7 +200,9 @@ class Bench:
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
         values."""
-        call = make_call(self.target.signature, workload, str(self.scratch), _file_name(reader))
+        call = make_call(self.target, workload, str(self.scratch), _file_name(reader))
+        if self.target.generator is not None or finds_outputs(self.target.signature):
+            return self._judge.found(call)
         return (
             widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
             if wide
@@ -228,17 +212,18 @@ class Bench:
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
-            terms: Terms = FunctionTerms(self.target.baseline.python)
+            terms: Terms = function_terms(self.target, self.target.baseline.python)
             return Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
         if isinstance(variant, PythonVariant):
-            terms = FunctionTerms(f"{variant.module}:{variant.function}")
+            passed = variant.passing == "passed"
+            terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
         elif isinstance(variant, CAbiVariant):
             made = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *made)
         else:
             signature = self.target.signature
-            terms = CommandTerms(variant.run, {**signature.inputs, OUTPUT: signature.output})
+            terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
         if not emulated:
@@ -277,18 +262,17 @@ class Bench:
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         check_memory(self.target, workload)
-        values = tuple(self._values(fill, index) for index, fill in enumerate(fills(self.target, workload)))
-        request = Expect(call, values, workload.seed, twice)
+        bare = make_call(self.target, workload, str(self.scratch), "judge")
+        asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
+        request = asked.but(twice=twice)
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
+        self.notes |= dict.fromkeys(reply.notes)
+        if reply.call is not None:
+            self._judge.calls[call.key] = call = reply.call
         self._judge.expected[call.key] = (wide, digests(call))
-
-    def _values(self, fill: Fill, index: int) -> Values:
-        dimensions = list(self.target.signature.inputs.values())[index].split()
-        axis = dimensions.index(fill.nan_along) if fill.nan_along else None
-        return Values(fill.kind, fill.scale, axis)
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
         """Let the judge forget a workload's answer, and remove its files."""
@@ -296,9 +280,7 @@ class Bench:
         if self._judge.known(self._judged(), key) is not None:
             del self._judge.expected[key]
             yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
-        for path in self.scratch.glob(
-            f"{Path(self.call(workload, 'x').inputs[0].path).name.rpartition('-')[0]}-*"
-        ):
+        for path in self.scratch.glob(f"{file_name(workload)}-*"):
             path.unlink(missing_ok=True)
 
     @property

@@ -5,7 +5,7 @@ A right variant gives the same output whatever stands outside of its tensors, an
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from loop.calls import guards
@@ -157,7 +157,13 @@ class Check:
         Where outputs never repeat themselves, only what is infinite or NaN in them is looked at.
         """
         dtype = self.prepared.call.output.dtype
-        for seen in (bytes, lambda output: not_finite(output, dtype)):
+        if dtype not in FIELDS:  # Of several outputs, or integers, bits tell nothing of their kind.
+            return self._read_as((bytes,))
+        return self._read_as((bytes, lambda output: not_finite(output, dtype)))
+
+    def _read_as(self, views: Sequence[View]) -> str:
+        """The tensors outside which it reads, as any of these views of an output tells."""
+        for seen in views:
             known = {self.first[digest]: seen(output) for digest, output in self.found.outputs.items()}
             one = next(iter(known))
             other = next((around for around, output in known.items() if output != known[one]), None)

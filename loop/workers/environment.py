@@ -71,7 +71,7 @@ def check_device(request: Examine) -> Examined:
 
 def _need_gpu() -> None:
     """Raise Refused where torch has no GPU."""
-    from loop.calls.torch_device import need_device
+    from loop.calls.torch_call import need_device
 
     need_device()
 

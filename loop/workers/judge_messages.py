@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.calls.call import Call
+from loop.calls.call import Call, Value
 from loop.calls.plain import Plain
 from loop.model.dtypes import Device
 from loop.workers.wire import Done, R, Request
@@ -34,6 +34,10 @@ class Tolerance(Plain):
 
     atol: float
     rtol: float
+    matched: float = 1.0
+    """Share of the elements that have to be within it."""
+    cap: float | None = None
+    """What none of the others may be off by more than."""
 
 
 class Shapes(Plain):
@@ -42,8 +46,13 @@ class Shapes(Plain):
     inputs: dict[str, str]
     """Dimensions of each input, as in `B D`."""
     output: str
+    """Those of the only output; empty where there are others."""
     choices: dict[str, tuple[str, ...]]
     """The choices of each attribute; none of a flag or a number."""
+    outputs: dict[str, str]
+    """Dimensions of each output; empty where the reference tells which there are."""
+    types: dict[str, str]
+    """Element types that are not the workload's."""
 
 
 class Begin(ToJudge[Done]):
@@ -59,8 +68,24 @@ class Begin(ToJudge[Done]):
     """What outputs are brought into before they are compared."""
     tolerance: dict[str, Tolerance]
     shapes: Shapes
+    updates: dict[str, str]
+    """Outputs that are inputs changed in place."""
     faults: tuple[tuple[str, str], ...] = ()
     """As if what, and the function that does so."""
+    generator: str | None = None
+    """What makes the inputs of a target, whatever they are."""
+    passes: str = "positional"
+    """How they reach the function."""
+    is_class: bool = False
+    """Whether functions are classes."""
+    arguments: str | None = None
+    """What gives the constructors' arguments."""
+    checker: str | None = None
+    """The task's own check of outputs."""
+    given: tuple[str, ...] = ()
+    """What it is called with."""
+    alone: bool = False
+    """Whether it decides alone."""
 
 
 class Values(Plain):
@@ -77,6 +102,10 @@ class Expected(Plain):
 
     doubt: str
     """Why the reference or the plain implementation must be wrong; empty where nothing is."""
+    call: Call | None = None
+    """The call with its tensors, where nobody but the judge knew them."""
+    notes: tuple[str, ...] = ()
+    """What could not be exercised."""
 
 
 class Expect(ToJudge[Expected]):
@@ -86,6 +115,14 @@ class Expect(ToJudge[Expected]):
     values: tuple[Values, ...]
     seed: int
     twice: bool
+    parameters: dict[str, Value]
+    """Keywords of the generator."""
+    found: bool = False
+    """Whether the reference tells which outputs there are."""
+    draws: int = 1
+    """Sets of values that a generator makes."""
+    draw: int = 0
+    """Which of them is that of the seed."""
 
 
 class Discard(ToJudge[Done]):
@@ -138,6 +175,10 @@ class Finding(Plain):
     spans: dict[str, Stretch]
     allowed_error: float | None = None
     """What the element with the largest error may have."""
+    output: str = ""
+    """Which output it is about; empty where there is one."""
+    checker: str = ""
+    """What the task's own checker says against the outputs."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
+from loop.calls.call import Call
 from loop.machine.machine import cores
 from loop.workers.judge_messages import Begin, Examine, ToJudge
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment
@@ -25,6 +26,8 @@ class JudgeProcess:
     expected: dict[str, tuple[bool, list[bytes]]] = field(default_factory=dict)
     """Calls whose answer it knows: whether their files have room, and digests of these, for any process can write
     there."""
+    calls: dict[str, Call] = field(default_factory=dict)
+    """Calls with the tensors that only the judge could tell."""
     _program: Program | None = None
 
     def warm_up(self) -> None:
@@ -43,11 +46,13 @@ class JudgeProcess:
             self._program.close()
         self._program, self.target = None, None
         self.expected.clear()
+        self.calls.clear()
 
     def judge(self, target: Begin, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request about a target; it forgets any other one."""
         if self.target != target:
             self.expected.clear()
+            self.calls.clear()
             yield from self.ask(target, START_LIMIT_S, "importing torch")
             self.target = target
         return (yield from self.ask(request, limit_s, note))
@@ -55,6 +60,15 @@ class JudgeProcess:
     def known(self, target: Begin, key: str) -> tuple[bool, list[bytes]] | None:
         """What is noted of a call of a target whose answer it knows; None where it does not."""
         return self.expected.get(key) if self.target == target else None
+
+    def found(self, call: Call) -> Call:
+        """A call with what the judge told of its tensors, once it did; its outputs are in a file of its own."""
+        known = self.calls.get(call.key)
+        if known is None:
+            return call
+        path = call.output.path
+        parts = tuple(one.but(path=path) for one in known.parts)
+        return known.but(output=known.output.but(path=path), parts=parts)
 
     def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """The reply to a request. Raises WorkFailed where it is refused, or the process dies."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call, attribute_number
 from loop.calls.refusal import Refused
+from loop.calls.torch_side import TORCH_DTYPES
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes, Tolerance
 
 Asked = tuple[list[Tensor], dict[str, Any]]
@@ -78,7 +79,7 @@ class Relations:
             return 0.0
         torch.manual_seed(seed)
         going, output = function(*inputs, **self.call.attributes), None
-        types = [torch_side.TORCH_DTYPES[tensor.dtype] for tensor in self.call.inputs]
+        types = [TORCH_DTYPES[tensor.dtype] for tensor in self.call.inputs]
         while True:
             try:
                 asked, attributes = going.send(output)
@@ -111,7 +112,7 @@ class Relations:
         for tensor, file in zip(inputs, self.call.inputs, strict=True):
             sizes |= dict(zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True))
             path = f"{file.path}.related"
-            torch_side.write_tensor(path, tensor.to(torch_side.TORCH_DTYPES[file.dtype]))
+            torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
             files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
         shape = tuple(sizes[name] for name in self.shapes.output.split())
         output = self.call.output.but(shape=shape, path=f"{self.call.output.path}.related")

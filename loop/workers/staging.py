@@ -65,11 +65,11 @@ def _make(loaded: Loaded, places: Places, call: Call, slow: float) -> StagedCall
     if isinstance(loaded, Importable) and loaded.device == "cuda":
         from loop.calls.torch_device_stage import DeviceFunctionStage
 
-        return DeviceFunctionStage(loaded.function, places, call, slow)
+        return DeviceFunctionStage(loaded.callee(call), places, call, slow)
     if isinstance(loaded, Importable):
         from loop.calls.torch_stage import FunctionStage
 
-        return FunctionStage(loaded.function, places, call, slow)
+        return FunctionStage(loaded.callee(call), places, call, slow)
     if isinstance(loaded, External):
         return ProgramStage(loaded.prepare(call), places)
     raise Refused("no call of it can be timed")

@@ -1,37 +1,88 @@
 """Workloads to calls: where the files of their tensors lie, and what room they have."""
 
+import hashlib
 import random
 
-from loop.calls.call import Call, TensorFile, attribute_number, step_of
+from loop.calls.call import Call, TensorFile, Value, attribute_number, in_a_block, step_of
 from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill
-from loop.model.signature import OUTPUT, Signature
-from loop.model.target import Workload
+from loop.model.signature import ANY, Signature
+from loop.model.target import Target, Workload
 from loop.model.workloads import shape
 
 LEAST_ROOM = 1 << 14
 """Bytes of room at least, so that small tensors too have more than a few windows."""
 
 
-def make_call(signature: Signature, workload: Workload, folder: str, reader: str) -> Call:
-    """The call of `workload`, its inputs in `folder`, its output in a file of `reader`'s own there."""
-    stem = f"{folder}/{_file_name(workload)}"
+DRAWS = 4
+"""Sets of values that a target's own generator makes for timed calls."""
+
+
+def make_call(target: Target, workload: Workload, folder: str, reader: str) -> Call:
+    """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
+
+    With a generator its inputs are not known yet, nor its outputs where they depend on them.
+    """
+    signature, stem = target.signature, f"{folder}/{file_name(workload)}"
+    path = f"{stem}-{reader}-output.bin"
 
     def file(name: str, path: str, dimensions: str) -> TensorFile:
         dtype: Dtype = signature.types.get(name, workload.dtype)
         return TensorFile(name, path, shape(dimensions, workload), dtype)
 
+    known = signature.inputs if target.generator is None else {}
+    output, parts, updates = _outputs(signature, [file(*one) for one in _told(signature, path)], path)
     return Call(
         key=f"{workload.name} #{workload.seed}",
         dtype=workload.dtype,
-        inputs=tuple(file(name, f"{stem}-{name}.bin", text) for name, text in signature.inputs.items()),
-        output=file(OUTPUT, f"{stem}-{reader}-output.bin", signature.output),
+        inputs=tuple(file(name, f"{stem}-{name}.bin", text) for name, text in known.items()),
+        output=output,
         attributes={name: workload.attributes[name] for name in signature.attributes},
         numbers=tuple(
             attribute_number(attribute.choices, workload.attributes[name])
             for name, attribute in signature.attributes.items()
         ),
+        parts=parts,
+        updates=updates,
+        structure=f"{stem}-given" if target.generator else "",
+        seed=_seed_of_modules(target, workload),
     )
+
+
+def finds_outputs(signature: Signature) -> bool:
+    """Whether only the reference tells which outputs there are, and of which shapes."""
+    return not signature.outputs or ANY in signature.outputs.values()
+
+
+def _told(signature: Signature, path: str) -> list[tuple[str, str, str]]:
+    """Name, file and dimensions of each output that the signature tells."""
+    return [] if finds_outputs(signature) else [(name, path, text) for name, text in signature.outputs.items()]
+
+
+def _outputs(
+    signature: Signature, told: list[TensorFile], path: str
+) -> tuple[TensorFile, tuple[TensorFile, ...], tuple[int, ...]]:
+    """The block of the outputs, its parts, and which inputs these are."""
+    if len(told) == 1 and not signature.updates:
+        return told[0], (), ()
+    block, parts = in_a_block(told, path)
+    places, updates = list(signature.inputs), signature.updates
+    numbers = tuple(places.index(updates[one.name]) if one.name in updates else -1 for one in parts)
+    return block, parts, numbers if updates else ()
+
+
+def _seed_of_modules(target: Target, workload: Workload) -> int:
+    """What stands before each constructor: it tells nothing of the seed that the inputs are drawn by."""
+    if target.modules is None:
+        return 0
+    if target.modules.seed is not None:
+        return target.modules.seed
+    return int.from_bytes(hashlib.blake2b(f"{workload.name} {workload.seed}".encode(), digest_size=4).digest())
+
+
+def wanted_of(workload: Workload) -> dict[str, Value]:
+    """The keywords of a target's generator."""
+    return {**workload.sizes, **workload.attributes}
 
 
 def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
@@ -50,5 +101,6 @@ def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device
     return tensor.but(room=steps * step, offset=draw.randrange(steps * step + 1))
 
 
-def _file_name(workload: Workload) -> str:
+def file_name(workload: Workload) -> str:
+    """What the names of a workload's files begin with."""
     return "".join(c if c.isalnum() else "_" for c in workload.name) + f"-{workload.seed}"

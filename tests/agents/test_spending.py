@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loop.agents import spending
-from loop.agents.spending import AiGiven
+from loop.agents import results
+from loop.agents.results import AiGiven
 from loop.base.documents import sums
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
@@ -56,15 +56,15 @@ def test_what_somebody_states_is_called_so(project: Path) -> None:
 def test_an_agent_s_own_result_goes_before_somebody_s_word(tmp_path: Path) -> None:
     """Results add up; a stated amount counts where no result has a cost."""
     folder = SessionFolder(tmp_path)
-    spending.add(folder, spending.stated(0.75))
+    results.add(folder, results.stated(0.75))
     unpriced = AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))
-    spending.add(folder, AiGiven(results=(unpriced,)))
-    use, _ = spending.used(folder)
+    results.add(folder, AiGiven(results=(unpriced,)))
+    use, _ = results.used(folder)
     assert use is not None
     assert ("stated", 0.75, ()) == (use.source, use.usd, use.unpriced)
     for usd in (0.25, 0.125):
-        spending.add(folder, AiGiven(results=(AiUse(source="result", agents=("claude-code",), usd=usd),)))
-    use, _ = spending.used(folder)
+        results.add(folder, AiGiven(results=(AiUse(source="result", agents=("claude-code",), usd=usd),)))
+    use, _ = results.used(folder)
     assert use is not None
     assert ("result", 0.375, ("codex", "claude-code")) == (use.source, use.usd, use.agents)
 
@@ -75,8 +75,8 @@ def test_what_an_older_version_kept_is_read(tmp_path: Path) -> None:
     class Older(AiGiven):
         meter: bool = True
 
-    sums.write_sealed(tmp_path / spending.NAME, Older(stated_usd=0.5))
-    assert 0.5 == spending.read(SessionFolder(tmp_path)).stated_usd
+    sums.write_sealed(tmp_path / results.NAME, Older(stated_usd=0.5))
+    assert 0.5 == results.read(SessionFolder(tmp_path)).stated_usd
 
 
 @pytest.mark.slow

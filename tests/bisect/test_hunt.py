@@ -14,9 +14,8 @@ from loop.base.processes import Tick, finish
 from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.memory import ProbeMemory
 from loop.bisect.model import Costs, Metric, Noise
-from loop.bisect.trying import Question
+from loop.bisect.trying import ProbeMemory, Question
 from loop.model.bisect import BisectAnswer
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history

@@ -1,6 +1,6 @@
 """What was observed is kept, line by line."""
 
-from loop.bisect.memory import memory_of
+from loop.bisect.trying import memory_of
 from loop.model.bisect import Claim, Probe
 
 

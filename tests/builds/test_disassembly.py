@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import finish
-from loop.builds.binaries import Disassembler, disassembler
-from loop.builds.disassembly import hot_loops, loops_of
+from loop.builds.binaries import Disassembler, disassembler, hot_loops, loops_of
 from loop.model.resources import HotLoop
 
 MATRIX = """

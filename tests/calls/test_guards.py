@@ -5,6 +5,7 @@ import pytest
 
 from loop.calls.guards import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw, zone_bytes
 from loop.calls.tensors import DTYPES, PAGE
+from loop.model.dtypes import FLOATS
 
 COUNT = 700
 
@@ -20,7 +21,7 @@ def contents(kind: str, dtype: str, data: bytes = b"") -> numpy.ndarray:
         return numpy.frombuffer(after, dtype.replace("bfloat16", "float32")).astype("f8")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_each_kind_is_what_it_says(dtype: str) -> None:
     """In every element type: NaN, the largest numbers of either sign, and what is next to nothing."""
     largest = {"float16": 6e4, "float64": 1e308}.get(dtype, 3e38)
@@ -34,6 +35,13 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
     mixed = contents(MIXED, dtype)
     assert numpy.isfinite(mixed).all()
     assert mixed.min() < -largest / 3 < largest / 3 < mixed.max()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "int16"])
+def test_guards_of_whole_numbers_hold_any(dtype: str) -> None:
+    """Every bit pattern is a number there; they differ from each other."""
+    numbers = contents(VALUES, dtype)
+    assert len(set(numbers.tolist())) > 100
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loop.calls.rounding import moved, roundings, terms_of
 from loop.workers.attention import eager
-from loop.workers.judge import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
+from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
 
 Tensors = tuple[Tensor, Tensor, Tensor]
 Formula = Callable[[Tensor], Tensor]

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loop.cli import ALL, app
+from loop.formats.translated import as_target
 from tests.cli.test_drafts import three
-from tests.formats.tasks import kernelbench
+from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, make_project
 from tests.session.test_command import make_session
 
@@ -34,12 +35,33 @@ WORDS = {
     "sessions import": "history",
     "sessions show": "last",
     "targets inspect": "TASK",
+    "targets judge": "TASK ANSWER",
 }
 """What a command needs besides `--target` and `--json`."""
-SLOW = ("bisect", "doctor", "kernels measure", "kernels prove-gate", "kernels resources", "kernels verify")
+SLOW = (
+    "bisect",
+    "doctor",
+    "kernels measure",
+    "kernels prove-gate",
+    "kernels resources",
+    "kernels verify",
+    "targets judge",
+)
 """They start processes, for seconds; `bisect` has no good revision here, and says so in JSON too."""
 REPLAYED = "sessions replayed"
 """It needs what a recipe left: tests/replay has it."""
+
+
+def answers(folder: Path, named: list[str]) -> list[str]:
+    """A right answer to the task, where one is asked for; its target is allowed."""
+    if "ANSWER" not in named:
+        return []
+    path = folder / "answer.py"
+    path.write_text(ANSWER)
+    made = as_target(folder / "1_Scale.py", [str(path)])[0]
+    assert 0 == CliRunner().invoke(app, ["trust", str(made)]).exit_code
+    (folder / "checkout").mkdir()
+    return [str(path), "--evaluator", str(folder / "checkout"), "--device", "cpu"]
 
 
 def test_every_command_has_it() -> None:
@@ -74,7 +96,7 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     if "DRAFT" in named:
         named = [three(tmp_path / "sessions")]
     if "TASK" in named:
-        named = [str(kernelbench(tmp_path))]
+        named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
     target = ["--target", str(project)] if "target" in {one.name for one in command.parameters} else []
     done = CliRunner().invoke(app, [*words.split(), *named, *target, "--json"])
     assert done.exit_code in (0, 1), done.output

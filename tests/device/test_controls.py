@@ -15,7 +15,7 @@ from loop.model.workloads import expand
 from loop.proving import in_turn, prove
 from loop.proving import negative_controls as table
 from loop.proving.prove import Proof, erring
-from loop.timing.timings import SHORT_SEGMENT_S, Terms
+from loop.timing.timings import Terms
 from loop.workers.bench import Bench
 from tests.conftest import ROOT
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
@@ -110,7 +110,7 @@ def test_what_only_a_replay_shows_is_found_there(bench: Bench) -> None:
     known = {one.name: one for one in table.controls(bench.target.signature, "cuda")}
     sides = [erring(bench, side, known[name], "float32") for name in WHILE_TIMED]
     workload = expand(bench.target, ["timed"], "float32", 5)[-1]
-    terms = Terms(2, 60.0, 1, SHORT_SEGMENT_S)
+    terms = Terms(2, 60.0, 1)
     timings, refused = finish(in_turn.measure(bench, side, [side, *sides], workload, terms))
     said = [(one, check.cause) for one, check in timings.wrong] + [(one.side, one.cause) for one in refused]
     for name, causes in WHILE_TIMED.items():

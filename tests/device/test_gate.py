@@ -16,7 +16,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
+from loop.timing.timings import Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides
@@ -136,7 +136,7 @@ def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
     """A variant against itself, and against itself with every twentieth call made twice: nothing false is said."""
     chosen, timed = side(bench, "right"), some(bench, "timed")
     contest = Contest(chosen, [itself(chosen, timed), slowed(chosen, 0.05, timed)])
-    terms = Terms(60, 60.0, 1, SHORT_SEGMENT_S)
+    terms = Terms(60, 60.0, 1)
     timings = finish(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
     assert isinstance(timings, Timings)
     alike, slow = ([contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals)

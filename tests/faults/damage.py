@@ -29,7 +29,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
 from loop.base.places import include_folder, project
 from loop.base.processes import finish
-from loop.bisect.memory import memory_of
+from loop.bisect.trying import memory_of
 from loop.builds.build import build
 from loop.cli import app
 from loop.learning import drafts

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import project, tasks_folder
-from loop.calls import foreign
 from loop.cli import app
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
+from loop.workers import foreign
 from tests.formats import tasks
 
 
@@ -90,7 +90,7 @@ def test_what_would_run_is_shown(tmp_path: Path) -> None:
     folder, _ = as_target(tasks.kernelbench(tmp_path))
     lines = list(trust.what_runs(read(folder), []))
     assert "generator: Python task.py:get_inputs" in lines
-    assert "arguments: Python task.py:get_init_inputs" in lines
+    assert "constructors' arguments: Python task.py:get_init_inputs" in lines
 
 
 def test_sessions_are_kept_where_the_command_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

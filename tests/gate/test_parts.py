@@ -98,7 +98,7 @@ def test_the_target_is_itself_again_afterwards(bench: Bench) -> None:
     assert whole == bench.target
 
 
-def test_each_tensor_of_a_call_has_its_type() -> None:
+def test_each_tensor_of_a_call_has_its_type(bench: Bench) -> None:
     """That of the workload, where the signature gives it no other."""
     given = {
         "inputs": {"x": "N", "y": "N"},
@@ -106,5 +106,6 @@ def test_each_tensor_of_a_call_has_its_type() -> None:
         "types": {"y": "float64", "output": "bfloat16"},
     }
     workload = Workload.model_validate({"name": "w", "sizes": {"N": 3}, "dtype": "float16"})
-    call = make_call(Signature.model_validate(given), workload, "/tmp", "me")
+    target = bench.target.model_copy(update={"signature": Signature.model_validate(given)})
+    call = make_call(target, workload, "/tmp", "me")
     assert ["float16", "float64", "bfloat16"] == [one.dtype for one in (*call.inputs, call.output)]

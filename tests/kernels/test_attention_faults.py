@@ -60,7 +60,7 @@ def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
 
 
 def _inputs(workload: Workload) -> Iterator[Tensor]:
-    call = make_call(TARGET.signature, workload, "", "test")
+    call = make_call(TARGET, workload, "", "test")
     for index, (fill, tensor) in enumerate(zip(fills(TARGET, workload), call.inputs, strict=True)):
         axis = TARGET.signature.inputs[tensor.name].split().index(fill.nan_along) if fill.nan_along else None
         flat = make_tensor(Values(fill.kind, fill.scale, axis), workload.seed, index, tensor)

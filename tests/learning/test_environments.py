@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.learning.environments import FACTS, alike, changed, in_words
+from loop.learning.durations import FACTS, alike, changed, in_words
 from loop.model.index import Environment
 
 L4 = ("AMD EPYC", "NVIDIA L4", "550", "12.4", "2.4.1", "g++ 12")

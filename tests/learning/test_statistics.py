@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from loop.learning.environments import FACTS
+from loop.learning.durations import FACTS
 from loop.learning.model import Saved
 from loop.learning.statistics import Run, of_pattern, of_patterns, rate
 from loop.model.history import HistorySession

@@ -1,6 +1,6 @@
 """How a session ended, from its records alone."""
 
-from loop.learning.summary import collect, session_status
+from loop.learning.learnings import collect, session_status
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from tests.makers import (
     make_check,

@@ -19,8 +19,8 @@ from loop.model.target import Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
 from loop.workers.attention import eager
-from loop.workers.judge import errors, most_lost
 from loop.workers.judge_messages import Values
+from loop.workers.truth import errors, most_lost
 from loop.workers.values import make_values
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
 

@@ -5,7 +5,7 @@ import pytest
 from loop.base.expressions import ExpressionError
 from loop.model.profile import FACTS, Fact, SeverityRule, TreeRule
 from loop.profile.bottleneck import Notes, Reach, exceeded, first, profile, roofline, worst
-from tests.makers import make_measurement
+from tests.makers import make_measured, make_measurement
 
 REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
 
@@ -99,7 +99,8 @@ def test_a_condition_without_an_answer_is_an_error() -> None:
 def test_the_worst_workload_has_the_lowest_ratio_against_the_baseline() -> None:
     """Comparisons with a known good say nothing of the library."""
     good = make_measurement("w2", 0.1).model_copy(update={"against": "known_good"})
-    found = worst([make_measurement("w0", 1.5), make_measurement("w1", 0.9), good])
+    timed = make_measured(make_measurement("w0", 1.5), make_measurement("w1", 0.9), good)
+    found = worst(timed, [good.variant])
     assert ["w1"] == [one.workload.name for one in found.values()]
 
 

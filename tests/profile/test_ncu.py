@@ -7,8 +7,18 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.profile import ncu
-from loop.profile.ncu import CONFLICTS, ISSUES, METRICS, STALL, WAITS, WAVEFRONTS, count, number, read_log
+from loop.profile import device_counters
+from loop.profile.device_counters import (
+    CONFLICTS,
+    ISSUES,
+    METRICS,
+    STALL,
+    WAITS,
+    WAVEFRONTS,
+    count,
+    number,
+    read_log,
+)
 from loop.profile.profile import Watched
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
@@ -69,7 +79,7 @@ def test_what_ncu_does_not_know_is_unknown_and_never_zero() -> None:
     assert run.sm is not None
 
 
-@pytest.mark.parametrize("reason", sorted(ncu.NOT_EVERYWHERE))
+@pytest.mark.parametrize("reason", sorted(device_counters.NOT_EVERYWHERE))
 def test_a_reason_that_a_gpu_has_not_leaves_the_others(reason: str) -> None:
     """An L4 has no warp groups that wait for their matrix units."""
     (run,) = read_log(log_of({**STALLS, STALL.format(reason): ("", "n/a")}))
@@ -124,7 +134,7 @@ def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
 @pytest.mark.slow
 def test_a_call_of_very_many_kernels_is_cut(bench: Bench, tool: FakeTool) -> None:
     """And that is said."""
-    tool.says(log_of(*[COUNTERS] * ncu.MOST_LAUNCHES))
+    tool.says(log_of(*[COUNTERS] * device_counters.MOST_LAUNCHES))
     assert counted(bench).cut
 
 

@@ -7,7 +7,7 @@ import pytest
 from loop.model.promises import ResourceBudget
 from loop.model.resources import CompiledLibrary, HotLoop
 from loop.model.target import Target
-from loop.profile.resources import bound, broken, code_for, runs_on, spilling, unchecked
+from loop.profile.taking import bound, broken, code_for, runs_on, spilling, unchecked
 from tests.makers import make_kernel, make_library, make_placement, make_workload
 from tests.profile.test_occupancy import L4
 

@@ -11,8 +11,7 @@ import pytest
 
 from loop.model.measurement import DeviceReading, Segment
 from loop.model.record import StepTick
-from loop.report.exports.rows import COLUMNS, Sampled, rows
-from loop.report.exports.trace import spans, trace
+from loop.report.exports import COLUMNS, Sampled, rows, spans, trace
 from loop.timing.samples import log_ratios
 from tests.conftest import ROOT
 from tests.makers import make_finished, make_session_head

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from loop.report.bars import bar, sparkline
 from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import MOST_WORKLOADS, ratios
 from loop.report.figures.roofline import roofline
-from loop.report.figures.scales import Scale, logarithmic, plain_number, with_prefix
-from loop.report.figures.svg import WIDTH, hue, mark, number, text
+from loop.report.figures.svg import WIDTH, Scale, hue, logarithmic, mark, number, plain_number, text, with_prefix
+from loop.report.format import bar, sparkline
 from loop.report.plain import plain
 from loop.session.course import log
 from tests.makers import make_check, make_finished, make_no_speed, make_speed, make_verify

@@ -11,9 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loop.base.places import shipped
-from loop.report.html import page
-from loop.report.html.reader import body, inline, words
-from loop.report.html.tables import sort_value
+from loop.report.html import body, inline, page, sort_value, words
 from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import (
     make_check,

@@ -8,7 +8,7 @@ import pytest
 
 from loop.model.index import Environment
 from loop.profile.resources_section import KernelRow
-from loop.site import chart
+from loop.site import pages
 from loop.site.contents import Contents, Looked
 from loop.site.plain import LONGEST, clean, in_script, page, stem
 from loop.store.index import Listed
@@ -191,17 +191,17 @@ def test_the_chart_holds_its_points() -> None:
         make_row(str(n), ratios={"ours": ratio}, environment=Environment(processor=f"p{n}"))
         for n, ratio in enumerate((0.001, 1.0, 5000.0, 1.0, 2.0))
     ]
-    made = chart.chart("ours", chart.points("ours", rows))
+    made = pages.chart("ours", pages.points("ours", rows))
     assert made is not None
     heights = [float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"|$', made.body) if y]
-    assert all(chart.TOP <= y <= chart.HEIGHT - chart.BOTTOM for y in heights)
+    assert all(pages.TOP <= y <= pages.HEIGHT - pages.BOTTOM for y in heights)
     assert 5 == made.body.count('stroke-width="1.5"/>')
-    assert f"triangle is p2; diamond is {chart.OTHERS}" in made.description
+    assert f"triangle is p2; diamond is {pages.OTHERS}" in made.description
 
 
 def test_one_session_is_no_line() -> None:
     """It stands in the table."""
-    assert None is chart.chart("ours", chart.points("ours", [make_row()]))
+    assert None is pages.chart("ours", pages.points("ours", [make_row()]))
 
 
 def test_texts_are_bounded() -> None:

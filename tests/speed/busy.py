@@ -31,7 +31,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import ratios, samples, schedule, verdicts
 from loop.timing.contest import Contest, Rival, itself, slowed
-from loop.timing.timings import SHORT_SEGMENT_S, Pair, Terms, Timings
+from loop.timing.timings import Pair, Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.speed.gate import built, open_bench
 
@@ -84,7 +84,7 @@ def record(rounds: int) -> None:
                 sys.stderr.write(f"\r{timings.rounds} of {rounds} rounds")
             return open_
 
-        terms = Terms(rounds, float("inf"), int(time.time()), SHORT_SEGMENT_S)
+        terms = Terms(rounds, float("inf"), int(time.time()))
         found = finish(schedule.measure(bench, sides, [workload], terms, pending))
         assert isinstance(found, Timings)
         _store(found, [*began, time.monotonic()], [one.name for one in sides])
@@ -251,7 +251,7 @@ def live(count: int) -> list[str]:
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         for number in range(count):
             contest = Contest(side, [slowed(side, SLOWER, [workload])])
-            terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()), SHORT_SEGMENT_S)
+            terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
             found = finish(schedule.measure(bench, contest.sides, [workload], terms, contest.pending))
             assert isinstance(found, Timings)
             # A slowed side counts as the candidate in a contest: it is slower where ours is faster.

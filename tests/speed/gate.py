@@ -27,7 +27,7 @@ from loop.model.dtypes import Device
 from loop.model.workloads import expand
 from loop.timing import ratios, schedule, verdicts
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timings import SHORT_SEGMENT_S, Terms, Timings
+from loop.timing.timings import Terms, Timings
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)
@@ -68,7 +68,7 @@ def study(
         begun = time.perf_counter()
         rivals = [itself(side, workloads), *(slowed(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
-        terms = Terms(verdicts.MAX_BLOCKS, limit_s, seed + number, SHORT_SEGMENT_S)
+        terms = Terms(verdicts.MAX_BLOCKS, limit_s, seed + number)
         timings = finish(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
         assert isinstance(timings, Timings)
         if timings.wrong:
@@ -85,7 +85,7 @@ def words(tallies: dict[str, Tally]) -> str:
 
 def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]:
     """Workloads whose calls take long enough to be slowed by a known share."""
-    terms = Terms(2, 10.0, 1, SHORT_SEGMENT_S)
+    terms = Terms(2, 10.0, 1)
     timings = finish(schedule.measure(bench, [side], workloads, terms))
     assert isinstance(timings, Timings)
     calls = {w.name: median(s for one in timings.of(w.name) for s in one.seconds) for w in workloads}

@@ -15,8 +15,7 @@ from loop.base.documents import write_atomic
 from loop.base.places import shipped
 from loop.machine.machine import machine
 from loop.model.measurement import Segment
-from loop.report.exports.rows import Sampled, rows
-from loop.report.exports.trace import spans, trace
+from loop.report.exports import Sampled, rows, spans, trace
 from loop.report.html import page
 from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import make_finished

@@ -12,7 +12,6 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.calls.external import own_seconds
-from loop.calls.replays import replays_of
 from loop.calls.waits import Delays
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
@@ -20,6 +19,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.doubts import remembers
+from loop.timing.replays import replays_of
 from loop.timing.round import fresh_values, turns
 from loop.timing.samples import log_ratios
 from loop.timing.schedule import batches, measure

@@ -43,7 +43,7 @@ def make_workload(
 
 def written(workload: Workload, folder: Path) -> Call:
     """The call of a workload whose inputs are there."""
-    call = make_call(TARGET.signature, workload, str(folder), "test")
+    call = make_call(TARGET, workload, str(folder), "test")
     for index, tensor in enumerate(call.inputs):
         flat = make_tensor(Values("normal", Fill().scale, None), workload.seed, index, tensor)
         torch_side.write_tensor(tensor.path, flat)
@@ -55,7 +55,7 @@ def make_relations(plain: Function = eager) -> Relations:
     signature = TARGET.signature
     tolerance = {dtype: Tolerance(one.atol, one.rtol) for dtype, one in TARGET.tolerance.items()}
     choices = {name: one.choices for name, one in signature.attributes.items()}
-    return Relations(Shapes(dict(signature.inputs), signature.output, choices), tolerance, plain)
+    return Relations(Shapes(dict(signature.inputs), signature.output, choices, {}, {}), tolerance, plain)
 
 
 def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:

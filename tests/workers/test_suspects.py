@@ -12,8 +12,8 @@ from loop.calls.call import Call, TensorFile
 from loop.calls.refusal import Refused
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.judge import outside
 from loop.workers.judge_messages import Shapes
+from loop.workers.truth import outside
 
 ALLOWED = {"float32": 1e-5, "float16": 1e-3}
 """Absolute and relative."""
@@ -72,7 +72,7 @@ class Case:
         shapes = [tuple(sized[name] for name in text.split()) for text in small.inputs.values()]
         self.inputs = [torch.randn(shape) if values is None else torch.full(shape, values) for shape in shapes]
         files = tuple(TensorFile(n, "", s, "float32") for n, s in zip(small.inputs, shapes, strict=True))
-        self.shapes = Shapes(small.inputs, small.output, small.choices)
+        self.shapes = Shapes(small.inputs, small.output, small.choices, {}, {})
         right = self.answer()
         output = TensorFile("output", "", tuple(right.shape), "float32")
         self.call = Call("k", "float32", files, output, small.attributes, ())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from loop.base.documents.branches import Finding, find, of_best_branches
 from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
-from loop.base.documents.fields import names_at
+from loop.base.documents.schema import names_at
 from loop.base.errors import Complaint, DefinitionError
 
 DATE = "a date as 2026-11-21"

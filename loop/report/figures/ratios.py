@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.scales import logarithmic, plain_number
-from loop.report.figures.svg import Figure
+from loop.report.figures.svg import Figure, logarithmic, plain_number
 from loop.report.findings import speed_verdicts
 from loop.report.plain import one_line
 

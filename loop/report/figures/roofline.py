@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from loop.model.profile import Profile
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.scales import Scale, logarithmic, plain_number, with_prefix
-from loop.report.figures.svg import Figure
+from loop.report.figures.svg import Figure, Scale, logarithmic, plain_number, with_prefix
 
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 MOST = 8

@@ -1,20 +1,79 @@
-"""A session as a trace for chrome://tracing, Perfetto or Speedscope: its walks, patterns, steps and what they did.
+"""A session in the formats of other tools: a trace for Perfetto or Speedscope, and rows of samples.
 
-The format: "Trace Event Format" (Google, 2016), as a JSON object. Times are microseconds of the session's own
+The trace: "Trace Event Format" (Google, 2016), as a JSON object. Times are microseconds of the session's own
 time; what lay between two walks is left out. A step's phases are the signs of life kept in `ticks.jsonl`; a
 session of an older version has none, and steps only.
 """
 
+import csv
 import datetime
+import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.model.measurement import DeviceReading
+from loop.model.measurement import DeviceReading, Segment
 from loop.model.record import Finished, Line, Opened, SessionHead, Started, StepTick
-from loop.report.exports.rows import Sampled
 from loop.report.plain import one_line, shortened
+
+COLUMNS = {
+    "session": "the session's id",
+    "run": "number of the pattern's run in the session, from 1",
+    "pattern": "name of the pattern",
+    "step": "id of the step",
+    "attempt": "which attempt at the step, from 1",
+    "variant": "the side that was timed: `baseline`, a variant, `... again` or `... slowed by 5%`",
+    "workload": "name of the workload",
+    "round": "set of fresh processes, from 0: the replicate",
+    "segment": "number of the segment within its step, in the order in which they were timed, from 0",
+    "sample": "number of the sample within its segment, from 0",
+    "calls": "calls that the sample is the mean of",
+    "seconds": "seconds of one call",
+    "sm_clock_mhz": "clock of the GPU's multiprocessors after the segment; empty where nobody tells",
+    "power_w": "power draw of the board after the segment, likewise",
+    "temperature_c": "temperature of the chip after the segment, likewise",
+}
+"""Names of the columns and what they hold."""
+_FORMULA = ("=", "+", "-", "@", "\t")
+"""What a spreadsheet takes for a formula at the beginning of a cell."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What one step timed."""
+
+    step: Finished
+    segments: tuple[Segment, ...]
+
+
+def rows(session: str, sampled: Sequence[Sampled]) -> str:
+    """All samples as CSV (RFC 4180) under a line of names. A text that would be a formula gets a `'` before it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for one in sampled:
+        head = [_text(session), one.step.run, _text(one.step.pattern), _text(one.step.step), one.step.attempt]
+        for number, segment in enumerate(one.segments):
+            writer.writerows(_segment(head, number, segment))
+    return out.getvalue()
+
+
+def _segment(head: Sequence[object], number: int, segment: Segment) -> Iterator[list[object]]:
+    place = [_text(segment.side), _text(segment.workload), segment.round, number]
+    for sample, seconds in enumerate(segment.seconds):
+        yield [*head, *place, sample, segment.calls, repr(seconds), *_sensor_cells(segment)]
+
+
+def _sensor_cells(segment: Segment) -> list[object]:
+    after = segment.sensors[1] if segment.sensors else None
+    values = (after.sm_clock_mhz, after.power_w, after.temperature_c) if after else (None, None, None)
+    return ["" if value is None else value for value in values]
+
+
+def _text(value: str) -> str:
+    line = one_line(value)
+    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 @dataclass(frozen=True)

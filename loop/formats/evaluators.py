@@ -1,0 +1,189 @@
+"""How each format's evaluator is asked, and how its answer is read."""
+
+import ast
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loop.base.processes import Completed
+from loop.formats import flashinfer, gpumode, kernelbench, python_text
+from loop.formats.model import Case, ForeignTask
+from loop.formats.theirs import Asked, Evaluator, Step, Verdict
+
+Done = list[tuple[Step, Completed, str]]
+KERNELBENCH_DRIVER = """
+import json, sys
+import torch
+from kernelbench.eval import eval_kernel_against_ref
+task, answer, result, backend = sys.argv[1:]
+device = torch.device("cuda:0") if torch.cuda.is_available() else None
+with open(task) as reference, open(answer) as candidate:
+    found = eval_kernel_against_ref(
+        reference.read(), candidate.read(), num_correct_trials=5, num_perf_trials=100,
+        measure_performance=True, backend=backend, device=device, precision=torch.float32)
+with open(result, "w") as file:
+    json.dump(found.model_dump() if found is not None else None, file, default=str)
+"""
+"""What the evaluator's own scripts do for one answer: five correctness trials, then a hundred timed calls."""
+TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
+"""Runs a command with descriptor 3 open for writing to a file."""
+
+THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
+[ -d "$traces" ] && find "$traces" -name "*.jsonl" -exec cat {} + > "$result"; exit $code"""
+"""Runs a command, then gathers the traces that it wrote."""
+
+
+def _kernelbench_steps(asked: Asked, folder: Path) -> list[Step]:
+    assert asked.evaluator is not None
+    result = folder / "result.json"
+    backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
+    given = (str(asked.task.path), str(asked.answer), str(result), backend)
+    path = {"PYTHONPATH": str(asked.evaluator / "src")}
+    return [Step((asked.python, "-c", KERNELBENCH_DRIVER, *given), folder, result, environment=path)]
+
+
+def _kernelbench_read(done: Done) -> Verdict:
+    """Right where it compiled and every trial agreed."""
+    found = json.loads(done[-1][2])
+    if not isinstance(found, dict):
+        return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=found)
+    if not found.get("compiled") or not found.get("correctness"):
+        what = "wrong answer" if found.get("compiled") else "does not compile"
+        return Verdict(status="wrong", why=what, result=found)
+    times = found.get("ref_runtime", -1), found.get("runtime", -1)
+    speedup = times[0] / times[1] if all(one > 0 for one in times) else None
+    return Verdict(status="right", result=found, speedup=speedup)
+
+
+def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
+    """The tests, then the benchmarks, in a folder that has the files of the task's manifest."""
+    for name, path in gpumode.placed(asked.task).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / name)
+    shutil.copyfile(asked.answer, folder / gpumode.ANSWER)
+    steps = []
+    for mode, use in (("test", "check"), ("benchmark", "time")):
+        cases = [case for case in asked.task.cases if _is_of(case, use)]
+        if cases:
+            (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
+            result = folder / f"{mode}.result"
+            command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
+            steps.append(Step((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
+    return steps
+
+
+def _is_of(case: Case, use: str) -> bool:
+    return ("time" in case.use) == (use == "time")
+
+
+def _line(case: Case) -> str:
+    """A case as the format's case files write it."""
+    return "; ".join(f"{name}: {value}" for name, value in case.arguments.items())
+
+
+def _gpumode_read(done: Done) -> Verdict:
+    """Right where tests and benchmarks say `check: pass`."""
+    result = {step.result.stem: dict(_pairs(text)) for step, _, text in done}
+    for mode, found in result.items():
+        if found.get("check") != "pass":
+            errors = [f"{key}: {value}" for key, value in found.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
+            return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=result)
+    return Verdict(status="right", result=result)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        key, colon, value = line.partition(": ")
+        if colon:
+            yield key, value
+
+
+def _gpumode_needs_cuda(task: ForeignTask) -> bool:
+    """Whether the task or its judging program says so: most time by CUDA events."""
+    evaluator = gpumode.placed(task).get(gpumode.main(task))
+    if task.devices == ("cuda",) or evaluator is None:
+        return True
+    tree: Any = python_text.read_module(evaluator).tree
+    return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
+
+
+def _checkout(asked: Asked, inside: str) -> list[Path]:
+    """The Python files of an evaluator's package."""
+    assert asked.evaluator is not None
+    return sorted((asked.evaluator / inside).rglob("*.py"))
+
+
+def _sol_steps(asked: Asked, folder: Path) -> list[Step]:
+    assert asked.evaluator is not None
+    result = folder / "traces.jsonl"
+    start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
+    given = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
+    return [Step((*start, *given), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
+
+
+def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
+    """A root of its own with copies of definition, workloads and answer: results are written there."""
+    assert asked.evaluator is not None
+    root, theirs = folder / "root", flashinfer.root_of(asked.task.path)
+    for path in asked.task.files:
+        if flashinfer.SOLUTIONS not in path.relative_to(theirs).parts:
+            (root / path.relative_to(theirs)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / path.relative_to(theirs))
+    (root / flashinfer.SOLUTIONS).mkdir(parents=True)
+    shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
+    if (theirs / "blob").is_dir():
+        (root / "blob").symlink_to(theirs / "blob")
+    result = folder / "traces.jsonl"
+    start = (asked.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
+    command = ("/bin/sh", "-c", THEN_TRACES, "sh", str(root / "traces"), str(result), *start)
+    return [Step(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
+
+
+def _traces_read(done: Done) -> Verdict:
+    """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
+    found = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
+    evaluations = [one.get("evaluation") or {} for one in found]
+    failed = [str(one.get("status")) for one in evaluations if one.get("status") != "PASSED"]
+    if failed:
+        return Verdict(status="wrong", why=f"{len(failed)} of {len(found)} workloads: {failed[0]}", result=found)
+    factors = [(one.get("performance") or {}).get("speedup_factor") for one in evaluations]
+    timed = [one for one in factors if isinstance(one, int | float) and one > 0]
+    speedup = math.exp(sum(map(math.log, timed)) / len(timed)) if timed else None
+    return Verdict(status="right", result=found, speedup=speedup)
+
+
+EVALUATORS = {
+    kernelbench.NAME: Evaluator(
+        needs_cuda=lambda task: True,
+        needs_checkout=True,
+        files=lambda asked: _checkout(asked, "src/kernelbench"),
+        steps=_kernelbench_steps,
+        read=_kernelbench_read,
+    ),
+    gpumode.NAME: Evaluator(
+        needs_cuda=_gpumode_needs_cuda,
+        needs_checkout=False,
+        files=lambda asked: [],
+        steps=_gpumode_steps,
+        read=_gpumode_read,
+    ),
+    flashinfer.SOL: Evaluator(
+        needs_cuda=lambda task: True,
+        needs_checkout=True,
+        files=lambda asked: _checkout(asked, "src/sol_execbench"),
+        steps=_sol_steps,
+        read=_traces_read,
+    ),
+    flashinfer.TRACE: Evaluator(
+        needs_cuda=lambda task: True,
+        needs_checkout=True,
+        files=lambda asked: _checkout(asked, "flashinfer_bench"),
+        steps=_trace_steps,
+        read=_traces_read,
+    ),
+}
+"""By the name of the format; others are read, and their evaluators not asked."""

@@ -1,0 +1,151 @@
+"""Their verdict: a format's own evaluator, unmodified, in a process of its own; its result is kept verbatim.
+
+`loop` installs nothing and edits nothing of theirs. It hashes the files of the evaluator and of the task before
+and after, so it notices an answer that edits them. Without a GPU, evaluators that time by CUDA are not available.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from loop.base.documents import content_hash
+from loop.base.errors import UsageError
+from loop.base.processes import Completed, Tick, run
+from loop.formats.model import ForeignTask
+from loop.model.base import Model
+
+LIMIT_S = 600.0
+TAIL = 20
+"""Lines of an evaluator's output that are kept where it gave no result."""
+Status = Literal["right", "wrong", "failed", "tampered", "not available"]
+
+
+class Verdict(Model):
+    """What the format's own evaluator says of an answer."""
+
+    status: Status
+    """`right` and `wrong` by its own rule; `failed`: it gave no result; `tampered`: its files were changed."""
+    why: str = ""
+    """Why it is not right."""
+    result: Any = None
+    """What it gave, verbatim."""
+    speedup: float | None = None
+    """Time of the task's reference over that of the answer, as it timed them."""
+    command: tuple[str, ...] = ()
+    """What was run."""
+    seconds: float = 0.0
+    """How long it took."""
+    content: str = ""
+    """Hash of the evaluator's and the task's files."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An answer, and whose evaluator is to judge it."""
+
+    task: ForeignTask
+    answer: Path
+    evaluator: Path | None
+    """A checkout of the evaluator; None where the task brings its own."""
+    python: str = sys.executable
+    """The interpreter that has what the evaluator needs."""
+    has_gpu: bool = False
+    limit_s: float = LIMIT_S
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of an evaluator."""
+
+    command: tuple[str, ...]
+    folder: Path
+    result: Path
+    """The file that its result goes to."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """How one format's evaluator is asked, and how its answer is read."""
+
+    needs_cuda: Callable[[ForeignTask], bool]
+    needs_checkout: bool
+    files: Callable[[Asked], list[Path]]
+    """What must not change while it judges."""
+    steps: Callable[[Asked, Path], list[Step]]
+    """What is run, one after the other, given an empty folder; a step that does not end with 0 is the last."""
+    read: Callable[[list[tuple[Step, Completed, str]]], Verdict]
+    """The verdict, of every step that was run with what it wrote to its result."""
+
+
+def judged(asked: Asked, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
+    """What the evaluator says. Raises UsageError without a checkout that it needs."""
+    if evaluator.needs_checkout and (asked.evaluator is None or not asked.evaluator.is_dir()):
+        raise UsageError(
+            f"{asked.evaluator or asked.task.format}: no checkout of its evaluator there",
+            hint="name one: --evaluator DIR; --evaluator-python PATH is an interpreter that has what it needs",
+        )
+    if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
+        return Verdict(status="not available", why="it times by CUDA, and there is no GPU here")
+    folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
+    try:
+        steps = evaluator.steps(asked, folder)
+        placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        before = _contents([*evaluator.files(asked), *asked.task.files, *placed])
+        found = yield from _run(asked, evaluator, steps)
+        changed = [str(path) for path, content in _contents([*before]).items() if before[path] != content]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    verdict = found.model_copy(update={"content": content_hash("".join(before.values()))})
+    if changed:
+        said = f"changed while the answer ran: {', '.join(changed)}"
+        return verdict.model_copy(update={"status": "tampered", "why": said})
+    return verdict
+
+
+def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Generator[Tick, None, Verdict]:
+    """Every step, in order; nothing of the user's is in their folder."""
+    done: list[tuple[Step, Completed, str]] = []
+    seconds = 0.0
+    for step in steps:
+        completed = yield from run(
+            step.command,
+            limit_s=max(asked.limit_s - seconds, 0.0),
+            cwd=step.folder,
+            env={"PYTHONDONTWRITEBYTECODE": "1", **step.environment},
+            note="their evaluator",
+        )
+        seconds += completed.seconds
+        done.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
+        if not completed.ok:
+            break
+    verdict = _unfinished(done) or evaluator.read(done)
+    return verdict.model_copy(update={"command": done[-1][0].command, "seconds": seconds})
+
+
+def _unfinished(done: list[tuple[Step, Completed, str]]) -> Verdict | None:
+    """A verdict where the last step ended without a result."""
+    _, completed, result = done[-1]
+    if completed.timed_out:
+        return Verdict(status="failed", why=f"its evaluator was {completed.how}", result=result or None)
+    if result:
+        return None
+    missing = missing_package(completed.errors)
+    if missing:
+        return Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
+    tail = "\n".join((completed.errors or completed.output).strip().splitlines()[-TAIL:])
+    return Verdict(status="failed", why=f"its evaluator gave no result: {completed.how}", result=tail)
+
+
+def missing_package(errors: str) -> str:
+    """The package that an interpreter did not find, by its last words."""
+    line = next((one for one in reversed(errors.splitlines()) if one.startswith("ModuleNotFoundError:")), "")
+    return line.split("'")[1] if line.count("'") > 1 else ""
+
+
+def _contents(files: list[Path]) -> dict[Path, str]:
+    return {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in files}

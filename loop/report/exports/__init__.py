@@ -1,1 +1,0 @@
-"""A session in the formats of other tools: a trace, rows of samples, one JSON object."""

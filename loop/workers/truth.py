@@ -1,0 +1,189 @@
+"""What is right, how far an output may be from it, and what is found where it is further."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from loop.calls.call import TensorFile
+from loop.model.dtypes import is_floating
+from loop.workers import judge_messages as messages
+
+MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
+MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
+"""A variant may lose this much more than the plain implementation in the same type, plus a floor."""
+FEW_ROUNDINGS = 2.0
+"""... and never less than so many roundings of the largest value: of a few elements the plain implementation may
+by chance lose next to nothing."""
+FEW_ELEMENTS = 3.2
+"""The mean error of n elements is known to within about this over the root of n, as a share: three standard
+deviations of a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
+IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
+"""Rounding does not move a value by more than this share of the largest: the plain implementation is a control of
+the reference. Half-precision softmax over logits of standard deviation 30 stays below 0.06."""
+MAP_PARTS = 8
+BESIDE = 2
+"""Neighbours of a wrong element that are shown on either side."""
+
+
+@dataclass
+class Truth:
+    """One right output of a call, and what the element type itself costs."""
+
+    part: TensorFile
+    """The output, as it lies among those of the call."""
+    dimensions: list[str]
+    reference: Tensor
+    """float64."""
+    plain_max: float
+    plain_mean: float
+    most: tuple[float, float]
+    """What the largest and the mean error may be, as the plain implementation's errors say."""
+    allowed: Tensor
+    """Allowed absolute error of each element."""
+    tolerance: messages.Tolerance
+    plain_lost: bool = False
+    """Whether the plain implementation has a NaN where the reference has a number."""
+    also: Tensor | None = None
+    """Of whole numbers: those of the reference in its own types, which are right, too."""
+    rounded: bool = False
+    """Whether what rounding the inputs does is allowed for: it is worked out where something seems wrong."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its elements are whole numbers or truth values, which nothing rounds."""
+        return not is_floating(self.part.dtype)
+
+    def outside(self, output: Tensor) -> Tensor:
+        """Which elements of an output are wrong; of few that are not too far off none, where that is agreed."""
+        wrong = outside(output, self.reference, self.allowed)
+        if self.also is not None:
+            wrong &= output != self.also
+        few = int(wrong.sum()) <= (1 - self.tolerance.matched) * wrong.numel()
+        if not few or self.tolerance.matched == 1:
+            return wrong
+        error = (output - self.reference).abs()
+        return wrong & ~(error <= (math.inf if self.tolerance.cap is None else self.tolerance.cap)) | (
+            wrong & ~error.isfinite()
+        )
+
+
+def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[float | None, ...], ...]:
+    """Expected and got of the elements beside one, along the last dimension."""
+    if not index:
+        return ()
+    low, high = max(0, index[-1] - BESIDE), min(output.shape[-1], index[-1] + BESIDE + 1)
+    row = tuple(index[:-1])
+    return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
+
+
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[messages.Part, ...]]:
+    """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
+    found = {}
+    for axis, name in enumerate(dimensions):
+        size = wrong.shape[axis]
+        step = -(-size // MAP_PARTS)
+        parts = [(first, min(first + step, size)) for first in range(0, size, step)]
+        found[name] = tuple(_part(wrong, error, axis, first, last) for first, last in parts)
+    return found
+
+
+def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> messages.Part:
+    inside = error.narrow(axis, first, last - first)
+    largest = number(inside.nan_to_num(math.inf).max())
+    return messages.Part(first, last - 1, int(wrong.narrow(axis, first, last - first).sum()), largest)
+
+
+def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, messages.Stretch]:
+    """Along each dimension: the first and the last index with a wrong element, and how many there are."""
+    found = {}
+    for axis, name in enumerate(dimensions):
+        places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
+        found[name] = messages.Stretch(int(places[0]), int(places[-1]), len(places), wrong.shape[axis])
+    return found
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Bitwise equal, NaN in the same places."""
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def doubt(truth: Truth) -> str:
+    """Why the reference or the plain implementation must be wrong; empty when rounding explains their
+    difference."""
+    largest = largest_of(truth.reference)
+    if truth.plain_lost:
+        return "the plain implementation gives NaN where the reference gives a number: one of them is wrong"
+    if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
+        return ""
+    return (
+        f"reference and plain implementation differ by {truth.plain_max:.2g} where values reach {largest:.2g}: "
+        "one of them is wrong"
+    )
+
+
+def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
+    """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
+    most = IMPLAUSIBLE * largest_of(truth.reference)
+    finite = truth.reference.isfinite()
+    return all(
+        bool((output.isfinite() == finite).all()) and errors(output, truth.reference)[0] <= most
+        for output in outputs
+    )
+
+
+def largest_of(reference: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    finite = reference[reference.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
+    """Which elements are not within their allowed error; NaN is right only where the reference is NaN."""
+    near = (output - reference).abs() <= allowed
+    same = (output == reference) | (output.isnan() & reference.isnan())
+    return ~(near | same)
+
+
+def excess_of(output: Tensor, truth: Truth) -> Tensor:
+    """How many times its allowed error an element is off; a NaN or infinity out of place comes first."""
+    excess = (output - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
+    return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
+
+
+def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
+    """Largest and mean absolute error over the elements that are finite on both sides."""
+    difference = (output.double() - reference).abs()
+    difference = difference[difference.isfinite()]
+    if not difference.numel():
+        return 0.0, 0.0
+    return float(difference.max()), float(difference.mean())
+
+
+def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
+    """The largest and the mean error that a variant may have where the plain implementation has these."""
+    rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_of(reference)
+    uncertain = 1 + FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))
+    return (
+        max(MAX_SLACK * plain_max + MAX_FLOOR, FEW_ROUNDINGS * rounding),
+        uncertain * MEAN_SLACK * plain_mean + MEAN_FLOOR,
+    )
+
+
+def bound_broken(truth: Truth, largest: float, mean: float) -> str:
+    """What a variant loses beyond the plain implementation, in words; empty when nothing."""
+    most, most_in_mean = truth.most
+    if largest > most:
+        return f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
+    if mean > most_in_mean:
+        return f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
+    return ""
+
+
+def number(value: Tensor) -> float | None:
+    """A scalar for JSON: None stands for NaN, the largest double for infinity."""
+    found = float(value)
+    if math.isnan(found):
+        return None
+    return max(min(found, 1.7976931348623157e308), -1.7976931348623157e308)

@@ -1,0 +1,57 @@
+"""Two verdicts that differ are explained by what the format says of its own rule; equal ones need nothing."""
+
+import pytest
+
+from loop.formats.disagreements import agree, causes
+from loop.formats.model import ForeignTask
+from loop.formats.theirs import Verdict
+from tests.formats.test_reading import task_of
+
+
+def task(**changes: object) -> ForeignTask:
+    """A task whose rule differs from ours in every way that is known."""
+    timing = {"method": "m", "cold_cache": False, "fresh_inputs": False, "checked": False, "score": "s"}
+    judging = {"either": True, "atol": 0.01, "rtol": 0.01, "checker": "reference.check"}
+    return task_of(timing=timing, judging=judging, **changes)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ("right", "right", True),
+        ("wrong", "wrong", True),
+        ("right", "wrong", False),
+        ("right", "not available", None),
+        ("right", "tampered", None),
+        ("not judged", "right", None),
+    ],
+)
+def test_two_verdicts_agree_only_where_there_are_two(ours: str, theirs: str, same: bool | None) -> None:
+    """A verdict that is not there is neither the same nor another."""
+    assert same is agree(ours, Verdict.model_validate({"status": theirs}))
+
+
+def test_what_they_let_pass_is_explained() -> None:
+    """By each rule that is looser than ours, and by what is odd about the task."""
+    found = causes(task(hints=("task.yml:9: an odd value",)), "wrong", Verdict(status="right"))
+    for word in (
+        "beyond atol and beyond rtol",
+        "own checker",
+        "timed calls; we check",
+        "same inputs",
+        "clear the cache",
+    ):
+        assert any(word in cause for cause in found), word
+    assert "task.yml:9: an odd value" == found[-1]
+
+
+def test_what_only_they_reject_is_explained() -> None:
+    """By their reference's own type, and by casts before the call."""
+    found = causes(task(dtypes=("int64",)), "right", Verdict(status="wrong"))
+    assert any("its own type" in cause for cause in found)
+    assert any("cast whole numbers" in cause for cause in found)
+
+
+def test_an_agreement_needs_no_cause() -> None:
+    """Nothing is listed."""
+    assert [] == causes(task(), "right", Verdict(status="right"))

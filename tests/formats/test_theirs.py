@@ -1,0 +1,241 @@
+"""A format's own evaluator is asked in a process of its own, and its answer is kept as it is."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.base.processes import finish
+from loop.formats import table
+from loop.formats.evaluators import EVALUATORS
+from loop.formats.theirs import Asked, Verdict, judged
+from tests.formats import tasks
+
+EVALUATOR = """import os
+import sys
+
+
+def main(mode, cases):
+    import reference
+    import submission
+
+    log = os.fdopen(int(os.environ["POPCORN_FD"]), "w")
+    right = True
+    for number, line in enumerate(open(cases)):
+        case = dict(part.split(": ") for part in line.strip().split("; "))
+        data = reference.generate_input(**{name: int(value) for name, value in case.items()})
+        fits = submission.custom_kernel(list(data)) == reference.ref_kernel(data)
+        print(f"{mode}.{number}.status: {'pass' if fits else 'fail'}", file=log)
+        if not fits:
+            print(f"{mode}.{number}.error: mismatch", file=log)
+        right = right and fits
+    print(f"check: {'pass' if right else 'fail'}", file=log)
+    log.close()
+    return 0 if right else 112
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
+"""
+REFERENCE = """def generate_input(size, seed):
+    return [seed + one for one in range(size)]
+
+
+def ref_kernel(data):
+    return [2 * one for one in data]
+
+
+def check_implementation(data, output):
+    return output == ref_kernel(data)
+"""
+RIGHT = "def custom_kernel(data):\n    return [one + one for one in data]\n"
+TORCH = """float32 = 'float32'
+
+
+class cuda:
+    @staticmethod
+    def is_available():
+        return False
+"""
+"""All of torch that the evaluator is asked with: importing the real one takes seconds."""
+DRIVEN = """from pydantic import BaseModel
+
+
+class Result(BaseModel):
+    compiled: bool = True
+    correctness: bool
+    metadata: dict = {}
+    runtime: float = 2.0
+    ref_runtime: float = 3.0
+
+
+def eval_kernel_against_ref(reference, candidate, **more):
+    return Result(correctness="wrong" not in candidate, metadata={"trials": more["num_correct_trials"]})
+"""
+
+
+@pytest.fixture
+def gpumode(tmp_path: Path) -> Asked:
+    """A task whose judging program needs no GPU, and a right answer."""
+    task = tasks.gpumode(tmp_path, reference=REFERENCE)
+    (tmp_path / "eval.py").write_text(EVALUATOR)
+    answer = tmp_path / "mine.py"
+    answer.write_text(RIGHT)
+    return Asked(table.load(task), answer, None)
+
+
+@pytest.fixture
+def kernelbench(tmp_path: Path) -> Asked:
+    """A task, an answer, and a checkout that has an evaluator of the expected name."""
+    source = tmp_path / "checkout/src/kernelbench"
+    source.mkdir(parents=True)
+    (source / "__init__.py").write_text("")
+    (source.parent / "torch.py").write_text(TORCH)
+    (source / "eval.py").write_text(DRIVEN)
+    answer = tmp_path / "answer.py"
+    answer.write_text(tasks.ANSWER)
+    return Asked(table.load(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
+
+
+def ask(asked: Asked) -> Verdict:
+    """The verdict."""
+    verdict: Verdict = finish(judged(asked, EVALUATORS[asked.task.format]))
+    return verdict
+
+
+def test_gpumode_tests_then_benchmarks(gpumode: Asked) -> None:
+    """What the judging program writes is kept, for both of its modes."""
+    verdict = ask(gpumode)
+    assert "right" == verdict.status, verdict
+    assert {"test": {"test.0.status", "test.1.status", "check"}, "benchmark": {"benchmark.0.status", "check"}} == {
+        mode: set(found) for mode, found in verdict.result.items()
+    }
+
+
+def test_gpumode_says_which_test_failed(gpumode: Asked) -> None:
+    """Benchmarks are then left out."""
+    gpumode.answer.write_text(RIGHT.replace("one + one", "one"))
+    verdict = ask(gpumode)
+    assert ("wrong", "test failed; test.0.error: mismatch") == (verdict.status, verdict.why)
+    assert ["test"] == list(verdict.result)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "why"),
+    [
+        ("raise SystemExit(3)", "failed", "its evaluator gave no result: exit 3"),
+        ("import not_there", "not available", "its evaluator needs the Python package not_there"),
+        ("open('reference.py', 'a').write('#')", "tampered", "reference.py"),
+        ("open('eval.py', 'a').write('#')", "tampered", "eval.py"),
+    ],
+)
+def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str, gpumode: Asked) -> None:
+    """A verdict is never a guess: without a result there is none, and with edited files it does not count."""
+    gpumode.answer.write_text(f"{line}\n{RIGHT}")
+    verdict = ask(gpumode)
+    assert status == verdict.status
+    assert why in verdict.why
+
+
+def test_an_evaluator_that_does_not_end(gpumode: Asked) -> None:
+    """It is killed at its limit."""
+    gpumode.answer.write_text(f"import time\ntime.sleep(60)\n{RIGHT}")
+    verdict = ask(replace(gpumode, limit_s=0.5))
+    assert "failed" == verdict.status
+    assert "killed after" in verdict.why
+
+
+def test_kernelbench_is_asked_in_its_own_words(kernelbench: Asked) -> None:
+    """Its result is kept verbatim; the speed-up is the one that it timed."""
+    verdict = ask(kernelbench)
+    assert ("right", 1.5) == (verdict.status, verdict.speedup), verdict
+    assert {"trials": 5} == verdict.result["metadata"]
+
+
+def test_kernelbench_finds_it_wrong(kernelbench: Asked) -> None:
+    """Compiled, and not correct."""
+    kernelbench.answer.write_text(tasks.ANSWER + "# wrong\n")
+    verdict = ask(kernelbench)
+    assert ("wrong", "wrong answer") == (verdict.status, verdict.why)
+
+
+def test_without_a_gpu_it_is_not_available(kernelbench: Asked) -> None:
+    """Nothing is started."""
+    verdict = ask(replace(kernelbench, has_gpu=False, python="/nowhere/python"))
+    assert ("not available", "it times by CUDA, and there is no GPU here") == (verdict.status, verdict.why)
+
+
+def test_a_checkout_that_is_not_there(kernelbench: Asked, tmp_path: Path) -> None:
+    """The option that names one is said."""
+    with pytest.raises(UsageError, match="no checkout of its evaluator there") as caught:
+        ask(replace(kernelbench, evaluator=tmp_path / "gone"))
+    assert "--evaluator DIR" in (caught.value.hint or "")
+
+
+def test_the_interpreter_is_the_named_one(kernelbench: Asked, tmp_path: Path) -> None:
+    """It has what the evaluator needs; ours need not."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho asked > {tmp_path}/asked\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert "right" == ask(replace(kernelbench, python=str(python))).status
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_verdict_is_plain_data(gpumode: Asked) -> None:
+    """It goes to JSON as it is."""
+    assert json.loads(ask(gpumode).model_dump_json())["status"] == "right"
+
+
+TRACED = """import json
+import pathlib
+import sys
+
+
+def cli():
+    words = sys.argv
+    {find}
+    text = answer.read_text()
+    status = "PASSED" if "x + x" in text else "INCORRECT_NUMERICAL"
+    performance = {{"speedup_factor": 2.0}}
+    line = json.dumps({{"evaluation": {{"status": status, "performance": performance}}}})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(line + "\\n" + line + "\\n")
+    sys.exit(status != "PASSED")
+"""
+FIND_SOL = """answer = pathlib.Path(words[words.index("--solution") + 1])
+    out = pathlib.Path(words[words.index("-o") + 1])"""
+FIND_TRACE = """root = pathlib.Path(words[words.index("--local") + 1])
+    (answer,) = (root / "solutions").glob("*.json")
+    assert list((root / "definitions").rglob("*.json")) and list((root / "workloads").rglob("*.jsonl"))
+    out = root / 'traces/double_n.jsonl'"""
+
+
+def traced(folder: Path, dialect: str) -> Asked:
+    """A task of either dialect, a checkout with an evaluator of the expected name, and a solution."""
+    if dialect == "sol-execbench":
+        task, package, module, find = tasks.sol(folder), "src/sol_execbench", "cli/__init__.py", FIND_SOL
+    else:
+        task, package, module, find = tasks.trace(folder), "flashinfer_bench", "cli/main.py", FIND_TRACE
+    file = folder / "checkout" / package / module
+    file.parent.mkdir(parents=True)
+    file.write_text(TRACED.format(find=find))
+    answer = folder / "answer.json"
+    answer.write_text(json.dumps(tasks.SOLUTION))
+    return Asked(table.load(task), answer, folder / "checkout", has_gpu=True)
+
+
+@pytest.mark.parametrize("dialect", ["sol-execbench", "flashinfer-trace"])
+def test_traces_of_every_workload_count(dialect: str, tmp_path: Path) -> None:
+    """Right where all passed; their speed-up is a geometric mean; nothing is written beside the task."""
+    asked = traced(tmp_path, dialect)
+    before = sorted(path for path in asked.task.path.parent.rglob("*"))
+    verdict = ask(asked)
+    assert ("right", 2) == (verdict.status, len(verdict.result)), verdict
+    assert 2.0 == pytest.approx(verdict.speedup)
+    asked.answer.write_text(json.dumps(tasks.SOLUTION).replace("x + x", "x"))
+    verdict = ask(asked)
+    assert ("wrong", "2 of 2 workloads: INCORRECT_NUMERICAL") == (verdict.status, verdict.why)
+    assert before == sorted(path for path in asked.task.path.parent.rglob("*"))

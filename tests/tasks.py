@@ -1,0 +1,425 @@
+"""Targets of format 2, one of each kind that people write: each with a right variant and wrong ones."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loop.library.definitions import read_file
+from loop.model.target import Target
+
+FLOAT = {"float32": {"atol": 1.0e-5, "rtol": 1.0e-5}}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One target: what its Python file says, and its manifest beside that."""
+
+    code: str
+    """`make` makes the inputs, `right` is a right variant, `reference` the reference."""
+    wrong: dict[str, str]
+    """Variants that are wrong: name to what the gate says of them, as a cause."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """What else stands in the manifest."""
+    workloads: list[dict[str, Any]] = field(default_factory=lambda: [{}])
+    function: dict[str, Any] = field(default_factory=dict)
+    """What else stands with each variant."""
+
+
+BACKWARD = Example(
+    code="""
+import torch
+
+def make(N, M, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(N, M, generator=draw) for _ in range(2)]
+
+def reference(gradient, x):
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        y = torch.nn.functional.gelu(x)
+        return torch.autograd.grad(y, x, gradient)[0]
+
+def right(gradient, x):
+    density = torch.exp(-0.5 * x * x) / (2 * torch.pi) ** 0.5
+    return gradient * (0.5 * (1 + torch.erf(x / 2**0.5)) + x * density)
+
+def forgets_the_second_term(gradient, x):
+    return gradient * 0.5 * (1 + torch.erf(x / 2**0.5))
+""",
+    wrong={"forgets_the_second_term": "elements"},
+    fields={"signature": {"inputs": {"gradient": "N M", "x": "N M"}, "outputs": {"slope": "N M"}}},
+    workloads=[{"N": 3, "M": 5}],
+)
+RESIDUAL = Example(
+    code="""
+import torch
+
+def make(N, M, seed):
+    draw = torch.Generator().manual_seed(seed)
+    shapes = {"x": (N, M), "more": (N, M), "w": (M,)}
+    return {name: torch.randn(*shape, generator=draw) for name, shape in shapes.items()}
+
+def reference(x, more, w):
+    total = x + more
+    return {"normed": total * (total * total).mean(-1, keepdim=True).add(1e-6).rsqrt() * w, "total": total}
+
+def right(x, more, w):
+    total = x + more
+    return torch.nn.functional.rms_norm(total, w.shape, w, 1e-6), total
+
+def gives_the_residual_back(x, more, w):
+    return torch.nn.functional.rms_norm(x + more, w.shape, w, 1e-6), more.clone()
+
+def gives_one(x, more, w):
+    return right(x, more, w)[0]
+""",
+    wrong={"gives_the_residual_back": "elements", "gives_one": "wrong result"},
+    fields={
+        "signature": {"outputs": {"normed": "...", "total": "..."}, "sizes": ["N", "M"]},
+        "generator": {"python": "residual:make", "passes": "keywords"},
+    },
+    workloads=[{"N": 2, "M": 7}],
+)
+PASSED = Example(
+    code=RESIDUAL.code
+    + """
+def written(x, more, w, normed, total):
+    torch.add(x, more, out=total)
+    normed.copy_(torch.nn.functional.rms_norm(total, w.shape, w, 1e-6))
+
+def written_in_part(x, more, w, normed, total):
+    written(x, more, w, normed, total)
+    total[-1, -1] = float("nan")
+
+def written_beyond(x, more, w, normed, total):
+    written(x, more, w, normed, total)
+    storage = normed.untyped_storage()
+    normed.as_strided((1,), (1,), normed.storage_offset() + normed.numel()).fill_(1.0)
+""",
+    wrong={"written_in_part": "NaN"},
+    fields={
+        "signature": {
+            "inputs": {"x": "N M", "more": "N M", "w": "M"},
+            "outputs": {"normed": "N M", "total": "N M"},
+        },
+        "generator": {"python": "passed:make", "passes": "keywords"},
+    },
+    workloads=RESIDUAL.workloads,
+    function={"passing": "passed"},
+)
+TOP_K = Example(
+    code="""
+import torch
+
+def make(rows, columns, k, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=draw), k
+
+def reference(x, k):
+    return torch.topk(x, k)
+
+def right(x, k):
+    indices = x.argsort(dim=-1, descending=True)[:, :k]
+    return x.gather(1, indices), indices
+
+def off_by_one(x, k):
+    values, indices = right(x, k)
+    indices[-1, -1] = (indices[-1, -1] + 1) % x.shape[1]
+    return values, indices
+
+def narrow(x, k):
+    values, indices = right(x, k)
+    return values, indices.int()
+""",
+    wrong={"off_by_one": "elements", "narrow": "wrong result"},
+    fields={"signature": {"sizes": ["rows", "columns", "k"]}},
+    workloads=[{"rows": 3, "columns": 9, "k": 2}],
+)
+EMBEDDING = Example(
+    code="""
+import torch
+
+def make(V, D, N, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(V, (N,), generator=draw), torch.randn(V, D, generator=draw)
+
+def reference(ids, table):
+    return table[ids]
+
+def right(ids, table):
+    return torch.nn.functional.embedding(ids, table)
+
+def clamps(ids, table):
+    return table[ids.clamp(max=len(table) - 2)]
+
+def writes_ids(ids, table):
+    found = table[ids]
+    ids.zero_()
+    return found
+""",
+    wrong={"clamps": "elements", "writes_ids": "changed input"},
+    fields={
+        "signature": {
+            "inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}, "types": {"ids": "int64"},
+        },
+        "tolerance": {"float32": {"atol": 0.0, "rtol": 0.0}},
+    },
+    workloads=[{"V": 4, "D": 3, "N": 32}],
+)  # fmt: skip
+QUANTISED = Example(
+    code="""
+import torch
+
+def make(N, K, M, seed):
+    draw = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(-128, 128, shape, generator=draw).to(torch.int8) for shape in ((N, K), (K, M)))
+    return a, b, torch.rand(M, generator=draw) * 5e-3 + 5e-3
+
+def reference(a, b, scale):
+    total = a.long() @ b.long()
+    return (total * scale).round().clamp(-128, 127).to(torch.int8), total.int()
+
+def right(a, b, scale):
+    total = (a.double() @ b.double()).int()
+    return (total * scale).round().clamp(-128, 127).to(torch.int8), total
+
+def saturates_early(a, b, scale):
+    scaled, total = right(a, b, scale)
+    return scaled.clamp(-100, 100), total
+
+def sums_in_half(a, b, scale):
+    total = (a.half() @ b.half()).int()
+    return right(a, b, scale)[0], total
+""",
+    wrong={"saturates_early": "elements", "sums_in_half": "elements"},
+    fields={
+        "signature": {"outputs": {"scaled": "...", "total": "..."}, "sizes": ["N", "K", "M"]},
+        "tolerance": {**FLOAT, "int8": {"atol": 1.0, "rtol": 0.0}},
+    },
+    workloads=[{"N": 4, "K": 64, "M": 5}],
+)
+CACHE = Example(
+    code="""
+import torch
+
+def make(pages, size, D, N, seed):
+    draw = torch.Generator().manual_seed(seed)
+    cache = torch.randn(pages, size, D, generator=draw)
+    slots = torch.randperm(pages * size, generator=draw)[:N].int()
+    return torch.randn(N, D, generator=draw), slots, cache
+
+def reference(keys, slots, cache):
+    cache.view(-1, cache.shape[-1])[slots.long()] = keys
+
+def right(keys, slots, cache):
+    cache.view(-1, cache.shape[-1]).index_copy_(0, slots.long(), keys)
+
+def in_a_copy(keys, slots, cache):
+    right(keys, slots, cache.clone())
+
+def next_slot(keys, slots, cache):
+    right(keys, (slots + 1) % (cache.shape[0] * cache.shape[1]), cache)
+
+def sorts_the_table(keys, slots, cache):
+    right(keys, slots, cache)
+    slots.copy_(slots.sort()[0])
+""",
+    wrong={"in_a_copy": "elements", "next_slot": "elements", "sorts_the_table": "changed input"},
+    fields={
+        "signature": {
+            "inputs": {"keys": "N D", "slots": "N", "cache": "pages size D"},
+            "outputs": {"new_cache": "pages size D"},
+            "updates": {"new_cache": "cache"},
+            "types": {"slots": "int32"},
+        }
+    },
+    workloads=[{"pages": 3, "size": 4, "D": 5, "N": 6}],
+)
+MODEL = Example(
+    code="""
+import torch
+
+class reference(torch.nn.Module):
+    def __init__(self, features, hidden):
+        super().__init__()
+        self.up = torch.nn.Linear(features, hidden)
+        self.down = torch.nn.Linear(hidden, features)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+def make():
+    return [torch.randn(4, 6)]
+
+def sizes():
+    return [6, 10]
+
+class right(reference):
+    def forward(self, x):
+        return torch.addmm(self.down.bias, self.up(x).clamp(min=0), self.down.weight.t())
+
+class forgets_the_bias(reference):
+    def forward(self, x):
+        return torch.relu(self.up(x)) @ self.down.weight.t()
+
+class trains(reference):
+    def forward(self, x):
+        self.up.bias.mul_(0.5)
+        return super().forward(x)
+
+class keeps_its_answer(reference):
+    def forward(self, x):
+        if not hasattr(self, "answer"):
+            self.answer = super().forward(x)
+        return self.answer
+""",
+    wrong={"forgets_the_bias": "elements", "trains": "changed input", "keeps_its_answer": "NaN"},
+    fields={"modules": {"arguments": {"python": "model.py:sizes"}}},
+)
+PARTLY = Example(
+    code="""
+import torch
+
+def make(N, seed):
+    return [torch.rand(N, generator=torch.Generator().manual_seed(seed)) + 1]
+
+def reference(x):
+    return x * x
+
+def right(x):
+    y = x * x
+    y[:2] += 0.05
+    return y
+
+def three_outliers(x):
+    y = x * x
+    y[:3] += 0.05
+    return y
+
+def one_far_off(x):
+    y = x * x
+    y[0] += 1
+    return y
+""",
+    wrong={"three_outliers": "elements", "one_far_off": "elements"},
+    fields={
+        "signature": {"sizes": ["N"]},
+        "tolerance": {"float32": {"atol": 1e-5, "rtol": 1e-5, "matched": 0.98, "cap": 0.1}},
+    },
+    workloads=[{"N": 100}],
+)
+SAMPLING = Example(
+    code="""
+import torch
+
+def make(N, V, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.softmax(torch.randn(N, V, generator=draw), -1)]
+
+def reference(p):
+    return p.argmax(-1)
+
+def right(p):
+    return p.argsort(-1)[:, -2]
+
+def least(p):
+    return p.argmin(-1)
+
+def check(inputs, samples):
+    (p,) = inputs
+    rank = (p > p.gather(1, samples[:, None])).sum(-1)
+    return bool((rank < 3).all()), f"a sample of rank {int(rank.max())}"
+""",
+    wrong={"least": "checker"},
+    fields={
+        "signature": {"sizes": ["N", "V"]},
+        "checker": {"python": "sampling:check", "alone": True},
+    },
+    workloads=[{"N": 5, "V": 17}],
+)
+BESIDE = Example(
+    code=PARTLY.code.replace("def right", "def loose").replace("def three_outliers", "def right_but_unlucky")
+    + """
+def right(x):
+    return x.square()
+
+def check(data, output):
+    assert (output >= 1).all(), "a square of what is above 1 is above 1"
+""",
+    wrong={"one_far_off": "elements"},
+    fields={
+        "signature": {"sizes": ["N"]},
+        "checker": {"python": "beside:check"},
+    },
+    workloads=[{"N": 100}],
+)
+NARROW = Example(
+    code="""
+import torch
+
+def make(N, seed):
+    x = torch.randn(N, generator=torch.Generator().manual_seed(seed)).clamp(-2, 2)
+    return x.to(torch.float8_e4m3fn), torch.tensor(0.5)
+
+def reference(x, scale):
+    wide = x.to(scale.dtype) * scale
+    return wide, (wide * 2).to(torch.float8_e5m2)
+
+def right(x, scale):
+    wide = x.float() * scale
+    return wide, (2 * wide).to(torch.float8_e5m2)
+
+def another_scale(x, scale):
+    wide, _ = right(x, scale)
+    return wide, (2.5 * wide).to(torch.float8_e5m2)
+""",
+    wrong={"another_scale": "elements"},
+    fields={
+        "signature": {"sizes": ["N"], "outputs": {"wide": "...", "narrow": "..."}},
+        "tolerance": {**FLOAT, "float8_e5m2": {"atol": 0.0, "rtol": 0.13}},
+    },
+    workloads=[{"N": 64}],
+)
+EXAMPLES = {
+    "backward": BACKWARD,
+    "residual": RESIDUAL,
+    "passed": PASSED,
+    "top_k": TOP_K,
+    "embedding": EMBEDDING,
+    "quantised": QUANTISED,
+    "cache": CACHE,
+    "model": MODEL,
+    "partly": PARTLY,
+    "sampling": SAMPLING,
+    "beside": BESIDE,
+    "narrow": NARROW,
+}
+
+
+def write_task(folder: Path, name: str, **fields: Any) -> Target:
+    """Write an example's manifest and its Python file, which is called like it; read the manifest."""
+    example = EXAMPLES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(example.code)
+    right = "written" if name == "passed" else "right"
+    variants = {
+        one: {"kind": "python", "device": "any", "module": name, "function": one, **example.function}
+        for one in (right, *example.wrong)
+    }
+    manifest = {
+        "format": 2,
+        "name": name.replace("_", "-"),
+        "function": name,
+        "signature": {},
+        "generator": {"python": f"{name}:make"},
+        "reference": {"python": f"{name}:reference"},
+        "baseline": {"python": f"{name}:reference"},
+        "tolerance": FLOAT,
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+        "workloads": {"some": example.workloads},
+        "variants": variants,
+        **example.fields,
+    }
+    (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}, indent=1))
+    return read_file(folder / "target.yaml", Target).value
