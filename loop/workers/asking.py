@@ -117,6 +117,9 @@ class Asking:
         if first.tensors and _alike(first, others[0]):
             notes.append(f"{what}: the generator gives the same inputs for every seed")
             return []
+        notes.append(
+            f"whether a variant remembers more than {request.draws - 1} answers: a generator draws no more"
+        )
         return others
 
     def _drawn(self, request: messages.Expect, seed: int) -> structures.Apart:
