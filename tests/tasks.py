@@ -1,6 +1,7 @@
 """Targets of format 2, one of each kind that people write: each with a right variant and wrong ones."""
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ class Example:
     code: str
     """`make` makes the inputs, `right` is a right variant, `reference` the reference."""
     wrong: dict[str, str]
-    """Variants that are wrong: name to what the gate says of them, as a cause."""
+    """Other variants: name to what the gate says of them, as a cause; empty where they are right, too."""
     fields: dict[str, Any] = field(default_factory=dict)
     """What else stands in the manifest."""
     workloads: list[dict[str, Any]] = field(default_factory=lambda: [{}])
@@ -381,7 +382,81 @@ def another_scale(x, scale):
     },
     workloads=[{"N": 64}],
 )
+GATHER_C = r"""
+#include <stdint.h>
+#include <string.h>
+#include "loop_kernel.h"
+
+LOOP_EXPORT const char *loop_error(int error) { return "takes int64 ids and a float32 table, contiguous"; }
+
+static int gather(const LoopTensor *in, LoopTensor *out, int64_t first) {
+  if (in[0].dtype != LOOP_INT64 || in[1].dtype != LOOP_FLOAT32 || out[1].dtype != LOOP_INT32) return 1;
+  const int64_t *ids = (const int64_t *)in[0].data, width = in[1].sizes[1];
+  float *rows = (float *)out[0].data;
+  int32_t *counts = (int32_t *)out[1].data;
+  memset(counts, 0, sizeof(int32_t) * out[1].sizes[0]);
+  for (int64_t i = 0; i < in[0].sizes[0]; i++) {
+    memcpy(rows + i * width, (const float *)in[1].data + ids[i] * width, sizeof(float) * width);
+    if (i >= first) counts[ids[i]]++;
+  }
+  return 0;
+}
+
+#define ENTRY(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *at, void *stream)
+ENTRY(right) { return gather(in, out, 0); }
+ENTRY(loses_the_first) { return gather(in, out, 1); }
+ENTRY(overflows) {
+  int failed = gather(in, out, 0);
+  ((float *)out[0].data)[out[0].sizes[0] * out[0].sizes[1] + 1] = 1;
+  return failed;
+}
+"""
+GATHER_PY = """
+import array, json, os
+call = json.load(open(os.environ["LOOP_CALL"]))
+ids, table = (array.array(kind, open(one["path"], "rb").read()) for kind, one in zip("qf", call["inputs"]))
+rows, counts = call["parts"]
+width, found = rows["shape"][1], array.array("i", [0] * counts["shape"][0])
+gathered = array.array("f")
+for at in ids:
+    gathered.extend(table[at * width : (at + 1) * width])
+    found[at] += 1
+open(os.environ["LOOP_PATH_rows"], "wb").write(gathered.tobytes())
+open(counts["path"], "wb").write(found.tobytes())
+"""
+GATHER = Example(
+    code="""
+import torch
+
+def make(V, D, N, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(V, (N,), generator=draw), torch.randn(V, D, generator=draw)
+
+def reference(ids, table):
+    return table[ids], torch.bincount(ids, minlength=len(table)).int()
+""",
+    wrong={"loses_the_first": "elements", "overflows": "outside", "program": ""},
+    fields={
+        "signature": {
+            "inputs": {"ids": "N", "table": "V D"},
+            "outputs": {"rows": "N D", "counts": "V"},
+            "types": {"ids": "int64", "counts": "int32"},
+        },
+        "variants": {
+            name: {
+                "kind": "c_abi", "device": "cpu", "sources": ["gather.c"], "entry": name,
+                "build": {"compiler": "gcc", "flags": ["-O1"]},
+            }
+            for name in ("right", "loses_the_first", "overflows")
+        }
+        | {
+            "program": {"kind": "command", "device": "cpu", "run": [sys.executable, "-S", "gather_program.py"]},
+        },
+    },
+    workloads=[{"V": 4, "D": 3, "N": 7}],
+)  # fmt: skip
 EXAMPLES = {
+    "gather": GATHER,
     "backward": BACKWARD,
     "residual": RESIDUAL,
     "passed": PASSED,
@@ -402,6 +477,8 @@ def write_task(folder: Path, name: str, **fields: Any) -> Target:
     example = EXAMPLES[name]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(example.code)
+    (folder / "gather.c").write_text(GATHER_C)
+    (folder / "gather_program.py").write_text(GATHER_PY)
     right = "written" if name == "passed" else "right"
     variants = {
         one: {"kind": "python", "device": "any", "module": name, "function": one, **example.function}

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
+from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
+from loop.model.signature import Generator
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from tests.targets import open_bench
+from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task
 
 
@@ -32,7 +35,8 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     """What the gate says of an example's variants and of its baseline."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand(bench.target, ["some"], "float32", 5)
-    jobs = [Job(bench.side(one), workloads) for one in (*bench.target.variants, "baseline")]
+    builds = make_builds(bench, *bench.target.variants)
+    jobs = [Job(bench.side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
     return {one.variant: one for one in finish(verify(bench, jobs))}
 
 
@@ -46,3 +50,58 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     assert found["baseline"].right, found["baseline"].first_failure
     causes = {one: found[one].checks[0].cause for one in wrong if one != "baseline"}
     assert EXAMPLES[name].wrong == causes, {one: found[one].checks[0].message for one in wrong}
+
+
+BAD = {
+    "a generator that raises": (
+        "    draw = torch",
+        "    raise KeyError('no seed')\n    draw = torch",
+        "KeyError: 'no seed' (bad",
+    ),
+    "a generator without a seed": (
+        "manual_seed(seed)",
+        "manual_seed(random.SystemRandom().getrandbits(30))",
+        "the generator is not deterministic: seed",
+    ),
+    "a generator of other shapes": ("(N,)", "(N + 1,)", "the generator: expected ids of shape [32], got [33]"),
+    "a generator of other types": (
+        "generator=draw), torch",
+        "generator=draw).int(), torch",
+        "expected ids of int64, got int32",
+    ),
+    "a reference that raises": ("return table[ids]", "return table[ids + 1000]", "the reference on "),
+    "a reference of its own types": (
+        "return table[ids]",
+        "assert table.dtype == torch.float32; return table[ids]",
+        "",
+    ),
+    "what cannot be passed": ("draw), torch.randn", "draw), lambda: 0, torch.randn", "to another process"),
+    "an unknown type": (
+        "V, D, generator=draw)",
+        "V, D, dtype=torch.complex64, generator=draw)",
+        "torch.complex64, which is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, folder: Path) -> None:
+    """In the words of whoever raised it, with file and line; a reference without float64 is not exercised."""
+    old, new, expected = BAD[name]
+    target = write_task(folder, "embedding")
+    stem = f"bad_{list(BAD).index(name)}"
+    code = (folder / "embedding.py").read_text()
+    assert old in code
+    (folder / f"{stem}.py").write_text("import random\n" + code.replace(old, new))
+    made, reference = PythonFunction(python=f"{stem}:reference"), Generator(python=f"{stem}:make")
+    bad = target.model_copy(update={"reference": made, "generator": reference})
+    bench = replace(shared, target=bad, notes={}, _nursery=shared.nursery)
+    (workload,) = expand(bad, ["some"], "float32", 5)
+    if expected:
+        with pytest.raises(LoopError) as raised:
+            finish(bench.expect(workload, twice=True))
+        assert expected in raised.value.message
+    else:
+        finish(bench.expect(workload, twice=True))
+        (note,) = bench.notes
+        assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")
