@@ -1,7 +1,8 @@
-"""How the evaluators of KernelBench and GPU MODE are asked, and how their answers are read."""
+"""How each format's evaluator is asked, and how its answer is read."""
 
 import ast
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.processes import Completed
-from loop.formats import gpumode, kernelbench, python_text
+from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.model import Case, ForeignTask
 from loop.formats.theirs import Asked, Evaluator, Step, Verdict
 
@@ -31,10 +32,9 @@ with open(result, "w") as file:
 TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
 """Runs a command with descriptor 3 open for writing to a file."""
 
-
-def _kernelbench_files(asked: Asked) -> list[Path]:
-    assert asked.evaluator is not None
-    return sorted((asked.evaluator / "src/kernelbench").rglob("*.py"))
+THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
+[ -d "$traces" ] && find "$traces" -name "*.jsonl" -exec cat {} + > "$result"; exit $code"""
+"""Runs a command, then gathers the traces that it wrote."""
 
 
 def _kernelbench_steps(asked: Asked, folder: Path) -> list[Step]:
@@ -111,11 +111,56 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 
+def _checkout(asked: Asked, inside: str) -> list[Path]:
+    """The Python files of an evaluator's package."""
+    assert asked.evaluator is not None
+    return sorted((asked.evaluator / inside).rglob("*.py"))
+
+
+def _sol_steps(asked: Asked, folder: Path) -> list[Step]:
+    assert asked.evaluator is not None
+    result = folder / "traces.jsonl"
+    start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
+    given = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
+    return [Step((*start, *given), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
+
+
+def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
+    """A root of its own with copies of definition, workloads and answer: results are written there."""
+    assert asked.evaluator is not None
+    root, theirs = folder / "root", flashinfer.root_of(asked.task.path)
+    for path in asked.task.files:
+        if flashinfer.SOLUTIONS not in path.relative_to(theirs).parts:
+            (root / path.relative_to(theirs)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / path.relative_to(theirs))
+    (root / flashinfer.SOLUTIONS).mkdir(parents=True)
+    shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
+    if (theirs / "blob").is_dir():
+        (root / "blob").symlink_to(theirs / "blob")
+    result = folder / "traces.jsonl"
+    start = (asked.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
+    command = ("/bin/sh", "-c", THEN_TRACES, "sh", str(root / "traces"), str(result), *start)
+    return [Step(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
+
+
+def _traces_read(done: Done) -> Verdict:
+    """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
+    found = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
+    evaluations = [one.get("evaluation") or {} for one in found]
+    failed = [str(one.get("status")) for one in evaluations if one.get("status") != "PASSED"]
+    if failed:
+        return Verdict(status="wrong", why=f"{len(failed)} of {len(found)} workloads: {failed[0]}", result=found)
+    factors = [(one.get("performance") or {}).get("speedup_factor") for one in evaluations]
+    timed = [one for one in factors if isinstance(one, int | float) and one > 0]
+    speedup = math.exp(sum(map(math.log, timed)) / len(timed)) if timed else None
+    return Verdict(status="right", result=found, speedup=speedup)
+
+
 EVALUATORS = {
     kernelbench.NAME: Evaluator(
         needs_cuda=lambda task: True,
         needs_checkout=True,
-        files=_kernelbench_files,
+        files=lambda asked: _checkout(asked, "src/kernelbench"),
         steps=_kernelbench_steps,
         read=_kernelbench_read,
     ),
@@ -125,6 +170,20 @@ EVALUATORS = {
         files=lambda asked: [],
         steps=_gpumode_steps,
         read=_gpumode_read,
+    ),
+    flashinfer.SOL: Evaluator(
+        needs_cuda=lambda task: True,
+        needs_checkout=True,
+        files=lambda asked: _checkout(asked, "src/sol_execbench"),
+        steps=_sol_steps,
+        read=_traces_read,
+    ),
+    flashinfer.TRACE: Evaluator(
+        needs_cuda=lambda task: True,
+        needs_checkout=True,
+        files=lambda asked: _checkout(asked, "flashinfer_bench"),
+        steps=_trace_steps,
+        read=_traces_read,
     ),
 }
 """By the name of the format; others are read, and their evaluators not asked."""

@@ -108,6 +108,13 @@ def load_trace(path: Path, why: str) -> ForeignTask:
     return _task(DIALECTS[TRACE], why, path, path, loaded, solutions, root)
 
 
+def root_of(path: Path) -> Path:
+    """The folder of the trace that a definition belongs to."""
+    root = _root(path)
+    assert root is not None
+    return root
+
+
 def _root(path: Path) -> Path | None:
     """The folder above `definitions`."""
     return next((one.parent for one in path.parents if one.name == DEFINITIONS), None)

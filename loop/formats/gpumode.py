@@ -185,7 +185,7 @@ def load(path: Path, why: str) -> ForeignTask:
         made_for=manifest.gpus or tuple(_listed(folder)),
         devices=("cuda",) if only_cuda else ("cpu", "cuda"),
         gpus=read.gpus,
-        hints=(*_words(read), *_seeds(read)),
+        hints=(*_words(read), *_seeds(read), *_equal(read)),
         own_contract=read.own_contract,
     )
 
@@ -332,6 +332,15 @@ def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
     if lines and all(_called(one) != "torch.manual_seed" for one in calls):
         where = ", ".join(map(str, lines))
         yield f"draws without `generator=` on lines {where}: its seed does not set these values"
+
+
+def _equal(read: Read) -> Iterator[str]:
+    """Cases that are the same as an earlier one of their list."""
+    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
+        for index, case in enumerate(cases):
+            if case in cases[:index]:
+                line, _ = read.document.position((field, index))
+                yield f"{read.document.name}:{line}: {field}.{index} is the same as {field}.{cases.index(case)}"
 
 
 def _words(read: Read) -> Iterator[str]:

@@ -125,6 +125,16 @@ def _inputs(module: Module) -> tuple[Tensor, ...] | None:
     return tuple(tensors)
 
 
+def _constant(module: Module) -> list[str]:
+    """Inputs that do not vary: made of ones, zeros and the like."""
+    try:
+        made = [one for one in module.returned("get_inputs") if isinstance(one, Tensors)]
+    except (Unknown, RecursionError):
+        return []
+    names = _parameters(module)
+    return [names[n] if n < len(names) else str(n) for n, one in enumerate(made) if not one.drawn]
+
+
 def _parameters(module: Module) -> list[str]:
     """The names that `Model.forward` gives its inputs."""
     model = module.class_of("Model")
@@ -138,5 +148,7 @@ def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:
     others = [one for one in types if one not in FLOATS]
     if others:
         yield f"its evaluator casts {', '.join(others)} inputs to float32, too"
+    if constant := _constant(module):
+        yield f"{', '.join(constant)}: the same values in every call"
     if module.defines("ModelNew"):
         yield "the file defines ModelNew as well: an answer in the task's own file"

@@ -13,6 +13,8 @@ from loop.base.errors import Complaint, DefinitionError
 MOST_BYTES = 4 << 20
 MAKERS = ("rand", "randn", "zeros", "ones", "empty")
 """Functions of torch that take a shape and give float32."""
+RANDOM = ("rand", "randn", "empty")
+"""Those of them whose values are drawn, or unknown."""
 SAME_SHAPE = (
     "triu",
     "tril",
@@ -51,6 +53,8 @@ class Tensors:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    drawn: bool = True
+    """Whether its values are drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -223,18 +227,23 @@ def _combined(node: Any, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
     tensors = [one for one in (left, right) if isinstance(one, Tensors)]
     if tensors:
-        return max(tensors, key=lambda one: len(one.shape))
-    repeats = isinstance(left, list | tuple) and isinstance(right, int) and right < 10_000
-    numbers = all(isinstance(one, int | float) for one in (left, right))
-    small = numbers and all(abs(one) <= MOST for one in (left, right))
-    if type(node.op) not in OPERATORS or not (repeats or small):
+        widest = max(tensors, key=lambda one: len(one.shape))
+        return replace(widest, drawn=any(one.drawn for one in tensors))
+    if type(node.op) not in OPERATORS or not _is_small(node.op, left, right):
         raise Unknown("operator")
-    if isinstance(node.op, ast.Pow) and abs(right) > 64:
-        raise Unknown("power")
     try:
         return OPERATORS[type(node.op)](left, right)
     except (ArithmeticError, TypeError) as error:
         raise Unknown("operator") from error
+
+
+def _is_small(kind: ast.operator, left: Any, right: Any) -> bool:
+    """Whether a sum, product or power of these is worked out in no time."""
+    if isinstance(left, list | tuple):
+        return isinstance(right, int) and right < 10_000
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return False
+    return abs(left) <= MOST and abs(right) <= (64 if isinstance(kind, ast.Pow) else MOST)
 
 
 def _called(node: Any, names: Mapping[str, Any]) -> Any:
@@ -264,14 +273,20 @@ def _from_torch(
         size = keywords.get("size", given[-1] if given else None)
         return Tensors(_shape(evaluate(size, names) if size else None), dtype or "int64")
     arguments = list(_elements(given, names))
-    if arguments and (name in SAME_SHAPE or name.endswith("_like")):
-        made = _made(arguments[0])
-        return replace(made, dtype=dtype or made.dtype)
     if name in MAKERS:
         sizes = evaluate(keywords["size"], names) if "size" in keywords else arguments
         whole = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-        return Tensors(_shape(whole), dtype or "float32")
-    raise Unknown(name)
+        return Tensors(_shape(whole), dtype or "float32", name in RANDOM)
+    return _like(name, arguments, dtype)
+
+
+def _like(name: str, arguments: Sequence[Any], dtype: str | None) -> Tensors:
+    """What a function of torch makes of another tensor, of the same shape."""
+    if not arguments or not (name in SAME_SHAPE or name.endswith("_like")):
+        raise Unknown(name)
+    made = _made(arguments[0])
+    drawn = name.startswith("rand") or (made.drawn and not name.endswith("_like"))
+    return replace(made, dtype=dtype or made.dtype, drawn=drawn)
 
 
 def _dtype(node: ast.expr) -> str | None:

@@ -165,7 +165,7 @@ def _judged(side: Side, name: str, workload: Workload, finding: Agreement | None
     if not finding.wrong:
         return _check(side, name, workload, "holds", f"off by {finding.largest:.1e} at most")
     message = (
-        f"{name} does not hold on {workload.name}: {finding.wrong} of {finding.total} elements, "
+        f"{name} does not hold on {workload.name}: {finding.wrong:,} of {finding.total:,} elements, "
         f"off by up to {finding.largest:.2g} (allowed {finding.allowed:.1e})"
     )
     return _check(side, name, workload, "failed", message)

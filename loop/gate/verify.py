@@ -215,7 +215,7 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
 
 def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """What is wrong with an output, as a code and in words, the most telling first; empty when nothing is."""
-    wrong = f"{finding.wrong} of {finding.total} elements wrong"
+    wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
     if reply.broken:
         return "replaced", f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"

@@ -128,16 +128,10 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
         yield from (f"variant {name}: {line}" for line in _also_compiled(variant))
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
-    functions["arguments"] = target.modules.arguments if target.modules else None
+    functions["constructors' arguments"] = target.modules.arguments if target.modules else None
     for word, function in functions.items():
         if function is not None:
             yield f"{word}: Python {function.python}"
-    if target.generator is not None:
-        yield f"generator: Python {target.generator.python}"
-    if target.modules is not None and target.modules.arguments is not None:
-        yield f"constructors' arguments: Python {target.modules.arguments.python}"
-    if target.checker is not None:
-        yield f"checker: Python {target.checker.python}"
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     yield from _components(target)

@@ -63,6 +63,20 @@ def test_expressions_that_make_tensors(line: str, shape: tuple[int, ...], dtype:
     ].inputs
 
 
+def test_inputs_that_never_vary_are_noted(tmp_path: Path) -> None:
+    """An input of ones is the same in every call."""
+    text = tasks.KERNELBENCH.replace("torch.rand(rows, features)", "2 * torch.ones(rows, features)")
+    assert ("x: the same values in every call",) == table.load(tasks.kernelbench(tmp_path, text)).hints
+    assert () == table.load(tasks.kernelbench(tmp_path)).hints
+
+
+def test_equal_cases_are_noted(tmp_path: Path) -> None:
+    """With the line of the later one."""
+    manifest = tasks.TASK_YML.replace("{size: 8, seed: 2}", "{size: 7, seed: 1}")
+    (hint,) = table.load(tasks.gpumode(tmp_path, manifest)).hints
+    assert hint.endswith("task.yml:11: tests.1 is the same as tests.0")
+
+
 @pytest.mark.parametrize(
     "line", ["make(rows)", "torch.rand(unknown)", "torch.rand(2 ** 9999)", "torch.rand(-1)", "[0] * 10**12"]
 )

@@ -187,3 +187,55 @@ def test_the_interpreter_is_the_named_one(kernelbench: Asked, tmp_path: Path) ->
 def test_a_verdict_is_plain_data(gpumode: Asked) -> None:
     """It goes to JSON as it is."""
     assert json.loads(ask(gpumode).model_dump_json())["status"] == "right"
+
+
+TRACED = """import json
+import pathlib
+import sys
+
+
+def cli():
+    words = sys.argv
+    {find}
+    text = answer.read_text()
+    status = "PASSED" if "x + x" in text else "INCORRECT_NUMERICAL"
+    performance = {{"speedup_factor": 2.0}}
+    line = json.dumps({{"evaluation": {{"status": status, "performance": performance}}}})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(line + "\\n" + line + "\\n")
+    sys.exit(status != "PASSED")
+"""
+FIND_SOL = """answer = pathlib.Path(words[words.index("--solution") + 1])
+    out = pathlib.Path(words[words.index("-o") + 1])"""
+FIND_TRACE = """root = pathlib.Path(words[words.index("--local") + 1])
+    (answer,) = (root / "solutions").glob("*.json")
+    assert list((root / "definitions").rglob("*.json")) and list((root / "workloads").rglob("*.jsonl"))
+    out = root / 'traces/double_n.jsonl'"""
+
+
+def traced(folder: Path, dialect: str) -> Asked:
+    """A task of either dialect, a checkout with an evaluator of the expected name, and a solution."""
+    if dialect == "sol-execbench":
+        task, package, module, find = tasks.sol(folder), "src/sol_execbench", "cli/__init__.py", FIND_SOL
+    else:
+        task, package, module, find = tasks.trace(folder), "flashinfer_bench", "cli/main.py", FIND_TRACE
+    file = folder / "checkout" / package / module
+    file.parent.mkdir(parents=True)
+    file.write_text(TRACED.format(find=find))
+    answer = folder / "answer.json"
+    answer.write_text(json.dumps(tasks.SOLUTION))
+    return Asked(table.load(task), answer, folder / "checkout", has_gpu=True)
+
+
+@pytest.mark.parametrize("dialect", ["sol-execbench", "flashinfer-trace"])
+def test_traces_of_every_workload_count(dialect: str, tmp_path: Path) -> None:
+    """Right where all passed; their speed-up is a geometric mean; nothing is written beside the task."""
+    asked = traced(tmp_path, dialect)
+    before = sorted(path for path in asked.task.path.parent.rglob("*"))
+    verdict = ask(asked)
+    assert ("right", 2) == (verdict.status, len(verdict.result)), verdict
+    assert 2.0 == pytest.approx(verdict.speedup)
+    asked.answer.write_text(json.dumps(tasks.SOLUTION).replace("x + x", "x"))
+    verdict = ask(asked)
+    assert ("wrong", "2 of 2 workloads: INCORRECT_NUMERICAL") == (verdict.status, verdict.why)
+    assert before == sorted(path for path in asked.task.path.parent.rglob("*"))

@@ -90,7 +90,7 @@ def test_what_would_run_is_shown(tmp_path: Path) -> None:
     folder, _ = as_target(tasks.kernelbench(tmp_path))
     lines = list(trust.what_runs(read(folder), []))
     assert "generator: Python task.py:get_inputs" in lines
-    assert "arguments: Python task.py:get_init_inputs" in lines
+    assert "constructors' arguments: Python task.py:get_init_inputs" in lines
 
 
 def test_sessions_are_kept_where_the_command_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,60 @@
+"""Tasks of other formats from path to verdict, by real processes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loop.cli import app
+from loop.formats.translated import as_target
+from tests.formats import tasks
+from tests.formats.test_translated import GPUMODE_ANSWER, PASSED, add_utils
+
+pytestmark = pytest.mark.slow
+
+
+def judged(task: Path, *answers: Path) -> tuple[int, dict[str, Any]]:
+    """Exit code of `loop targets judge`, and the verdicts by answer."""
+    folder, _ = as_target(task, [str(one) for one in answers])
+    assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
+    words = ["targets", "judge", str(task), *map(str, answers), "--evaluator", str(task.parent), "--json"]
+    done = CliRunner().invoke(app, [*words, "--device", "cpu"])
+    assert done.stdout, done.output
+    return done.exit_code, {one["answer"]: one for one in json.loads(done.stdout)["verdicts"]}
+
+
+def test_kernelbench(tmp_path: Path) -> None:
+    """A right answer is right, a wrong one wrong; without a GPU theirs is not available."""
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(tasks.ANSWER)
+    wrong.write_text(tasks.ANSWER.replace("min=0", "min=0.1"))
+    code, found = judged(tasks.kernelbench(tmp_path), right, wrong)
+    assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
+    assert "not available" == found["right"]["theirs"]["status"]
+
+
+def test_gpumode(tmp_path: Path) -> None:
+    """An answer that writes to the passed output changes no input; one that is off is wrong."""
+    task = tasks.gpumode(tmp_path, reference=PASSED)
+    add_utils(task)
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(GPUMODE_ANSWER)
+    wrong.write_text(GPUMODE_ANSWER.replace("x + x", "x"))
+    code, found = judged(task, right, wrong)
+    assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_solution(passed: bool, tmp_path: Path) -> None:
+    """Whether it returns its output or is passed it."""
+    content = "def run(x, y):\n    y.copy_(x + x)\n" if passed else "def run(x):\n    return x + x\n"
+    spec = {**tasks.SOLUTION["spec"], "destination_passing_style": passed}  # type: ignore[dict-item]
+    answers = []
+    for name, text in (("right", content), ("wrong", content.replace("x + x", "x"))):
+        solution = {**tasks.SOLUTION, "spec": spec, "sources": [{"path": "main.py", "content": text}]}
+        answers.append(tmp_path / f"{name}.json")
+        answers[-1].write_text(json.dumps(solution))
+    code, found = judged(tasks.trace(tmp_path), *answers)
+    assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
