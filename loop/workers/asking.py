@@ -212,10 +212,11 @@ class Asking:
         assert self.checker is not None
         call = given.call
         rest = structures.take_apart(expected)
+        placed = [one.to(like.device) for one, like in zip(outputs, rest.tensors, strict=True)]
         own: dict[str, Any] = {
             "inputs": self._as_given(given),
             "expected": expected,
-            "outputs": structures.put_together(rest.rest, list(outputs)),
+            "outputs": structures.put_together(rest.rest, placed),
         }
         arguments = [own[name] for name in self.terms.given]
         try:

@@ -13,6 +13,8 @@ from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
 from loop.model.signature import Generator
 from loop.model.workloads import expand
+from loop.timing.schedule import measure
+from loop.timing.timings import Terms
 from loop.workers.bench import Bench
 from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task
@@ -40,7 +42,13 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     return {one.variant: one for one in finish(verify(bench, jobs))}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+QUICK = ("residual", "cache", "model", "gather")
+"""Examples that are checked before each push; the others take a second each."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in EXAMPLES]
+)
 def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """The reference in the call's own types passes too; each wrong variant is found for its own reason."""
     found = checked(shared, folder, name)
@@ -48,8 +56,29 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     right, *wrong = found
     assert found[right].right, found[right].checks[0].message
     assert found["baseline"].right, found["baseline"].first_failure
-    causes = {one: found[one].checks[0].cause for one in wrong if one != "baseline"}
-    assert EXAMPLES[name].wrong == causes, {one: found[one].checks[0].message for one in wrong}
+    causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
+    assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
+
+
+def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> None:
+    """Their paths, shapes and types stand in the file that describes the call."""
+    assert checked(shared, folder, "gather")["program"].right
+
+
+@pytest.mark.parametrize(
+    "name", ["cache", *(pytest.param(one, marks=pytest.mark.slow) for one in ("gather", "passed", "model"))]
+)
+def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> None:
+    """Those of calls that are timed, whatever their number and type: of the right variant all are right."""
+    bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
+    right, *others = bench.target.variants
+    chosen = [right, *(one for one in others if EXAMPLES[name].compiled.get(one) == "")]
+    builds = make_builds(bench, *chosen)
+    sides = [bench.side(one, builds.get(one)) for one in ("baseline", *chosen)]
+    workloads = expand(bench.target, ["some"], "float32", 5)
+    timings = finish(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least=1)))
+    assert len(sides) == timings.outputs
+    assert not timings.wrong, timings.wrong[0][1].message
 
 
 BAD = {
