@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -91,6 +91,10 @@ bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half a
 
 bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes tests/speed/LEARNING.md
 	$(BIN)/python -m tests.speed.learning
+
+CAMPAIGNS ?= 200
+bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/speed/OPTIMIZE.md
+	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS)
 
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store

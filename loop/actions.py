@@ -10,7 +10,7 @@ from loop.debug import causes, turns
 from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, checking, tuning
+from loop.optimize import briefing, candidate, checking, confirming, tuning
 from loop.profile import actions as profile
 from loop.profile import parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
@@ -59,6 +59,7 @@ ACTIONS: dict[str, Action] = {
     "change.compare": Action(candidate.compare),
     "change.profile": Action(candidate.look),
     "change.decide": Action(candidate.decide),
+    "change.confirm": Action(confirming.confirm),
     "bisect.search": Action(bisecting.bisect),
     "session.preemption": Action(deciding.preemption),
     "session.keep_or_stop": Action(deciding.keep_or_stop),

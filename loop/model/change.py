@@ -9,7 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
-from loop.model.output import Output, by_run, read_output
+from loop.model.output import Output, by_run, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
@@ -55,6 +55,19 @@ class LostIdea(JudgedChange):
     """Hash of the patch: the very same change is not judged again."""
 
 
+class Standing(Model):
+    """How a variant stands on one workload before the change."""
+
+    workload: str
+    """Name of the workload."""
+    ratio: float
+    """Time of the baseline / its own."""
+    interval: tuple[float, float]
+    """Where that lies, at 99 %."""
+    worth: float
+    """Share of the time that is to be gained there; 0 where it may be left alone."""
+
+
 class Brief(Model):
     """What a person or an agent is asked to do: one change, and how it will be judged."""
 
@@ -76,6 +89,14 @@ class Brief(Model):
     """Files that may change, from that folder; new ones beside them may be added."""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Files that may not, for variants are built from them that this session does not judge: these."""
+    ratios: tuple["Standing", ...] = ()
+    """How it stands on each timed workload, where most is to be gained first."""
+    contract: dict[str, str] = Field(default_factory=dict)
+    """Entry, signature, compiler with flags, tolerance and device, in words."""
+    check: str = ""
+    """The command that checks an edit in seconds."""
+    answer: str = ""
+    """Where a proposer may write what it changed, or that it has nothing more; empty for a person."""
     rule: str
     """When a change is kept."""
     timed: tuple[str, ...]
@@ -168,6 +189,42 @@ class DecisionOutput(Output):
     """Hash of the target's files with what was kept; empty where nothing was, and in older sessions."""
 
 
+class Confirmed(Model):
+    """What a variant's kept changes come to against the start, measured when the campaign was over."""
+
+    variant: str
+    """Name of the variant."""
+    ratio: float
+    """Mean over the timed workloads of the start's time / its own."""
+    interval: tuple[float, float]
+    """Where that lies, at 99 %."""
+    workloads: dict[str, tuple[float, float, float]]
+    """Timed workload to lower end, ratio and upper end."""
+    held_out: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
+    """The same of workloads that no brief and no verdict was about."""
+
+    @property
+    def words(self) -> str:
+        """`is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
+        low, high = self.interval
+        others = [ratio for _, ratio, _ in self.held_out.values()]
+        said = f"is {self.ratio:.3f}x [{low:.3f}, {high:.3f}] the start's speed"
+        if not others:
+            return f"{said}; no workload was held out"
+        return f"{said}; on {len(others)} workloads held out {min(others):.2f}x to {max(others):.2f}x"
+
+
+class ConfirmOutput(Output):
+    """What was kept, measured against the start once more."""
+
+    actions: ClassVar[tuple[str, ...]] = ("change.confirm",)
+
+    confirmed: tuple[Confirmed, ...] = ()
+    """One a variant that was changed."""
+    seed: int = 0
+    """Base of its inputs' seeds."""
+
+
 class Kept(Model):
     """What the kept changes of a session make of one variant's speed, against what they replaced."""
 
@@ -202,7 +259,16 @@ def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
             speeds = _against_incumbent(records, run, output.tried.variant)
             key = output.tried.variant, tunings.get(run)
             parts.setdefault(key, []).append((output.tried, output.branch, speeds))
-    return tuple(_product(*key, mine) for key, mine in parts.items())
+    products = (_product(*key, mine) for key, mine in parts.items())
+    final = {one.variant: one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed}
+    return tuple(one if one.tuning else _as_confirmed(one, final.get(one.variant)) for one in products)
+
+
+def _as_confirmed(kept: "Kept", final: Confirmed | None) -> "Kept":
+    """What was measured at the end stands in the place of the product of what was seen on the way."""
+    if final is None:
+        return kept
+    return kept.model_copy(update={"ratio": final.ratio, "workloads": final.workloads})
 
 
 def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> list[SpeedVerdict]:

@@ -3,6 +3,8 @@
 from typing import Literal
 
 from loop.model.base import Model
+from loop.model.campaign import Proposal
+from loop.model.change import Confirmed, Tried
 from loop.model.money import Bill
 from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
@@ -57,6 +59,17 @@ class ExportedDiagnosis(Model):
     """What repeats the smallest failure; empty where none was looked for."""
 
 
+class ExportedChanges(Model):
+    """The changes of a session, and its campaign where it had one."""
+
+    judged: tuple[Tried, ...] = ()
+    """Changes that were judged, in order."""
+    proposals: tuple[Proposal, ...] = ()
+    """What proposers came to, in order."""
+    confirmed: tuple[Confirmed, ...] = ()
+    """What was kept against the start, measured at the end."""
+
+
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
@@ -72,5 +85,7 @@ class ExportedSession(SessionFacts, Conclusion):
     """Steps that failed."""
     diagnoses: tuple[ExportedDiagnosis, ...]
     """What is wrong with variants that were looked into."""
+    changes: ExportedChanges
+    """Changes of the target that were judged."""
     cost: Bill
     """Cost and saving."""

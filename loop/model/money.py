@@ -67,6 +67,15 @@ class AiUse(Model):
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
 
+    @property
+    def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
+        """How well its dollars are known: as somebody stated, as an agent estimates, in part, or not at all."""
+        if self.usd is None:
+            return "partial" if any(one.tokens.total for one in self.models) else "unknown"
+        if self.unpriced:
+            return "partial"
+        return "exact" if self.source == "stated" else "estimate"
+
 
 Resource = Literal["gpu", "engineer", "ai", "energy"]
 Basis = Literal["measured", "stated"]

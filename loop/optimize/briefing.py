@@ -15,12 +15,13 @@ from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
-from loop.model.change import Brief, BriefOutput, JudgedChange
+from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS, Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
+from loop.optimize.candidates import ANSWER
 from loop.optimize.edits import handed_back, may_change, page_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
@@ -34,6 +35,8 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working, Workshop
 
 TEMPLATE = "brief.md.j2"
+MOST_TRIED = 12
+"""Ideas that lost, of this session and of earlier ones, that a brief lists; the JSON has all."""
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
@@ -74,14 +77,17 @@ def _note(brief: Brief, name: str) -> str:
 def tried(brief: Brief) -> Table | None:
     """The changes of this session that were judged before."""
     rows = tuple(
-        (str(one.number), one.variant, one.outcome, _gain(one), one.reason, one.patch) for one in brief.tried
+        (str(one.number), one.variant, one.outcome, _gain(one), one.reason, one.patch)
+        for one in brief.tried[-MOST_TRIED:]
     )
     return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
 
 
 def lost(brief: Brief) -> Table | None:
     """Changes that earlier sessions took back."""
-    rows = tuple((one.session, ", ".join(one.files), _gain(one), one.reason, one.patch) for one in brief.lost)
+    rows = tuple(
+        (one.session, ", ".join(one.files), _gain(one), one.reason, one.patch) for one in brief.lost[-MOST_TRIED:]
+    )
     return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)
 
 
@@ -103,6 +109,7 @@ class Subject:
     variant: str
     measured: Measurement
     profile: Profile | None
+    standing: tuple[Standing, ...] = ()
 
 
 def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
@@ -164,13 +171,32 @@ def choose(context: Context) -> Subject | None:
     measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
-    speeds = {one.variant for one in measured.verdicts if isinstance(one, SpeedVerdict)}
-    worst = bottleneck.worst(measured, _editable(context, speeds))
-    if not worst:
+    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
+    variants = _editable(context, {one.variant for one in speeds})
+    vague = {(one.variant, one.workload) for one in speeds if one.verdict == "inconclusive"}
+    timed = [one for one in measured.measurements if one.against == "baseline" and one.variant in variants]
+    if not timed:
         return None
-    found = next(iter(bottleneck.worst_first(worst.values())))
+    found = min(timed, key=lambda one: (-_worth(one, vague), (one.variant, one.workload.name) in vague, one.ratio))
     profiles = profiled.profiles if profiled else ()
-    return Subject(found.variant, found, next((p for p in profiles if p.variant == found.variant), None))
+    profile = next((one for one in profiles if one.variant == found.variant), None)
+    mine = [one for one in timed if one.variant == found.variant]
+    return Subject(found.variant, found, profile, _standing(mine, vague))
+
+
+def _standing(timed: Sequence[Measurement], vague: Collection[tuple[str, str]]) -> tuple[Standing, ...]:
+    """How a variant stands on each workload, where most is to be gained first."""
+    every = [
+        Standing(workload=one.workload.name, ratio=one.ratio, interval=one.interval, worth=_worth(one, vague))
+        for one in timed
+    ]
+    return tuple(sorted(every, key=lambda one: -one.worth))
+
+
+def _worth(one: Measurement, vague: Collection[tuple[str, str]]) -> float:
+    """What is to be gained on a workload; of a ratio that is not clear, what is to be gained at least."""
+    ratio = one.interval[1] if (one.variant, one.workload.name) in vague else one.ratio
+    return bottleneck.worth(ratio, one.workload.weight)
 
 
 def _editable(context: Context, names: Collection[str]) -> set[str]:
@@ -191,11 +217,15 @@ def _write(
         number=past.number,
         variant=subject.variant,
         title=variant.title,
-        workload=subject.profile.workload if subject.profile else subject.measured.workload.name,
+        workload=subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
         files=tuple(file for file, others in readers.items() if not others),
         shared={file: others for file, others in readers.items() if others},
+        ratios=subject.standing,
+        contract=contract(context, variant),
+        check=f"loop kernels check {subject.variant} --json",
+        answer=str(tree.root / ANSWER) if context.task.campaign.unattended else "",
         rule=rule(arguments.gain),
         timed=tuple(one.name for one in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
@@ -208,6 +238,23 @@ def _write(
     write_atomic(page_of(shop, asked), render_brief(shipped("templates"), asked))
     write_atomic(page_of(shop, asked).with_suffix(".json"), to_json(asked))
     return asked
+
+
+def contract(context: Context, variant: CAbiVariant) -> dict[str, str]:
+    """What an edit has to keep to, in words."""
+    target, device = context.bench.target, context.bench.device
+    dtype = target.dtypes[device]
+    inputs = ", ".join(f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items())
+    tolerance = target.tolerance[dtype]
+    return {
+        "Entry": f"{variant.entry}, by loop_kernel.h",
+        "Inputs": inputs,
+        "Output": f"[{target.signature.output}]",
+        "Attributes": ", ".join(target.signature.attributes) or "none",
+        "Types": ", ".join(variant.dtypes),
+        "Compiler": " ".join([variant.build.compiler, *variant.build.flags]),
+        "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
+    }
 
 
 def rule(gain: float) -> str:

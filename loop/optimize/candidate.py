@@ -111,8 +111,9 @@ def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Worki
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
-    """The edited target against what it is to replace, under the sequential rule."""
-    return (yield from on_change(against_known_good.compare, context, arguments))
+    """The edited target against what it is to replace, under the sequential rule; each candidate needs more."""
+    terms = arguments.model_copy(update={"candidate": SessionChanges(context.finished).number})
+    return (yield from on_change(against_known_good.compare, context, terms))
 
 
 def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:

@@ -135,11 +135,10 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
 
 def _page(round_: Round, number: int, copy: Worktree) -> Path:
     """The brief with this candidate's folder in the place of the session's."""
-    folder, own = round_.asked.folder, str(copy.target)
     page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
     for path in (page, page.with_suffix(".json")):
         source = round_.page if path == page else round_.page.with_suffix(".json")
-        write_atomic(path, source.read_text().replace(folder, own))
+        write_atomic(path, source.read_text().replace(str(round_.tree.root), str(copy.root)))
     return page
 
 

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.agents.results import together
 from loop.base.stats import geometric_mean
+from loop.model.campaign import Proposal
 from loop.model.change import (
     ON_CHANGE,
     BriefOutput,
+    ConfirmOutput,
     DecisionOutput,
     JudgedOutput,
     Tried,
@@ -15,6 +18,8 @@ from loop.model.change import (
     TuneOutput,
     as_of_target,
 )
+from loop.model.exported import ExportedChanges
+from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
@@ -57,7 +62,7 @@ def changes(finished: Sequence[Finished]) -> Changes:
         *("Promised", "Why"),
     )
     tuned = [output for output in outputs_of(records, TuneOutput) if output.trials]
-    lines = tuple(_lines([one for _, one in decided], records))
+    lines = (*_campaign(records), *_lines([one for _, one in decided], records))
     return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
 
 
@@ -131,6 +136,54 @@ def _against_baseline(measured: Sequence[MeasureOutput], variant: str) -> str:
     verdicts = [verdict for output in measured for verdict in output.verdicts]
     ratios = [one.ratio for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
     return say.times(geometric_mean(ratios)) if ratios else "not timed"
+
+
+def changes_json(finished: Sequence[Finished]) -> ExportedChanges:
+    """The same for programs."""
+    records = latest_attempts(finished)
+    return ExportedChanges(
+        judged=tuple(one.tried for one in outputs_of(records, DecisionOutput) if one.tried),
+        proposals=tuple(one for brief in outputs_of(records, BriefOutput) for one in brief.proposals),
+        confirmed=tuple(one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed),
+    )
+
+
+def _campaign(records: Sequence[Finished]) -> Iterator[str]:
+    """What a campaign came to: the figure measured at its end, what it cost, and how each proposal ended."""
+    for final in (final for output in outputs_of(records, ConfirmOutput) for final in output.confirmed):
+        yield f"{final.variant} {final.words}, measured when all was over, on fresh values"
+    briefs = outputs_of(records, BriefOutput)
+    proposals = [one for brief in briefs for one in brief.proposals]
+    if not proposals:
+        return
+    kept = sum(one.kept for one in outputs_of(records, DecisionOutput))
+    yield f"{len(proposals)} candidates were proposed, {kept} kept; {_spent(proposals, kept)}"
+    if not all(one.isolated for one in proposals):
+        yield "The proposers were not isolated: `bwrap` does not work here"
+    for one in proposals:
+        parts = [one.text, f"{one.seconds:.0f} s", _used(one.use)]
+        parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out else []
+        yield f"Candidate {one.number}: {'; '.join(parts)}"
+    ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
+    if ended:
+        yield f"The campaign ended: {ended}"
+
+
+def _spent(proposals: Sequence[Proposal], kept: int) -> str:
+    """Dollars of AI in all, and for each change that was kept."""
+    use = together([one.use for one in proposals if one.use])
+    if use.usd is None:
+        return _used(use)
+    return f"{_used(use)}{f', ${use.usd / kept:.2f} for each that was kept' if kept else ''}"
+
+
+def _used(use: AiUse | None) -> str:
+    """`$0.12 (estimate), 900 tokens`; what is unknown is never zero."""
+    if use is None:
+        return "its use is unknown"
+    tokens = sum(one.tokens.total for one in use.models)
+    said = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
+    return ", ".join([*said, f"{tokens:,} tokens" if tokens else "tokens unknown"])
 
 
 def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:

@@ -80,6 +80,12 @@ class SessionChanges:
         return len(self.tried) + 1
 
     @property
+    def start(self) -> dict[str, str]:
+        """Variant to the build that the session began with."""
+        built = list(self._outputs(BuildOutput, changes=False))
+        return {one.variant: one.build_id for one in built[-1].builds} if built else {}
+
+    @property
     def incumbents(self) -> dict[str, str]:
         """Variant to the build that a change is held against: what the session built, or kept since."""
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]

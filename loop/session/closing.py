@@ -31,6 +31,7 @@ from loop.model.target import CAbiVariant
 from loop.money.bill import bill, judged_before, priors
 from loop.money.charging import NO_AI, Used, energy
 from loop.optimize.keeping import gains
+from loop.optimize.section import changes_json
 from loop.replay import recipe
 from loop.session import grading, samples
 from loop.session.drive import Ending
@@ -258,6 +259,7 @@ def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> d
         steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
         failures=tuple(ExportedFailure.model_validate(one) for one in failures_json(recalled, finished)),
         diagnoses=tuple(ExportedDiagnosis(**dataclasses.asdict(one)) for one in diagnoses(head, finished)),
+        changes=changes_json(finished),
         cost=record.bill,
     )
     return exported.model_dump(mode="json")

@@ -33,6 +33,8 @@ class Show:
     """What earlier sessions say of a step that failed, in lines."""
     begun: Started | None = None
     """The last step that was announced where nobody watches."""
+    skipped: str = ""
+    """Why the last step was skipped: others that are skipped for that follow without a line."""
 
     def event(self, event: Happening) -> None:
         """Show one event."""
@@ -59,6 +61,9 @@ class Show:
 
     def _ended(self, event: StepEnded) -> None:
         record = event.finished
+        same, self.skipped = record.skipped_because == self.skipped != "", record.skipped_because
+        if same:
+            return
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
         said = f" {record.step} ({took}{again}): {record.message}"

@@ -44,6 +44,8 @@ class CompareTerms(Model):
     """Blocks at most; it ends as soon as everything is decided."""
     least: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = MIN_ROUNDS
     """Blocks that are made even when they take longer than the step's budget."""
+    candidate: Annotated[int, Field(ge=0)] = 0
+    """Which candidate of a campaign is judged: the more there were, the more evidence `faster` needs."""
     slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
     """Share by which the positive control is slower."""
 
@@ -143,7 +145,7 @@ def _contest(
         rivals.append(Rival(good, timed))
     except KnownGoodGone as gone:
         missing.append(f"{name} against its known good: {gone}")
-    return Contest(candidate, rivals)
+    return Contest(candidate, rivals, arguments.candidate)
 
 
 def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Generator[Tick, None, None]:

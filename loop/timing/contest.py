@@ -35,6 +35,8 @@ class Contest:
 
     candidate: Side
     rivals: Sequence[Rival]
+    number: int = 0
+    """Which candidate of a campaign it is; 0 outside one."""
     decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
 
     @property
@@ -69,11 +71,11 @@ class Contest:
                 self.decided[key] = found
         return key in self.decided
 
-    def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float]:
+    def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float, int]:
         """Log ratios, workloads in all, and what is allowed for because processes were kept."""
         segments, sides = timings.of(workload.name), self._sides(rival)
         shared = samples.process_variance(segments, *sides)
-        return samples.log_ratios(segments, *sides), len(self.workloads), verdicts.allowance(shared)
+        return samples.log_ratios(segments, *sides), len(self.workloads), verdicts.allowance(shared), self.number
 
     def _sides(self, rival: Rival) -> tuple[str, str]:
         """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""

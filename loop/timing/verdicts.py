@@ -122,9 +122,13 @@ class Decision:
     """Why the verdict is this one."""
 
 
-def needed_evidence(workloads: int) -> float:
-    """What `faster` and `slower` need: one false in 1,000 a workload, and one in 100 a session."""
-    return max(1000.0, 100.0 * workloads)
+def needed_evidence(workloads: int, candidate: int = 0) -> float:
+    """What `faster` and `slower` need: one false in 1,000 a workload, and one in 100 a session.
+
+    Of the k-th `candidate` of a campaign `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1)) of
+    all k add up to 1/20, however many there are. So a campaign keeps anything false in one case of 20 at most.
+    """
+    return max(1000.0, 100.0 * workloads, 20.0 * candidate * (candidate + 1) * workloads)
 
 
 def e_value(logs: Sequence[float], above: float) -> float:
@@ -154,26 +158,28 @@ def allowance(variance: float) -> float:
     return 3 * math.sqrt(variance)
 
 
-def by_evidence(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> Decision | None:
+def by_evidence(
+    logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0
+) -> Decision | None:
     """The verdict that `logs` allow, or None: go on measuring. At the limit of blocks there is always one.
 
-    `allowed` is the `allowance` for what the blocks share.
+    `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
-    found = _evident(logs, needed_evidence(workloads), allowed) if len(logs) >= MIN_BLOCKS else None
+    found = _evident(logs, workloads, allowed, candidate) if len(logs) >= MIN_BLOCKS else None
     return found or (_unclear(logs, workloads, allowed) if len(logs) >= MAX_BLOCKS else None)
 
 
-def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0) -> Decision:
+def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
     """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
-    return by_evidence(logs, workloads, allowed) or _unclear(logs, workloads, allowed)
+    return by_evidence(logs, workloads, allowed, candidate) or _unclear(logs, workloads, allowed)
 
 
-def _evident(logs: Sequence[float], needed: float, allowed: float) -> Decision | None:
+def _evident(logs: Sequence[float], workloads: int, allowed: float, candidate: int) -> Decision | None:
     """`faster`, `slower` or `same`, if there is the evidence for one; a difference comes first."""
-    kept = clipped(logs)
+    kept, needed = clipped(logs), needed_evidence(workloads)
     faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
     when = f"after {len(logs)} blocks"
-    if faster >= needed:
+    if faster >= needed_evidence(workloads, candidate):
         return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} to 1 {when}")
     if slower >= needed:
         return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} to 1 {when}")

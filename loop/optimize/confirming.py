@@ -1,0 +1,138 @@
+"""The figure that a campaign reports: what was kept against the start, measured anew when all is over.
+
+Of many candidates the one that looks best looks better than it is. So the last incumbent is timed once more
+against the builds of the start: fresh processes, values that no candidate was judged on, and workloads held out
+all along.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.documents import content_hash
+from loop.base.processes import Tick
+from loop.base.stats import ratio_interval
+from loop.builds import build
+from loop.gate import kernel
+from loop.gate.verify import Job, verify
+from loop.model.base import Model
+from loop.model.change import Confirmed, ConfirmOutput
+from loop.model.measurement import Build
+from loop.model.target import Workload
+from loop.model.workloads import accepts
+from loop.optimize.session_changes import SessionChanges
+from loop.steps.context import Context, Result, Working
+from loop.timing import samples, schedule
+from loop.timing.readiness import hold_device
+from loop.timing.timings import MIN_ROUNDS, Terms, Timings
+from loop.workers.device_memory import fitting
+
+IN_ROUNDS = 0.9
+"""Share of the step's time for rounds."""
+
+
+class ConfirmTerms(Model):
+    """How much is measured at the end."""
+
+    rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = 20
+    """Rounds, each in fresh processes, as far as the time allows."""
+    least: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = 5
+    """Rounds that are made however long they take."""
+
+
+def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]:
+    """What was kept against the start: fresh seeds, fresh processes, also workloads that were held out."""
+    past = SessionChanges(context.finished)
+    start, now = past.start, past.incumbents
+    changed = [name for name, one in now.items() if start.get(name, one) != one]
+    if not changed:
+        return Result(ConfirmOutput(ok=True, message="nothing was kept", nothing_done=True))
+    cache = context.bench.cache
+    found: list[Confirmed] = []
+    wrong: list[str] = []
+    missing: list[str] = []
+    timings: list[Timings] = []
+    for name in changed:
+        old, new = (build.find_id(name, one[name], cache) for one in (start, now))
+        if old is None or new is None:
+            missing.append(f"{name} against the start: a build has left the cache")
+            continue
+        failures, one, timed = yield from _one(context, old, new, arguments)
+        wrong += failures
+        found += [one] if one else []
+        timings.append(timed)
+    said = [f"{one.variant} {one.words}" for one in found]
+    return Result(
+        ConfirmOutput(
+            ok=not wrong,
+            message="; ".join(wrong or said or missing),
+            confirmed=tuple(found),
+            seed=fresh_seed(context),
+            not_exercised=tuple(missing),
+        ),
+        {"confirm": [segment for one in timings for segment in one.segments]},
+    )
+
+
+def fresh_seed(context: Context) -> int:
+    """A seed that follows from the session's, and that nothing before used."""
+    return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
+
+
+def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
+    """Workloads of sets that no brief named, no check showed and no candidate was judged on."""
+    plan, target = context.task.plan, context.bench.target
+    known = {one.name for one in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
+    others = [name for name in target.workloads if name not in (*plan.workloads, *plan.checks)]
+    every = kernel.workloads(context, others, fresh_seed(context))
+    return tuple({one.name: one for one in every if one.name not in known}.values())
+
+
+def _one(
+    context: Context, old: Build, new: Build, arguments: ConfirmTerms
+) -> Generator[Tick, None, tuple[list[str], Confirmed | None, Timings]]:
+    """One variant: what is wrong with it, how fast it is, and the raw samples."""
+    bench, name = context.bench, new.variant
+    sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
+    timed = kernel.workloads(context, context.task.plan.workloads, fresh_seed(context))
+    unseen = held_out(context, timed)
+    taken = [one for one in (*timed, *unseen) if accepts(sides[1], one)]
+    (checks,) = yield from verify(bench, [Job(sides[1], taken, layouts=False)])
+    if checks.first_failure:
+        failures = [f"{name} is wrong on fresh values: {checks.first_failure.message}"]
+        return failures, None, Timings()
+    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, fresh_seed(context), least=arguments.least)
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        room = fitting(bench, taken, sides, wide=True)
+        timings = yield from schedule.measure(bench, sides, room.workloads, terms)
+    return [], _summary(name, timings, timed, unseen), timings
+
+
+def _summary(
+    variant: str, timings: Timings, timed: Sequence[Workload], unseen: Sequence[Workload]
+) -> Confirmed | None:
+    """The mean over the timed workloads, and each one; None where no round of any counts."""
+    logs = {one.name: samples.log_ratios(timings.of(one.name), "start", "now") for one in (*timed, *unseen)}
+    counting = {name: found for name, found in logs.items() if len(found) >= MIN_ROUNDS}
+    seen = [counting[one.name] for one in timed if one.name in counting]
+    if not seen:
+        return None
+    ratio, low, high = ratio_interval([sum(one) / len(one) for one in zip(*seen, strict=False)])
+    return Confirmed(
+        variant=variant,
+        ratio=ratio,
+        interval=(low, high),
+        workloads=_intervals(counting, timed),
+        held_out=_intervals(counting, unseen),
+    )
+
+
+def _intervals(
+    logs: Mapping[str, Sequence[float]], workloads: Sequence[Workload]
+) -> dict[str, tuple[float, float, float]]:
+    """Workload to lower end, ratio and upper end."""
+    found = {one.name: ratio_interval(logs[one.name]) for one in workloads if one.name in logs}
+    return {name: (low, ratio, high) for name, (ratio, low, high) in found.items()}

@@ -1,0 +1,223 @@
+"""`make bench-optimize`: are winners of a campaign real, and does every proposer end?
+
+Campaigns of 40 scripted candidates of known worth are judged by the code that sessions use. Their rounds are those
+of a kernel against itself, recorded once (`bench-busy-record`), moved by the candidate's true ratio. Then come 50
+proposers that do not want to end, for real. Each campaign and each proposer is stored when it is done: after an
+interruption the same command goes on.
+"""
+
+import argparse
+import json
+import math
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from loop.agents.presets import Preset
+from loop.agents.proposing import Errand, children, run_errand, sweep_orphans
+from loop.base.processes import finish
+from loop.base.stats import clipped, ratio_interval
+from loop.machine.machine import machine
+from loop.model.verdict import SpeedVerdict
+from loop.optimize import keeping
+from loop.timing import samples, verdicts
+from tests.speed.busy import RECORDED, replay
+
+RESULTS = Path(__file__).parent / "OPTIMIZE.md"
+DONE = Path(__file__).parent / "recorded" / "optimize.json"
+CAMPAIGNS, CANDIDATES, WORKLOADS, ROUNDS = 200, 40, 2, 60
+KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
+"""Share of each kind in the pool. What is wrong or cheats has no speed: the gate's own benches count those."""
+LAYOUT_SD = 0.007
+"""Standard deviation of what another layout alone does to a build's speed."""
+CALM = 0.2
+"""The scatter of the recorded rounds, times this, stands for a machine without other programs."""
+
+
+def null_logs() -> list[float]:
+    """Log ratios of the recorded rounds, of the kernel against itself."""
+    recorded = json.loads(RECORDED.read_text())
+    drawn, rival = replay(recorded, recorded["sides"][1], 1), recorded["sides"][1]
+    logs: list[float] = []
+    for _ in range(2000):
+        _, segments = next(drawn)
+        logs += samples.log_ratios(segments, rival, recorded["sides"][0])
+    return logs
+
+
+def candidate(draw: random.Random) -> tuple[str, float]:
+    """A kind, and the true log ratio against what it replaces."""
+    (kind,) = draw.choices(list(KINDS), weights=list(KINDS.values()))
+    if kind == "faster":
+        return kind, math.log1p(draw.uniform(0.02, 0.40))
+    return kind, draw.gauss(0, LAYOUT_SD) if kind == "layout" else 0.0
+
+
+def rounds(logs: Sequence[float], true: float, scatter: float, draw: random.Random) -> list[float]:
+    """Rounds of one candidate on one workload: neighbours of the recorded ones stay together."""
+    found: list[float] = []
+    while len(found) < ROUNDS:
+        first = draw.randrange(len(logs))
+        found += [true + scatter * logs[(first + step) % len(logs)] for step in range(5)]
+    return found[:ROUNDS]
+
+
+def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
+    """Whether the shipped rules keep it, as the `number`-th of its campaign."""
+    found = []
+    for place in range(WORKLOADS):
+        drawn = rounds(logs, true, scatter, draw)
+        for count in range(verdicts.MIN_BLOCKS, ROUNDS + 1):
+            decision = verdicts.by_evidence(drawn[:count], WORKLOADS, 0.0, number)
+            if decision is not None:
+                break
+        assert decision is not None
+        ratio, low, high = ratio_interval(clipped(drawn[:count]).values)
+        found.append(
+            SpeedVerdict(
+                variant="cpu", workload=f"w{place}", against="known_good", verdict=decision.verdict, ratio=ratio,
+                interval=(low, high), e_value=decision.e_value, reason=decision.reason,
+            )
+        )  # fmt: skip
+    return keeping.decision_on(keeping.Judged(None, found, measured=True), 0.01).kept
+
+
+def campaign(logs: Sequence[float], scatter: float, seed: int) -> dict[str, Any]:
+    """Kinds proposed and kept in one campaign, and the false keeps: not faster at all."""
+    draw = random.Random(f"{scatter} {seed}")
+    said: dict[str, Any] = {"gains": 0, "gains_kept": 0, "layout": 0, "layout_kept": 0, "false": 0}
+    number = 0
+    for _ in range(CANDIDATES):
+        kind, true = candidate(draw)
+        number += 1
+        if kind == "wrong":
+            continue
+        kept = judged(logs, true, scatter, number, draw)
+        gain, layout = kind == "faster" and true >= math.log1p(0.03), kind == "layout"
+        said["gains"] += gain
+        said["gains_kept"] += gain and kept
+        said["layout"] += layout
+        said["layout_kept"] += layout and kept
+        said["false"] += kept and true <= 0
+    return said
+
+
+NASTY = {
+    "ignores TERM": "trap '' TERM INT HUP; while :; do sleep 0.2; done",
+    "sleeps for ever": "sleep 100000",
+    "fills stdout": "yes",
+    "fills stderr": "yes >&2",
+    "exits without an edit": "exit 0",
+    "deletes its folder": 'rm -rf "$PWD"; sleep 100000',
+    "forks": "for i in 1 2 3 4 5 6 7 8; do sleep 100000 & done; sleep 100000",
+    "leaves a background process": "sleep 100000 & exit 0",
+    "daemonises": "setsid sh -c 'sleep 100000' >/dev/null 2>&1 & exit 0",
+    "daemonises without environment": "env -i setsid sh -c 'sleep 100000 & sleep 100000' >/dev/null 2>&1 & exit 0",
+}
+"""Ways not to end, in a shell; each is tried with five deadlines."""
+DEADLINES = (0.3, 0.5, 0.8, 1.2, 2.0)
+
+
+def nasty(name: str, limit_s: float) -> dict[str, Any]:
+    """Seconds after its deadline until it had ended, and how many processes were left then."""
+    before = {one.pid for one in psutil.process_iter()}
+    own = children()
+    with tempfile.TemporaryDirectory(prefix="loop-nasty-") as folder:
+        work = Path(folder) / "work"
+        work.mkdir()
+        page = Path(folder) / "brief.md"
+        page.write_text("brief\n")
+        begun = time.monotonic()
+        found = finish(run_errand(Errand(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60)))
+        sweep_orphans(own)
+        late = time.monotonic() - begun - limit_s
+    left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
+    alive = [one for one in left if "100000" in (one.info["cmdline"] or ())]
+    return {"ended": found.ended, "late_s": round(max(0.0, late), 2), "left": len(alive)}
+
+
+def stored() -> dict[str, Any]:
+    """What was done so far."""
+    found: dict[str, Any] = json.loads(DONE.read_text()) if DONE.exists() else {}
+    return found
+
+
+def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]:
+    """The result of each key, made now where it is not stored."""
+    done = stored()
+    for key in keys:
+        name = f"{kind} {key}"
+        if name not in done:
+            done[name] = work(key)
+            DONE.write_text(json.dumps(done, indent=0, sort_keys=True) + "\n")
+            sys.stderr.write(f"\r{name}: {done[name]}    ")
+        yield key, done[name]
+
+
+def write(campaigns: int) -> None:
+    """Do what is left, and write the page."""
+    logs = null_logs()
+    facts = machine()
+    lines = [
+        "# Campaigns of `loop optimize`",
+        "",
+        f"{facts.processor}, {facts.cores} cores, Python {facts.python}. `make bench-optimize CAMPAIGNS={campaigns}`.",
+        "",
+        "## Scripted candidates, replayed",
+        "",
+        f"{campaigns} campaigns of {CANDIDATES} candidates on {WORKLOADS} workloads, by the rules that sessions use.",
+        "Rounds are those recorded on a busy machine for [BUSY.md](BUSY.md), moved by the candidate's true ratio.",
+        "`calm` has a fifth of their scatter: a simulation of an idle machine. What layout alone does is assumed: a",
+        f"normal distribution with a standard deviation of {LAYOUT_SD:.1%}.",
+        "",
+        "| Rounds | Campaigns with a false keep | True gains of 3 % or more kept | Layout alone kept |",
+        "|:--|--:|--:|--:|",
+    ]
+    for name, scatter in (("as recorded", 1.0), ("calm", CALM)):
+        found = [
+            one
+            for _, one in each(
+                name, [*map(str, range(campaigns))], lambda key, s=scatter: campaign(logs, s, int(key))
+            )
+        ]
+        total = {key: sum(one[key] for one in found) for key in found[0]}
+        wrong = sum(one["false"] > 0 for one in found)
+        lines.append(
+            f"| {name} | {wrong} of {campaigns} | {total['gains_kept']} of {total['gains']} "
+            f"| {total['layout_kept']} of {total['layout']} |"
+        )
+    results = [one for _, one in each("nasty", _nasty_keys(), lambda key: nasty(*_parsed(key)))]
+    worst: Mapping[str, Any] = max(results, key=lambda one: one["late_s"])
+    lines += [
+        "",
+        "## Proposers that do not want to end",
+        "",
+        f"{len(results)} proposers: {', '.join(NASTY)}; each with five deadlines.",
+        "",
+        f"- The last was gone {worst['late_s']:.1f} s after its deadline.",
+        f"- Processes left: {sum(one['left'] for one in results)}.",
+        "",
+        "No agent's program and no GPU were at hand: presets are tested on their documented formats only.",
+    ]
+    RESULTS.write_text("\n".join(lines) + "\n")
+
+
+def _nasty_keys() -> list[str]:
+    return [f"{name} | {limit}" for name in NASTY for limit in DEADLINES]
+
+
+def _parsed(key: str) -> tuple[str, float]:
+    name, _, limit = key.partition(" | ")
+    return name, float(limit)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaigns", type=int, default=CAMPAIGNS)
+    write(parser.parse_args().campaigns)
