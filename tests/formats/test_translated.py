@@ -231,3 +231,12 @@ def test_a_command_style_task_is_only_read(tmp_path: Path) -> None:
     """It says so."""
     with pytest.raises(UsageError, match=r"loop reads kernelbench\.com hard, and does not run it yet"):
         as_target(tasks.hard(tmp_path))
+
+
+@pytest.mark.parametrize(("layer", "state"), [("nn.BatchNorm2d(4)", "free"), ("nn.LayerNorm(4)", "fixed")])
+def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) -> None:
+    """BatchNorm in training changes its buffers in every call; other state has to stay."""
+    text = tasks.KERNELBENCH.replace("        self.weight", f"        self.norm = {layer}\n        self.weight")
+    modules = read(as_target(tasks.kernelbench(tmp_path, text))[0]).modules
+    assert modules is not None
+    assert state == modules.state
